@@ -1,0 +1,145 @@
+//! Which device is meant: the uuid is the identity, an ordinal or an index only a position.
+//! Touches: its arguments.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// What a uuid names: a whole GPU or an instance of one that MIG has cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceKind {
+    /// A GPU, written `GPU-…`.
+    Gpu,
+    /// A MIG instance, written `MIG-…`.
+    Mig,
+}
+
+/// The identity of a device: the same in CUDA and NVML, under any order of enumeration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceUuid {
+    /// A GPU or a MIG instance.
+    pub kind: DeviceKind,
+    /// The sixteen bytes of `CUuuid`, in the order in which they are written.
+    pub bytes: [u8; 16],
+}
+
+/// A position in CUDA's enumeration, which `CUDA_VISIBLE_DEVICES` changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CudaOrdinal(pub u32);
+
+/// A position in NVML's enumeration, in order of PCI address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NvmlIndex(pub u32);
+
+/// A text is not the uuid of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a device uuid (they look like GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4)")]
+pub struct ParseUuidError;
+
+/// Where the hyphens of the 8-4-4-4-12 form stand.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+impl FromStr for DeviceUuid {
+    type Err = ParseUuidError;
+
+    fn from_str(text: &str) -> Result<DeviceUuid, ParseUuidError> {
+        let (kind, hex) = if let Some(hex) = text.strip_prefix("GPU-") {
+            (DeviceKind::Gpu, hex)
+        } else if let Some(hex) = text.strip_prefix("MIG-") {
+            (DeviceKind::Mig, hex)
+        } else {
+            return Err(ParseUuidError);
+        };
+        if hex.len() != 36 {
+            return Err(ParseUuidError);
+        }
+        let mut bytes = [0u8; 16];
+        let mut nibbles = 0usize;
+        for (position, letter) in hex.bytes().enumerate() {
+            if HYPHENS.contains(&position) {
+                if letter != b'-' {
+                    return Err(ParseUuidError);
+                }
+                continue;
+            }
+            let digit = char::from(letter).to_digit(16).ok_or(ParseUuidError)?;
+            let digit = u8::try_from(digit).map_err(|_| ParseUuidError)?;
+            let byte = bytes.get_mut(nibbles >> 1).ok_or(ParseUuidError)?;
+            *byte = (*byte << 4) | digit;
+            nibbles = nibbles.saturating_add(1);
+        }
+        if nibbles != 32 {
+            return Err(ParseUuidError);
+        }
+        Ok(DeviceUuid { kind, bytes })
+    }
+}
+
+impl DeviceUuid {
+    /// Hands out the text letter by letter, without the formatting machinery (which can panic).
+    pub fn write_ascii(&self, push: &mut impl FnMut(u8)) {
+        let prefix: &[u8; 4] = match self.kind {
+            DeviceKind::Gpu => b"GPU-",
+            DeviceKind::Mig => b"MIG-",
+        };
+        prefix.iter().for_each(|letter| push(*letter));
+        for (index, byte) in self.bytes.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&index) {
+                push(b'-');
+            }
+            push(hex_digit(byte >> 4));
+            push(hex_digit(byte & 15));
+        }
+    }
+}
+
+fn hex_digit(nibble: u8) -> u8 {
+    match nibble {
+        0..=9 => b'0'.saturating_add(nibble),
+        _ => b'a'.saturating_add(nibble.saturating_sub(10)),
+    }
+}
+
+impl fmt::Display for DeviceUuid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut written = Ok(());
+        self.write_ascii(&mut |letter| {
+            written = written.and_then(|()| fmt::Write::write_char(out, char::from(letter)));
+        });
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    const TEXT: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+
+    #[test]
+    fn a_uuid_is_read_and_written_as_the_vendor_writes_it() {
+        let uuid: DeviceUuid = TEXT.parse().unwrap();
+        assert_eq!(uuid.kind, DeviceKind::Gpu);
+        assert_eq!(uuid.bytes[..5], [0x1b, 0x7d, 0x7c, 0x5e, 0x6b]);
+        assert_eq!(uuid.to_string(), TEXT);
+        let mig = TEXT.replace("GPU", "MIG");
+        assert_eq!(mig.parse::<DeviceUuid>().unwrap().to_string(), mig);
+    }
+
+    #[test]
+    fn what_is_not_a_uuid_is_refused() {
+        for text in [
+            "",
+            "0",
+            "GPU-",
+            "1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",
+            "GPU-1b7d7c5e6b0b4c599b625cd0c0a1a3c4",
+            "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3cg",
+            "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4 ",
+            "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3ü",
+            "MIG-GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4/1/0",
+        ] {
+            assert_eq!(text.parse::<DeviceUuid>(), Err(ParseUuidError), "{text}");
+        }
+    }
+}

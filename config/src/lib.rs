@@ -1,0 +1,17 @@
+//! What gpuslice decides, and nothing it does: units, slices and the one view of GPU memory.
+//! Touches: its arguments. Never: the driver, the environment, the clock, a file.
+//! Law: every number a program is shown comes from [`view::view`].
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+pub mod device;
+pub mod json;
+pub mod meminfo;
+pub mod policy;
+pub mod slice;
+pub mod source;
+pub mod units;
+pub mod view;

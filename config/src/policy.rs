@@ -1,0 +1,35 @@
+//! What the host keeps for itself on a machine whose GPU shares its memory.
+//! Touches: its arguments.
+
+use crate::units::Bytes;
+
+/// The reserve R that nobody has set: what a host needs to stay reachable.
+///
+/// 8 GiB, or 6.5 % where that is more, from 64 GiB up: machines wedged with 7 GiB available
+/// (vllm #46307) and floors of 8 GiB hold in the field. Below 64 GiB (Jetson) a tenth, at
+/// least 768 MiB. Tunable, not a proof.
+#[must_use]
+pub const fn default_reserve(host_total: Bytes) -> Bytes {
+    let total = host_total.get();
+    if host_total.get() >= Bytes::gib(64).get() {
+        // 6.5 % in integers; the quotient first, so that nothing can overflow.
+        Bytes::gib(8).at_least(Bytes::new((total / 1000).saturating_mul(65)))
+    } else {
+        Bytes::mib(768).at_least(Bytes::new(total / 10))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spark_keeps_eight_gibibytes_and_a_small_board_a_tenth() {
+        assert_eq!(
+            default_reserve(Bytes::kib(127_600_748)),
+            Bytes::gib(8).at_least(Bytes::new(130_663_165 * 65))
+        );
+        assert_eq!(default_reserve(Bytes::gib(4)), Bytes::mib(768));
+        assert_eq!(default_reserve(Bytes::gib(20)), Bytes::gib(2));
+    }
+}

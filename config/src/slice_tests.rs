@@ -1,0 +1,224 @@
+//! What a slice file may say, what it may not, and that both JSON readers agree.
+
+use super::*;
+use proptest::prelude::*;
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+
+fn fault(text: &str) -> SliceFault {
+    parse(text.as_bytes()).unwrap_err().fault
+}
+
+#[test]
+fn a_slice_of_all_gpus_needs_two_keys() {
+    let slice = parse(br#"{"version":1,"memory":8589934592}"#).unwrap();
+    assert_eq!(
+        slice.device(UUID.parse().unwrap()),
+        Some(DeviceSlice {
+            memory: Bytes::gib(8),
+            headroom: Bytes::ZERO,
+            total: Total::Slice,
+            integrated: None,
+        })
+    );
+}
+
+#[test]
+fn a_listed_device_has_its_own_budget_and_the_others_are_left_alone() {
+    let text = format!(
+        r#"{{"version":1,"total":"device","devices":[
+            {{"uuid":"{UUID}","memory":1024,"headroom":24,"integrated":true}}]}}"#
+    );
+    let slice = parse(text.as_bytes()).unwrap();
+    assert_eq!(
+        slice.device(UUID.parse().unwrap()),
+        Some(DeviceSlice {
+            memory: Bytes::new(1024),
+            headroom: Bytes::new(24),
+            total: Total::Device,
+            integrated: Some(true),
+        })
+    );
+    let other = UUID.replace("GPU-1b", "GPU-2b");
+    assert_eq!(slice.device(other.parse().unwrap()), None);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (text, message) in [
+        ("", "line 1: not a slice file: the file ends in the middle"),
+        ("{", "line 1: not a slice file: the file ends in the middle"),
+        ("[]", "line 1: not a slice file: expected '{'"),
+        (
+            "{}",
+            "line 1: no \"version\" (this gpuslice writes version 1)",
+        ),
+        (
+            "{\"version\": 2, \"what\": 1}",
+            "line 1: version 2 is newer than this gpuslice reads (1): update gpuslice here",
+        ),
+        (
+            "{\"version\":1}x",
+            "line 1: not a slice file: more text after the end",
+        ),
+        (
+            "{\"version\":1,\n\"memroy\": 1}",
+            "line 2: unknown key \"memroy\"",
+        ),
+        (
+            "{\"version\":1,\"version\":1}",
+            "line 1: key \"version\" stands twice",
+        ),
+        ("{\"version\":1,\"memory\":0}", "line 1: \"memory\" is zero"),
+        (
+            "{\"version\":1,\"memory\":-1}",
+            "line 1: not a slice file: expected a whole number of bytes, without quotes, point or sign",
+        ),
+        (
+            "{\"version\":1,\"memory\":\"4Gi\"}",
+            "line 1: not a slice file: expected a whole number of bytes, without quotes, point or sign",
+        ),
+        (
+            "{\"version\":1,\"total\":\"card\"}",
+            "line 1: \"card\" is not one of slice, device",
+        ),
+        (
+            "{\"version\":1,\"memory\":8,\"headroom\":8}",
+            "line 1: \"headroom\" is not less than \"memory\"",
+        ),
+        (
+            "{\"version\":1,\"devices\":[{\"memory\":8}]}",
+            "line 1: a device has no \"uuid\"",
+        ),
+    ] {
+        assert_eq!(
+            parse(text.as_bytes()).unwrap_err().to_string(),
+            message,
+            "{text}"
+        );
+    }
+    let twice = format!(
+        r#"{{"version":1,"memory":1,"devices":[{{"uuid":"{UUID}"}},{{"uuid":"{UUID}"}}]}}"#
+    );
+    assert_eq!(fault(&twice), SliceFault::TwiceListed(Text::new(UUID)));
+    let bare = format!(r#"{{"version":1,"devices":[{{"uuid":"{UUID}"}}]}}"#);
+    assert_eq!(fault(&bare), SliceFault::NoMemory(Text::new(UUID)));
+}
+
+#[test]
+fn a_file_too_large_to_be_a_slice_is_refused_unread() {
+    let text = format!("{{\"version\":1}}{}", " ".repeat(MAX_FILE));
+    assert_eq!(fault(&text), SliceFault::TooLarge);
+}
+
+#[test]
+fn a_long_text_is_cut_at_a_character() {
+    assert_eq!(Text::<4>::new("abcü").as_str(), "abc");
+    assert_eq!(Text::<5>::new("abcü").as_str(), "abcü");
+}
+
+prop_compose! {
+    fn any_listed()(
+        bytes in any::<[u8; 16]>(), mig in any::<bool>(), memory in 2u64..,
+        headroom in proptest::option::of(0u64..2), integrated in proptest::option::of(any::<bool>()),
+    ) -> ListedDevice {
+        let kind = if mig { crate::device::DeviceKind::Mig } else { crate::device::DeviceKind::Gpu };
+        ListedDevice {
+            uuid: DeviceUuid { kind, bytes },
+            memory: Some(Bytes::new(memory)),
+            headroom: headroom.map(Bytes::new),
+            integrated,
+        }
+    }
+}
+
+prop_compose! {
+    fn any_slice()(
+        name in "[a-zA-Z0-9._/-]{0,100}", device in any::<bool>(), discrete in any::<bool>(),
+        enforce in any::<bool>(), reserve in proptest::option::of(any::<u64>()),
+        meminfo in proptest::option::of("/[a-z/]{0,60}"), memory in proptest::option::of(2u64..),
+        headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),
+    ) -> Slice {
+        let mut slice = Slice {
+            name: Text::new(&name),
+            total: if device { Total::Device } else { Total::Slice },
+            present_as: if discrete { PresentAs::Discrete } else { PresentAs::Uma },
+            enforce,
+            reserve: reserve.map(Bytes::new),
+            meminfo: meminfo.as_deref().map(Text::new),
+            memory: memory.map(Bytes::new),
+            headroom: Bytes::new(headroom),
+            ..Slice::default()
+        };
+        for device in listed {
+            let _ = slice.list(device);
+        }
+        slice
+    }
+}
+
+/// Pieces from which almost-right files are made.
+fn almost_json() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(
+        [
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ",",
+            "\"version\"",
+            "1",
+            "2",
+            "\"memory\"",
+            "8589934592",
+            "\"devices\"",
+            "\"uuid\"",
+            "\"total\"",
+            "\"slice\"",
+            "true",
+            "false",
+            "null",
+            "01",
+            "1.0",
+            "1e3",
+            "-1",
+            " ",
+            "\n",
+            "\"a\\u0041\"",
+            "\"enforce\"",
+            "\"",
+        ]
+        .as_slice(),
+    );
+    proptest::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn what_the_host_writes_the_shim_reads(slice in any_slice()) {
+        prop_assert_eq!(parse(slice.to_json().as_bytes()), Ok(slice));
+    }
+
+    #[test]
+    fn whatever_is_accepted_is_json(text in almost_json()) {
+        if parse(text.as_bytes()).is_ok() {
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{}", text);
+        }
+    }
+
+    #[test]
+    fn any_damage_to_a_file_is_an_error_or_another_slice_but_never_a_panic(
+        slice in any_slice(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let mut text: Vec<u8> = slice.to_json().into_bytes();
+        let place = place.index(text.len());
+        if cut { text.truncate(place) } else { text[place] = byte }
+        if parse(&text).is_ok() {
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&text).is_ok());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Where a slice comes from, and what the environment may say.
+//! Touches: its arguments; the caller reads the environment and the file system, once.
+
+/// The slice that the hook has mounted: it wins over any environment, which images can set.
+pub const MOUNTED_SLICE: &core::ffi::CStr = c"/.gpuslice/slice.json";
+
+/// The host's live meminfo that the hook has mounted, even where `/proc/meminfo` is a copy.
+pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
+
+/// The meminfo of a machine that nobody has prepared.
+pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
+
+/// Environment (`gpuslice run` only): the path of a slice file.
+pub const CONFIG: &core::ffi::CStr = c"GPUSLICE_CONFIG";
+
+/// Environment: how much the shim says, `warn`, `info` or `debug`. Unset: nothing.
+pub const LOG: &core::ffi::CStr = c"GPUSLICE_LOG";
+
+/// Environment: the file to which the shim's log is appended. Unset: standard error.
+pub const LOG_FILE: &core::ffi::CStr = c"GPUSLICE_LOG_FILE";
+
+/// How much the shim says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing.
+    #[default]
+    Off,
+    /// What a person should look at.
+    Warn,
+    /// What was decided.
+    Info,
+    /// Every resolution and every answer.
+    Debug,
+}
+
+impl LogLevel {
+    /// The level that the value of [`LOG`] asks for. A word that is not understood means
+    /// `warn`: somebody wanted to see something.
+    #[must_use]
+    pub fn parse(value: Option<&[u8]>) -> LogLevel {
+        match value {
+            None | Some(b"" | b"off" | b"0") => LogLevel::Off,
+            Some(b"info") => LogLevel::Info,
+            Some(b"debug" | b"trace") => LogLevel::Debug,
+            Some(_) => LogLevel::Warn,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_off_unless_asked_for_and_a_typo_still_warns() {
+        assert_eq!(LogLevel::parse(None), LogLevel::Off);
+        assert_eq!(LogLevel::parse(Some(b"")), LogLevel::Off);
+        assert_eq!(LogLevel::parse(Some(b"inof")), LogLevel::Warn);
+        assert_eq!(LogLevel::parse(Some(b"debug")), LogLevel::Debug);
+    }
+}

@@ -1,0 +1,103 @@
+//! The one view: what the driver and the host say, and what the slice allows, as one answer.
+//! Touches: its arguments.
+//! Law: total = used + free, free is never more than an allocation can get, and no number is
+//! larger than the driver's.
+
+use crate::meminfo::HostMemory;
+use crate::policy;
+use crate::slice::{DeviceSlice, Total};
+use crate::units::Bytes;
+
+/// What the driver says of a device's memory.
+///
+/// CUDA's total is NVML's without the part that NVML calls reserved; facts taken from NVML
+/// are stated without it, so that both are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverMemory {
+    /// All that programs can use together.
+    pub total: Bytes,
+    /// What nobody holds.
+    pub free: Bytes,
+}
+
+/// The host of a device that shares its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its memory at this moment.
+    pub memory: HostMemory,
+    /// What it keeps for itself, R.
+    pub reserve: Option<Bytes>,
+    /// What other slices were promised and have not used yet.
+    pub others_unused: Bytes,
+}
+
+/// All that an answer depends on, read at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// What the driver says.
+    pub driver: DriverMemory,
+    /// What this slice's processes hold. None where nobody counts: then everything that is used
+    /// on the device is taken for ours, which promises too little, never too much.
+    pub own_use: Option<Bytes>,
+    /// The host, on unified memory; None on a discrete card.
+    pub host: Option<Host>,
+}
+
+/// What every API is told: one answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryView {
+    /// The memory there is.
+    pub total: Bytes,
+    /// The memory that can be had.
+    pub free: Bytes,
+    /// The rest.
+    pub used: Bytes,
+}
+
+impl MemoryView {
+    fn new(total: Bytes, free: Bytes) -> MemoryView {
+        let free = free.at_most(total);
+        MemoryView {
+            total,
+            free,
+            used: total.minus(free),
+        }
+    }
+}
+
+/// The answer that a slice gives.
+#[must_use]
+pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
+    let Facts {
+        driver,
+        own_use,
+        host,
+    } = *facts;
+    let Some(slice) = slice else {
+        return MemoryView::new(driver.total, driver.free);
+    };
+    let shown_limit = slice.memory.minus(slice.headroom).at_most(driver.total);
+    let total = match slice.total {
+        Total::Slice => shown_limit,
+        Total::Device => driver.total,
+    };
+    let (in_use, obtainable) = match host {
+        None => (driver.total.minus(driver.free), driver.free),
+        Some(host) => {
+            let memory = host.memory;
+            let reserve = host
+                .reserve
+                .unwrap_or(policy::default_reserve(memory.total));
+            (
+                memory.total.minus(memory.available),
+                memory.available.minus(reserve).minus(host.others_unused),
+            )
+        }
+    };
+    let unspent = shown_limit.minus(own_use.unwrap_or(in_use));
+    MemoryView::new(total, unspent.at_most(obtainable))
+}
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;
