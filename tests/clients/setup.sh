@@ -1,0 +1,68 @@
+#!/bin/sh
+# Installs what the client tests run: Debian packages, a Python environment, real libcudarts.
+# Touches: apt (only for what is missing, only as root), target/clients-venv, target/cudart.
+# Quick when everything is there; says in one line what is missing when it cannot be had.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+target=${GPUSLICE_TARGET:-$(cd "$here/../.." && pwd)/target}
+venv=$target/clients-venv
+log=$target/clients-setup.log
+mkdir -p "$target"
+: >"$log"
+
+# The tests run single clients as another user and read what they wrote: never a strict umask.
+umask 022
+
+fail() {
+    echo "tests/clients/setup.sh: $*" >&2
+    exit 1
+}
+
+have_library() { ldconfig -p | grep -q "$1"; }
+
+packages=
+need() { packages="$packages $1"; }
+python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
+for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux; do
+    command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
+done
+PATH=$PATH:/sbin:/usr/sbin
+have_library libjemalloc.so.2 || need libjemalloc2
+have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
+
+if [ -n "$packages" ]; then
+    [ "$(id -u)" = 0 ] || fail "missing Debian packages, install them as root:$packages"
+    command -v apt-get >/dev/null || fail "missing, and there is no apt-get to install them:$packages"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086  # a list of words
+    apt-get install -y --no-install-recommends $packages >>"$log" 2>&1 ||
+        { apt-get update && apt-get install -y --no-install-recommends $packages; } >>"$log" 2>&1 ||
+        fail "apt-get could not install:$packages (see $log)"
+fi
+
+wanted=$(cat "$here/requirements.txt" "$0" | cksum)
+if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$venv"
+    python3 -m venv "$venv" >>"$log" 2>&1 || fail "python3 cannot make a virtual environment (see $log)"
+    "$venv/bin/pip" install -q --no-deps --prefer-binary -r "$here/requirements.txt" >>"$log" 2>&1 ||
+        fail "PyPI did not give $here/requirements.txt to $(python3 --version) (see $log)"
+    echo "$wanted" >"$venv/installed"
+fi
+
+# Real libcudarts, unpacked but installed nowhere: a resolution test loads each by its path.
+# One line each: the folder under target/cudart, and the wheel.
+while read -r version wheel; do
+    [ -e "$target/cudart/$version/unpacked" ] && continue
+    rm -rf "$target/cudart/$version"
+    mkdir -p "$target/cudart/$version"
+    "$venv/bin/pip" download -q --no-deps --only-binary :all: -d "$target/cudart/$version" "$wheel" >>"$log" 2>&1 ||
+        fail "PyPI did not give $wheel (see $log)"
+    python3 -m zipfile -e "$target/cudart/$version"/*.whl "$target/cudart/$version"
+    rm "$target/cudart/$version"/*.whl
+    touch "$target/cudart/$version/unpacked"
+done <<'WHEELS'
+11.8 nvidia-cuda-runtime-cu11==11.8.89
+12.9 nvidia-cuda-runtime-cu12==12.9.79
+13.5 nvidia-cuda-runtime==13.5.37
+WHEELS

@@ -1,0 +1,9 @@
+//! What the tests of whole programs share: where things were built, and how programs are run.
+//! Touches: the build output, a C compiler, child processes.
+//! Law: nothing here knows what an answer should be; every expected number stands in a test.
+
+pub mod clients;
+pub mod compile;
+pub mod place;
+pub mod run;
+pub mod slice;
