@@ -1,0 +1,228 @@
+//! Turns the options into a slice for the GPUs that are there.
+//! Touches: its arguments.
+
+use crate::inventory::{Inventory, Target};
+use crate::slice_options::{DeviceLimit, Selector, SliceOptions};
+use gpuslice_config::slice::{ListedDevice, Slice, SliceFault, Text};
+use gpuslice_config::units::Bytes;
+
+/// Why the options make no slice here.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// The driver works and lists nothing.
+    #[error("the NVIDIA driver lists no GPU here")]
+    NoDevices,
+    /// A GPU that is not there.
+    #[error("there is no {wanted} here; there are:{devices}")]
+    Unknown {
+        /// As it was named.
+        wanted: String,
+        /// What there is, one per line.
+        devices: String,
+    },
+    /// A GPU that programs cannot allocate from.
+    #[error("GPU {index} is divided by MIG: name one of its instances:{instances}")]
+    Divided {
+        /// Its index.
+        index: u32,
+        /// What there is, one per line.
+        instances: String,
+    },
+    /// A GPU named more than once.
+    #[error("{0} is given more than one --device")]
+    Twice(String),
+    /// A limit that is none.
+    #[error("{option} {limit} is more than {target} has; give at most {most}MiB")]
+    OverTheCard {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        limit: Bytes,
+        /// The GPU.
+        target: String,
+        /// Its memory in whole MiB.
+        most: u64,
+    },
+    /// A limit that is none anywhere.
+    #[error("--memory {limit} is more than any GPU here has:{devices}")]
+    OverEveryCard {
+        /// Its value.
+        limit: Bytes,
+        /// What there is, one per line.
+        devices: String,
+    },
+    /// Nothing is left to show.
+    #[error("--headroom {headroom} leaves nothing of a limit of {limit}")]
+    Headroom {
+        /// Its value.
+        headroom: Bytes,
+        /// The limit.
+        limit: Bytes,
+    },
+    /// Too many GPUs for one file.
+    #[error(transparent)]
+    Slice(#[from] SliceFault),
+}
+
+/// A slice, and what a person should be told about it.
+#[derive(Debug, PartialEq)]
+pub struct Budget {
+    /// The slice; its `meminfo` is for the caller to fill in.
+    pub slice: Slice,
+    /// What should be told.
+    pub warnings: Vec<String>,
+}
+
+/// The slice that the options describe on these GPUs.
+///
+/// # Errors
+/// When they name a GPU that is not there, or more than it has.
+pub fn budget(
+    options: &SliceOptions,
+    inventory: &Inventory,
+    name: &str,
+) -> Result<Budget, BudgetError> {
+    if inventory.targets().next().is_none() {
+        return Err(BudgetError::NoDevices);
+    }
+    let named = named(options, inventory)?;
+    let headroom = options.headroom.unwrap_or(Bytes::ZERO);
+    let limits = named.iter().map(|(_, memory)| *memory);
+    if let Some(limit) = limits
+        .chain(options.memory)
+        .find(|limit| *limit <= headroom)
+    {
+        return Err(BudgetError::Headroom { headroom, limit });
+    }
+    let mut slice = Slice::default();
+    slice.name = Text::new(name);
+    slice.total = options.total.map(Into::into).unwrap_or_default();
+    slice.present_as = options.present_as.map(Into::into).unwrap_or_default();
+    slice.reserve = options.reserve;
+    slice.memory = options.memory;
+    slice.headroom = headroom;
+    for (target, memory) in &named {
+        slice.list(listed(target, *memory))?;
+    }
+    let mut warnings = Vec::new();
+    if let Some(memory) = options.memory {
+        let rest: Vec<Target<'_>> = inventory
+            .targets()
+            .filter(|target| named.iter().all(|(other, _)| other.uuid != target.uuid))
+            .collect();
+        warnings = check(memory, &rest, inventory)?;
+        for target in &rest {
+            slice.list(listed(target, memory))?;
+        }
+        for device in inventory.devices.iter().filter(|gpu| !gpu.mig.is_empty()) {
+            slice.list(ListedDevice {
+                uuid: device.uuid,
+                memory: Some(memory),
+                headroom: None,
+                integrated: Some(device.integrated),
+            })?;
+        }
+    }
+    Ok(Budget { slice, warnings })
+}
+
+/// Every device is listed, although `memory` stands for all, so that the file says which of
+/// them share the host's memory: a program that only asks NVML cannot know.
+fn listed(target: &Target<'_>, memory: Bytes) -> ListedDevice {
+    ListedDevice {
+        uuid: target.uuid,
+        memory: Some(memory),
+        headroom: None,
+        integrated: Some(target.integrated),
+    }
+}
+
+fn named<'a>(
+    options: &SliceOptions,
+    inventory: &'a Inventory,
+) -> Result<Vec<(Target<'a>, Bytes)>, BudgetError> {
+    let mut named: Vec<(Target<'a>, Bytes)> = Vec::new();
+    for DeviceLimit { selector, memory } in &options.device {
+        let target = find(*selector, inventory)?;
+        if named.iter().any(|(other, _)| other.uuid == target.uuid) {
+            return Err(BudgetError::Twice(target.to_string()));
+        }
+        if over(*memory, &target) {
+            return Err(over_the_card("--device", *memory, &target));
+        }
+        named.push((target, *memory));
+    }
+    Ok(named)
+}
+
+/// The GPU or instance that a person means.
+///
+/// # Errors
+/// When there is none, or it is one that nothing can be allocated from.
+pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
+    let direct = inventory.targets().find(|target| match selector {
+        Selector::Uuid(uuid) => target.uuid == uuid,
+        Selector::Index(index) => target.device.index == index && target.uuid == target.device.uuid,
+    });
+    if let Some(target) = direct {
+        return Ok(target);
+    }
+    let divided = inventory.devices.iter().find(|device| match selector {
+        Selector::Uuid(uuid) => device.uuid == uuid,
+        Selector::Index(index) => device.index == index,
+    });
+    Err(match (divided, selector) {
+        (Some(device), _) => BudgetError::Divided {
+            index: device.index,
+            instances: inventory.to_string(),
+        },
+        (None, Selector::Index(index)) => BudgetError::Unknown {
+            wanted: format!("GPU {index}"),
+            devices: inventory.to_string(),
+        },
+        (None, Selector::Uuid(uuid)) => BudgetError::Unknown {
+            wanted: uuid.to_string(),
+            devices: inventory.to_string(),
+        },
+    })
+}
+
+/// Whether a limit limits nothing. A device that does not tell its memory is believed.
+fn over(limit: Bytes, target: &Target<'_>) -> bool {
+    limit > target.total && target.total > Bytes::ZERO
+}
+
+fn over_the_card(option: &'static str, limit: Bytes, target: &Target<'_>) -> BudgetError {
+    BudgetError::OverTheCard {
+        option,
+        limit,
+        target: target.to_string(),
+        most: target.total.whole_mib(),
+    }
+}
+
+/// A limit for all GPUs must limit one of them; the others are only told of.
+fn check(
+    memory: Bytes,
+    rest: &[Target<'_>],
+    inventory: &Inventory,
+) -> Result<Vec<String>, BudgetError> {
+    let too_small: Vec<&Target<'_>> = rest.iter().filter(|target| over(memory, target)).collect();
+    match too_small.as_slice() {
+        [only] if rest.len() == 1 => Err(over_the_card("--memory", memory, only)),
+        [_, ..] if too_small.len() == rest.len() => Err(BudgetError::OverEveryCard {
+            limit: memory,
+            devices: inventory.to_string(),
+        }),
+        some => Ok(some
+            .iter()
+            .map(|target| {
+                format!("--memory {memory} is more than {target} has, which stays as it is")
+            })
+            .collect()),
+    }
+}
+
+#[cfg(test)]
+#[path = "budget_tests.rs"]
+mod tests;

@@ -1,0 +1,84 @@
+//! The command line: one definition, from which help, man pages and completions come.
+//! Touches: the arguments, standard error.
+
+use crate::{devices, exit, inventory, pages, run, tidy_up};
+use clap::{Parser, Subcommand};
+use std::ffi::c_int;
+use std::io::Write;
+
+/// Runs programs in a slice of GPU memory, where every API gives the same, true answer.
+#[derive(Debug, Parser)]
+#[command(name = "gpuslice", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(disable_help_subcommand = true, subcommand_required = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gpuslice devices                                  the GPUs that can be named
+  gpuslice run --memory 8GiB -- python3 train.py    every GPU shows 8 GiB
+  gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    a machine that is not there";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a command in a slice of GPU memory
+    Run(run::Args),
+    /// List the GPUs of this machine, by the names that other verbs take
+    Devices(devices::Args),
+    /// Print a completion script for a shell
+    Completions(pages::CompletionsArgs),
+    /// Print a man page
+    Man(pages::ManArgs),
+    /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
+    #[command(hide = true)]
+    InventoryProbe,
+    /// Remove a private directory when its last user is gone (gpuslice's own child)
+    #[command(hide = true)]
+    TidyUp(tidy_up::Args),
+}
+
+/// Reads the command line, does what it says and returns the exit status.
+#[must_use]
+pub fn main() -> c_int {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody is left to be told when even this cannot be written.
+            let _ = error.print();
+            let status = if error.use_stderr() {
+                exit::FAILED
+            } else {
+                exit::SUCCESS
+            };
+            return c_int::from(status);
+        }
+    };
+    match dispatch(cli.verb) {
+        Ok(status) => c_int::from(status),
+        Err(error) => {
+            tell(&format!("{error:#}"));
+            c_int::from(exit::status_of(&error))
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> anyhow::Result<u8> {
+    match verb {
+        Verb::Run(args) => run::main(args),
+        Verb::Devices(args) => devices::main(&args),
+        Verb::Completions(args) => pages::completions(&args),
+        Verb::Man(args) => pages::man(&args),
+        Verb::InventoryProbe => inventory::probe::main(),
+        Verb::TidyUp(args) => tidy_up::main(&args),
+    }
+}
+
+/// Says something to the person, on standard error.
+pub fn tell(message: &str) {
+    // A closed standard error is the caller's wish.
+    let _ = writeln!(std::io::stderr(), "gpuslice: {message}");
+}

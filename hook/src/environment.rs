@@ -1,0 +1,334 @@
+//! Prepares what a program in a slice finds: its slice file, the preload, the simulated driver.
+//! Touches: the environment (read once, here), the private folder, the driver (in a child).
+
+use crate::budget::budget;
+use crate::inventory::Inventory;
+use crate::inventory::ask::{self, AskError};
+use crate::inventory::cuda::CudaError;
+use crate::private_dir::PrivateDir;
+use crate::sim::{self, Sim};
+use crate::slice_options::SliceOptions;
+use crate::{preload, slice_file};
+use anyhow::Context;
+use gpuslice_config::slice::{Slice, Text};
+use gpuslice_config::source;
+use std::ffi::{CStr, OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+/// Why nothing can be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    /// The hook has mounted a slice.
+    #[error("this container has a slice already, and it wins: {0}")]
+    Mounted(PathBuf),
+    /// Two descriptions of one slice.
+    #[error(
+        "GPUSLICE_CONFIG names a slice file already ({0}): unset it, or leave out --memory and \
+         --device"
+    )]
+    ConfigAndLimit(PathBuf),
+    /// The library is missing.
+    #[error("libgpuslice.so is neither in {beside} nor in /usr/lib/gpuslice: run make")]
+    NoLibrary {
+        /// Where gpuslice is.
+        beside: PathBuf,
+    },
+    /// The simulated driver is missing.
+    #[error("the simulated driver is neither in {} nor in {}: run make", folders[0].display(), folders[1].display())]
+    NoSimulator {
+        /// Where it could be.
+        folders: [PathBuf; 2],
+    },
+    /// The scenario is missing.
+    #[error("cannot read scenario {path}")]
+    Scenario {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A path that a list in the environment cannot hold.
+    #[error("{variable} cannot name {path}: it has a space or a colon")]
+    Unnameable {
+        /// Which.
+        path: PathBuf,
+        /// Where.
+        variable: &'static str,
+    },
+    /// A path that a slice file cannot hold.
+    #[error("{0} is too long, or has a letter that a slice file cannot hold")]
+    MeminfoPath(PathBuf),
+}
+
+/// What was prepared. The private folder lives as long as this, or, when this process becomes
+/// the program, as long as the program and all that it starts.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Variables to set, or with None to remove.
+    pub vars: Vec<(OsString, Option<OsString>)>,
+    /// The slice; None when nothing is limited.
+    pub slice: Option<Slice>,
+    /// The GPUs, where the driver had to be asked.
+    pub inventory: Option<Inventory>,
+    /// What a person should be told before the program starts.
+    pub warnings: Vec<String>,
+    /// Removes the folder when it goes out of use.
+    pub private: Option<PrivateDir>,
+}
+
+impl Prepared {
+    /// Gives a child what was prepared.
+    pub fn apply(&self, command: &mut Command) {
+        for (name, value) in &self.vars {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+    }
+
+    /// This process's environment with what was prepared, for `exec`.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let changed = |name: &OsStr| self.vars.iter().any(|(other, _)| other == name);
+        let set = self
+            .vars
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        env::vars_os()
+            .filter(|(name, _)| !changed(name))
+            .chain(set)
+            .collect()
+    }
+}
+
+/// The slice that the hook has mounted, where there is one.
+#[must_use]
+pub fn mounted_slice() -> Option<PathBuf> {
+    let path = path_of(source::MOUNTED_SLICE);
+    path.exists().then_some(path)
+}
+
+/// A variable to set, or with None to remove.
+type Var = (OsString, Option<OsString>);
+
+/// Prepares what `options` ask for.
+///
+/// # Errors
+/// When something is missing, wrong, or contradicts what is there.
+pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
+    let beside = folder_of_executable()?;
+    let preload = preload_var(options, &beside)?;
+    let sim = options.sim.as_deref();
+    let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
+    let library_path = env::var_os(sim::LIBRARY_PATH);
+    let sim_vars = sim.as_ref().map(|sim| sim.vars(library_path.as_deref()));
+    let sim_vars = sim_vars.unwrap_or_default();
+
+    let mut plan = Plan::make(options, &sim_vars)?;
+    let state = state_in_environment(sim.is_some())?;
+    let private = (plan.writes_file() || (sim.is_some() && state.is_none()))
+        .then(|| PrivateDir::create().context("cannot make a private folder"))
+        .transpose()?;
+    let folder = private.as_ref().map(PrivateDir::path);
+    let state = state.or_else(|| sim.is_some().then(|| Some(folder?.join("sim")))?);
+    let config = plan.finish(folder, state.as_deref())?;
+
+    let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
+    if let (Some(state), true) = (state, sim.is_some()) {
+        fs::create_dir_all(&state)
+            .with_context(|| format!("cannot make {} ({})", state.display(), sim::STATE))?;
+        vars.push((sim::STATE.into(), Some(state.into())));
+    }
+    vars.extend(
+        sim_vars
+            .into_iter()
+            .map(|(name, value)| (name, Some(value))),
+    );
+    vars.extend(log_vars(options)?);
+    Ok(Prepared {
+        vars,
+        slice: plan.slice,
+        inventory: plan.inventory,
+        warnings: plan.warnings,
+        private,
+    })
+}
+
+/// The slice, before there is a folder to write it to.
+#[derive(Default)]
+struct Plan {
+    slice: Option<Slice>,
+    /// The file that it was read from; None when it is still to be written.
+    file: Option<PathBuf>,
+    inventory: Option<Inventory>,
+    warnings: Vec<String>,
+}
+
+impl Plan {
+    fn make(options: &SliceOptions, sim_vars: &[(OsString, OsString)]) -> anyhow::Result<Plan> {
+        if options.bare {
+            return Ok(Plan::default());
+        }
+        let file = config(options)?;
+        if !options.limits_something() && file.is_none() {
+            return Ok(Plan::default());
+        }
+        if let Some(mounted) = mounted_slice() {
+            return Err(EnvironmentError::Mounted(mounted).into());
+        }
+        let Some(path) = file else {
+            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+            let name = options.name.clone();
+            let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
+            let planned = budget(options, &inventory, &name)?;
+            return Ok(Plan {
+                slice: Some(planned.slice),
+                file: None,
+                inventory: Some(inventory),
+                warnings: planned.warnings,
+            });
+        };
+        let slice = slice_file::read(&path)?;
+        let mut plan = Plan {
+            slice: Some(slice),
+            ..Plan::default()
+        };
+        if slice.limits_something() {
+            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+            plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
+            plan.inventory = Some(inventory);
+        }
+        plan.file = Some(path);
+        Ok(plan)
+    }
+
+    fn writes_file(&self) -> bool {
+        self.slice.is_some() && self.file.is_none()
+    }
+
+    /// Writes the slice file where there is none yet, and says where it is.
+    fn finish(
+        &mut self,
+        folder: Option<&Path>,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Option<OsString>> {
+        let (true, Some(slice), Some(folder)) = (self.writes_file(), &mut self.slice, folder)
+        else {
+            return Ok(self.file.clone().map(Into::into));
+        };
+        let unified = slice
+            .devices()
+            .any(|device| device.integrated == Some(true));
+        if let (Some(state), true) = (state, unified) {
+            slice.meminfo = Some(meminfo_text(state.join("meminfo"))?);
+        }
+        let path = folder.join("slice.json");
+        write_private(&path, &slice.to_json())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Some(path.into()))
+    }
+}
+
+/// A person without a GPU has tried the first example.
+fn with_hint(error: AskError) -> anyhow::Error {
+    let no_driver = matches!(error, AskError::Driver(CudaError::NoLibrary(_)));
+    let error = anyhow::Error::new(error);
+    match no_driver {
+        true => error.context("nothing to limit (try --sim rtx3090 for a simulated GPU)"),
+        false => error,
+    }
+}
+
+fn folder_of_executable() -> anyhow::Result<PathBuf> {
+    let executable = env::current_exe().context("cannot find out where gpuslice is")?;
+    Ok(executable.parent().unwrap_or(&executable).to_owned())
+}
+
+/// The slice file that was named, by option or by environment, as an absolute path.
+fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
+    let named = env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
+    let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = match (&options.config, named) {
+        (Some(path), _) => path.clone(),
+        (None, Some(named)) if options.limits_something() => {
+            return Err(EnvironmentError::ConfigAndLimit(named).into());
+        }
+        (None, Some(named)) => named,
+        (None, None) => return Ok(None),
+    };
+    let absolute = std::path::absolute(&path);
+    Ok(Some(absolute.with_context(|| {
+        format!("cannot use slice file {}", path.display())
+    })?))
+}
+
+/// The state folder that the caller shares between runs, on a simulated machine.
+fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    if !simulated && set(sim::SIM).is_none() {
+        return Ok(None);
+    }
+    let state = set(sim::STATE).map(std::path::absolute);
+    state
+        .transpose()
+        .with_context(|| format!("cannot use {}", sim::STATE))
+}
+
+fn preload_var(options: &SliceOptions, beside: &Path) -> Result<Var, EnvironmentError> {
+    const PRELOAD: &str = "LD_PRELOAD";
+    let existing = env::var_os(PRELOAD);
+    let value = if options.bare {
+        existing.and_then(|existing| preload::without_library(&existing))
+    } else {
+        let library = preload::find(beside)?;
+        Some(preload::with_library(existing.as_deref(), &library))
+    };
+    Ok((PRELOAD.into(), value))
+}
+
+/// The log's file is named absolutely: the program may change its folder.
+fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
+    let mut vars = Vec::new();
+    if let Some(level) = &options.log {
+        vars.push((name_of(source::LOG), Some(level.into())));
+    }
+    if let Some(file) = &options.log_file {
+        let path = std::path::absolute(file);
+        let path = path.with_context(|| format!("cannot use log file {}", file.display()))?;
+        vars.push((name_of(source::LOG_FILE), Some(path.into())));
+    }
+    Ok(vars)
+}
+
+/// The path, if the slice file's reader, which knows no escapes, can hold it.
+fn meminfo_text<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
+    let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
+    match path.to_str() {
+        Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),
+        _ => Err(EnvironmentError::MeminfoPath(path)),
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+fn path_of(name: &CStr) -> PathBuf {
+    OsStr::from_bytes(name.to_bytes()).into()
+}
+
+fn name_of(variable: &CStr) -> OsString {
+    OsStr::from_bytes(variable.to_bytes()).to_owned()
+}

@@ -1,0 +1,55 @@
+//! What gpuslice's own exit statuses mean. The man page lists them from here.
+//! Touches: nothing.
+
+use std::fmt;
+
+/// All is well.
+pub const SUCCESS: u8 = 0;
+/// `check`: the answers disagree.
+pub const INCONSISTENT: u8 = 1;
+/// `devices`, `check`: there is no usable NVIDIA driver.
+pub const NO_DRIVER: u8 = 2;
+/// gpuslice itself failed or was called wrongly, as with `env` and `timeout`.
+pub const FAILED: u8 = 125;
+/// `run`: the command was found and cannot be executed.
+pub const CANNOT_EXECUTE: u8 = 126;
+/// `run`: there is no such command.
+pub const NOT_FOUND: u8 = 127;
+
+/// The meanings, for the man page.
+pub const MEANINGS: [(u8, &str); 6] = [
+    (SUCCESS, "Success."),
+    (INCONSISTENT, "check: the answers disagree."),
+    (NO_DRIVER, "devices, check: no usable NVIDIA driver."),
+    (FAILED, "gpuslice itself failed, or was called wrongly."),
+    (
+        CANNOT_EXECUTE,
+        "run: the command was found and cannot be executed.",
+    ),
+    (NOT_FOUND, "run: the command was not found."),
+];
+
+/// An error that ends gpuslice with another status than [`FAILED`]: put it in as context.
+#[derive(Debug)]
+pub struct Status {
+    /// The exit status.
+    pub status: u8,
+    /// What to tell the person.
+    pub message: String,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// The exit status that an error asks for.
+#[must_use]
+pub fn status_of(error: &anyhow::Error) -> u8 {
+    error
+        .downcast_ref::<Status>()
+        .map_or(FAILED, |wanted| wanted.status)
+}

@@ -1,0 +1,71 @@
+//! NVML's part of the inventory: indices, and the instances that MIG makes.
+//! Touches: libnvidia-ml.so.1, through `nvml-wrapper`.
+
+use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use nvml_wrapper::Nvml;
+
+/// What NVML tells.
+#[derive(Clone, Debug, Default)]
+pub struct NvmlList {
+    /// The driver's version.
+    pub driver: Option<String>,
+    /// The GPUs, by index.
+    pub devices: Vec<NvmlDevice>,
+}
+
+/// A GPU, or a MIG instance, as NVML tells it.
+#[derive(Clone, Debug)]
+pub struct NvmlDevice {
+    /// Its place in nvidia-smi's list, or among the GPU's instances.
+    pub index: u32,
+    /// Its identity.
+    pub uuid: DeviceUuid,
+    /// Its name.
+    pub name: String,
+    /// All its memory in bytes; 0 where NVML does not say.
+    pub total: u64,
+    /// Its MIG instances.
+    pub mig: Vec<NvmlDevice>,
+}
+
+/// Lists NVML's devices. None where there is no NVML that works: CUDA's list then stands alone.
+#[must_use]
+pub fn list() -> Option<NvmlList> {
+    let nvml = Nvml::init().ok()?;
+    let count = nvml.device_count().ok()?;
+    let devices = (0..count)
+        .filter_map(|index| {
+            let device = nvml.device_by_index(index).ok()?;
+            let instances = device.mig_device_count().unwrap_or(0);
+            let mut listed = describe(index, &device, DeviceKind::Gpu)?;
+            // The count is of places, some of which may be empty.
+            listed.mig = (0..instances)
+                .filter_map(|place| {
+                    let instance = device.mig_device_by_index(place).ok()?;
+                    describe(place, &instance, DeviceKind::Mig)
+                })
+                .collect();
+            Some(listed)
+        })
+        .collect();
+    Some(NvmlList {
+        driver: nvml.sys_driver_version().ok(),
+        devices,
+    })
+}
+
+fn describe(index: u32, device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> Option<NvmlDevice> {
+    let text = device.uuid().ok()?;
+    // Jetson's NVML leaves the prefix out.
+    let prefixed = || match kind {
+        DeviceKind::Gpu => format!("GPU-{text}").parse(),
+        DeviceKind::Mig => format!("MIG-{text}").parse(),
+    };
+    Some(NvmlDevice {
+        index,
+        uuid: text.parse::<DeviceUuid>().or_else(|_| prefixed()).ok()?,
+        name: device.name().unwrap_or_else(|_| "unnamed".to_owned()),
+        total: device.memory_info().map_or(0, |memory| memory.total),
+        mig: Vec::new(),
+    })
+}

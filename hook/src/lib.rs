@@ -1,0 +1,16 @@
+//! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
+//! Touches: files, processes, and (in a child of its own) the driver.
+pub mod budget;
+pub mod cli;
+pub mod devices;
+pub mod environment;
+pub mod exit;
+pub mod inventory;
+pub mod pages;
+pub mod preload;
+pub mod private_dir;
+pub mod run;
+pub mod sim;
+pub mod slice_file;
+pub mod slice_options;
+pub mod tidy_up;

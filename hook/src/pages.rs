@@ -1,0 +1,198 @@
+//! Man pages and completion scripts, from the one definition of the command line.
+//! Touches: standard output.
+
+use crate::cli::Cli;
+use crate::exit;
+use anyhow::Context;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::io::{self, Write};
+
+/// `gpuslice completions`.
+#[derive(clap::Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "bash|zsh|fish", value_parser = ["bash", "zsh", "fish"], hide_possible_values = true)]
+    pub shell: String,
+}
+
+/// `gpuslice man`.
+#[derive(clap::Args, Debug)]
+pub struct ManArgs {
+    /// The page of this verb
+    pub verb: Option<String>,
+}
+
+/// Prints a completion script.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn completions(args: &CompletionsArgs) -> anyhow::Result<u8> {
+    print(&completion_script(&args.shell)?)
+}
+
+/// Prints a man page.
+///
+/// # Errors
+/// When there is no such verb, or the page cannot be written.
+pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
+    let wanted = args.verb.as_ref();
+    let name = wanted.map_or("gpuslice".to_owned(), |verb| format!("gpuslice-{verb}"));
+    let pages = man_pages()?;
+    let (_, text) = pages
+        .into_iter()
+        .find(|(file, _)| *file == format!("{name}.1"))
+        .with_context(|| format!("there is no page {name}"))?;
+    print(&text)
+}
+
+fn print(text: &[u8]) -> anyhow::Result<u8> {
+    let mut out = io::stdout();
+    out.write_all(text)?;
+    out.flush()?;
+    Ok(exit::SUCCESS)
+}
+
+/// The completion script for a shell.
+///
+/// # Errors
+/// When the shell is not one of those that are supported.
+pub fn completion_script(shell: &str) -> anyhow::Result<Vec<u8>> {
+    let shell = match shell {
+        "bash" => Shell::Bash,
+        "zsh" => Shell::Zsh,
+        "fish" => Shell::Fish,
+        _ => anyhow::bail!("no completions for {shell}"),
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut visible(), "gpuslice", &mut script);
+    Ok(script)
+}
+
+/// The command line without gpuslice's own children.
+fn visible() -> Command {
+    let whole = Cli::command();
+    let verbs: Vec<Command> = whole
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set())
+        .cloned()
+        .collect();
+    let mut shown = Command::new("gpuslice")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .subcommands(verbs);
+    if let Some(about) = whole.get_about() {
+        shown = shown.about(about.clone());
+    }
+    if let Some(examples) = whole.get_after_help() {
+        shown = shown.after_help(examples.clone());
+    }
+    shown
+}
+
+/// Every man page: the name of its file, and its text.
+///
+/// # Errors
+/// When a page cannot be rendered.
+pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut whole = visible();
+    whole.build();
+    let mut pages = vec![("gpuslice.1".to_owned(), page(whole.clone(), "gpuslice")?)];
+    for verb in whole.get_subcommands() {
+        let name = format!("gpuslice-{}", verb.get_name());
+        let text = page(verb.clone().display_name(name.clone()), &name)?;
+        pages.push((format!("{name}.1"), text));
+    }
+    Ok(pages)
+}
+
+fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
+    let version = format!("gpuslice {}", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command)
+        .title(name)
+        .source(version)
+        .date("")
+        .manual("gpuslice");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if name == "gpuslice" {
+        man.render_subcommands_section(&mut text)?;
+    }
+    sections().to_writer(&mut text)?;
+    man.render_extra_section(&mut text)?;
+    Ok(text)
+}
+
+/// What `--help` has no room for.
+const ENVIRONMENT: [(&str, &str); 6] = [
+    (
+        "GPUSLICE_CONFIG",
+        "A slice file, as with --config. run sets it for the command.",
+    ),
+    (
+        "GPUSLICE_LOG",
+        "warn, info or debug: what the preloaded library says. Unset: nothing.",
+    ),
+    (
+        "GPUSLICE_LOG_FILE",
+        "Where it says it, instead of on standard error.",
+    ),
+    (
+        "GPUSLICE_SIM_STATE",
+        "With --sim: the folder of the simulated machine's state. Runs that name the same folder share the machine; unset, every run has its own.",
+    ),
+    (
+        "LD_PRELOAD",
+        "run puts libgpuslice.so first and keeps what was there; libasan keeps the first place.",
+    ),
+    (
+        "XDG_RUNTIME_DIR, TMPDIR",
+        "Where run keeps its slice file, until the command and all that it started have ended.",
+    ),
+];
+
+const FILES: [(&str, &str); 2] = [
+    (
+        "/.gpuslice/slice.json",
+        "The slice of a container. It wins over everything here: run refuses to add another.",
+    ),
+    (
+        "/usr/lib/gpuslice/",
+        "libgpuslice.so, where it is not beside gpuslice.",
+    ),
+];
+
+fn sections() -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXIT STATUS"]);
+    let statuses = exit::MEANINGS.map(|(status, meaning)| (status.to_string(), meaning));
+    for (status, meaning) in &statuses {
+        entry(&mut roff, status, meaning);
+    }
+    roff.control("PP", []);
+    roff.text([roman(
+        "Any other status of run, or death by a signal, is the command's.",
+    )]);
+    roff.control("SH", ["ENVIRONMENT"]);
+    for (name, meaning) in ENVIRONMENT {
+        entry(&mut roff, name, meaning);
+    }
+    roff.control("SH", ["FILES"]);
+    for (name, meaning) in FILES {
+        entry(&mut roff, name, meaning);
+    }
+    roff
+}
+
+fn entry(roff: &mut Roff, name: &str, meaning: &str) {
+    roff.control("TP", []);
+    roff.text([bold(name)]);
+    roff.text([roman(meaning)]);
+}

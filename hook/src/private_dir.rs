@@ -1,0 +1,57 @@
+//! A folder that only this user can enter, and that is gone when the last process that was
+//! given it is gone, however that process ends.
+//! Touches: $XDG_RUNTIME_DIR or $TMPDIR, one child process.
+
+use crate::tidy_up;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+use tempfile::TempDir;
+
+/// The folder. Dropping it removes it; should this process become another program or be
+/// killed, a watcher removes it when that program, and all that it started, has ended.
+#[derive(Debug)]
+pub struct PrivateDir {
+    dir: TempDir,
+}
+
+impl PrivateDir {
+    /// Makes the folder, and starts its watcher.
+    ///
+    /// # Errors
+    /// When neither place can be written to, or the watcher cannot be started.
+    pub fn create() -> io::Result<PrivateDir> {
+        // A ^C between the folder and its watcher would leave the folder behind.
+        let mut before = SigSet::empty();
+        let set = Some(&SigSet::all());
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
+        let made = make().and_then(|dir| {
+            tidy_up::start(dir.path())?;
+            Ok(PrivateDir { dir })
+        });
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+        made
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn make() -> io::Result<TempDir> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let mut builder = tempfile::Builder::new();
+    builder
+        .prefix(tidy_up::PREFIX)
+        .permissions(Permissions::from_mode(0o700));
+    // The runtime folder may be another user's, left by `su`: then the temporary one serves.
+    runtime
+        .and_then(|path| builder.tempdir_in(path).ok())
+        .map_or_else(|| builder.tempdir_in(env::temp_dir()), Ok)
+}

@@ -1,0 +1,87 @@
+//! `gpuslice run`: prepares a slice and becomes the command.
+//! Touches: what `environment` touches, and this process's own image.
+//!
+//! gpuslice does not wait for the command, it becomes it: same process id, same terminal, same
+//! signals and their dispositions, same exit status. There is nothing to pass through, so
+//! nothing can be passed through wrongly.
+
+use crate::environment::{self, EnvironmentError, Prepared};
+use crate::exit::{self, Status};
+use crate::slice_options::SliceOptions;
+use nix::errno::Errno;
+use nix::unistd::execvpe;
+use std::ffi::{CString, NulError, OsString};
+use std::os::unix::ffi::OsStringExt;
+
+/// `gpuslice run`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The slice, and the machine it is on.
+    #[command(flatten)]
+    pub slice: SliceOptions,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
+signals, job control and exit status are the command's. gpuslice's own: 125 when it fails itself,
+126 when the command cannot be executed, 127 when there is no such command.
+
+Examples:
+  gpuslice run --memory 8GiB -- python3 serve.py
+  gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
+  gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
+  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice";
+
+/// Becomes the command.
+///
+/// # Errors
+/// When the slice cannot be prepared, or the command cannot be started.
+pub fn main(args: Args) -> anyhow::Result<u8> {
+    if let Some(mounted) = environment::mounted_slice() {
+        return Err(EnvironmentError::Mounted(mounted).into());
+    }
+    let prepared = environment::prepare(&args.slice)?;
+    for warning in &prepared.warnings {
+        crate::cli::tell(&format!("warning: {warning}"));
+    }
+    let name = args.command.first().cloned().unwrap_or_default();
+    let failure = become_command(args.command, &prepared)?;
+    Err(Status {
+        status: match failure {
+            Errno::ENOENT => exit::NOT_FOUND,
+            _ => exit::CANNOT_EXECUTE,
+        },
+        message: format!("cannot run {}: {}", name.display(), failure.desc()),
+    }
+    .into())
+}
+
+/// Returns only when it failed, and then says why.
+fn become_command(command: Vec<OsString>, prepared: &Prepared) -> Result<Errno, NulError> {
+    let arguments = command
+        .into_iter()
+        .map(|argument| CString::new(argument.into_vec()))
+        .collect::<Result<Vec<CString>, NulError>>()?;
+    let environment = prepared
+        .environment()
+        .into_iter()
+        .map(|(name, value)| {
+            let mut variable = name.into_vec();
+            variable.push(b'=');
+            variable.extend(value.into_vec());
+            CString::new(variable)
+        })
+        .collect::<Result<Vec<CString>, NulError>>()?;
+    let Some(file) = arguments.first() else {
+        return Ok(Errno::ENOENT);
+    };
+    match execvpe(file, &arguments, &environment) {
+        Ok(never) => match never {},
+        Err(failure) => Ok(failure),
+    }
+}

@@ -1,0 +1,82 @@
+//! The simulated driver: where it is, and the variables that choose its machine.
+//! Touches: the file system, to look, and to make the folder of the machine's state.
+
+use crate::environment::EnvironmentError;
+use crate::preload::INSTALLED;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Which machine.
+pub const SIM: &str = "GPUSLICE_SIM";
+/// Where its state is, shared by all processes that name the same folder.
+pub const STATE: &str = "GPUSLICE_SIM_STATE";
+/// Where ld.so looks first.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// A simulated machine that was asked for.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    /// Its name or the absolute path of its scenario.
+    pub machine: OsString,
+    /// Where the simulated driver is.
+    pub driver: PathBuf,
+}
+
+impl Sim {
+    /// Finds the driver: `../sim` as `make` puts it, or where packages put it.
+    ///
+    /// # Errors
+    /// When it is nowhere, or the scenario file is not there.
+    pub fn find(machine: &str, beside: &Path) -> Result<Sim, EnvironmentError> {
+        let folders = [
+            beside.parent().unwrap_or(beside).join("sim"),
+            Path::new(INSTALLED).join("sim"),
+        ];
+        let driver = folders
+            .iter()
+            .find(|folder| folder.join("libcuda.so.1").is_file())
+            .cloned()
+            .ok_or(EnvironmentError::NoSimulator { folders })?;
+        // ld.so has no way to write a path with a colon.
+        let separates = |byte: &u8| matches!(byte, b':' | b';');
+        if driver.as_os_str().as_bytes().iter().any(separates) {
+            return Err(EnvironmentError::Unnameable {
+                path: driver,
+                variable: LIBRARY_PATH,
+            });
+        }
+        Ok(Sim {
+            machine: absolute_scenario(machine)?,
+            driver,
+        })
+    }
+
+    /// The variables that put the driver in place of the real one.
+    #[must_use]
+    pub fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
+        let mut path = self.driver.clone().into_os_string();
+        if let Some(existing) = library_path.filter(|existing| !existing.is_empty()) {
+            path.push(":");
+            path.push(existing);
+        }
+        vec![
+            (LIBRARY_PATH.into(), path),
+            (SIM.into(), self.machine.clone()),
+        ]
+    }
+}
+
+/// A scenario file is named absolutely: the program may change its folder. Names stay.
+fn absolute_scenario(machine: &str) -> Result<OsString, EnvironmentError> {
+    if !machine.contains('/') && !machine.ends_with(".toml") {
+        return Ok(machine.into());
+    }
+    let path = Path::new(machine);
+    path.canonicalize()
+        .map(PathBuf::into_os_string)
+        .map_err(|source| EnvironmentError::Scenario {
+            path: path.to_owned(),
+            source,
+        })
+}

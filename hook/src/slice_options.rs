@@ -1,0 +1,239 @@
+//! The options that describe a slice and the machine it is on, shared by `run` and `check`.
+//! Touches: its arguments.
+
+use clap::{ArgGroup, Args, ValueEnum};
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::units::Bytes;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A slice, as the command line describes it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
+pub struct SliceOptions {
+    /// Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
+    pub memory: Option<Bytes>,
+
+    /// Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated
+    #[arg(long, value_name = "GPU=SIZE", value_parser = device_limit)]
+    pub device: Vec<DeviceLimit>,
+
+    /// What TOTAL shows: the slice, or the device's own total (for flags that are percentages
+    /// of the machine) [default: slice]
+    #[arg(
+        long,
+        value_name = "slice|device",
+        requires = "limit",
+        hide_possible_values = true
+    )]
+    pub total: Option<TotalChoice>,
+
+    /// On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the
+    /// slice, or as a discrete card [default: uma]
+    #[arg(
+        long,
+        value_name = "uma|discrete",
+        requires = "limit",
+        hide_possible_values = true
+    )]
+    pub present_as: Option<PresentAsChoice>,
+
+    /// Show this much less than the limit
+    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
+    pub headroom: Option<Bytes>,
+
+    /// On unified memory, what the host keeps for itself [default: by the machine's size]
+    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
+    pub reserve: Option<Bytes>,
+
+    /// What logs and lists call the slice [default: run-PID]
+    #[arg(long, value_name = "NAME", requires = "limit", value_parser = name)]
+    pub name: Option<String>,
+
+    /// Use this slice file as it is [env: GPUSLICE_CONFIG]
+    #[arg(long, value_name = "FILE", conflicts_with = "limit")]
+    pub config: Option<PathBuf>,
+
+    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several
+    /// (2xh200, rtx3090+h200) or a scenario file (machine.toml)
+    #[arg(long, value_name = "MACHINE")]
+    pub sim: Option<String>,
+
+    /// Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]
+    #[arg(long, value_name = "LEVEL", value_parser = ["warn", "info", "debug"], hide_possible_values = true)]
+    pub log: Option<String>,
+
+    /// Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
+    /// No slice and no preload at all, for comparisons
+    #[arg(long, conflicts_with_all = ["limit", "config"])]
+    pub bare: bool,
+}
+
+impl SliceOptions {
+    /// Whether the options describe a slice themselves.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.is_some() || !self.device.is_empty()
+    }
+}
+
+/// `--total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TotalChoice {
+    /// The slice's.
+    Slice,
+    /// The device's own.
+    Device,
+}
+
+impl From<TotalChoice> for Total {
+    fn from(choice: TotalChoice) -> Total {
+        match choice {
+            TotalChoice::Slice => Total::Slice,
+            TotalChoice::Device => Total::Device,
+        }
+    }
+}
+
+/// `--present-as`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PresentAsChoice {
+    /// An integrated device.
+    Uma,
+    /// A discrete one.
+    Discrete,
+}
+
+impl From<PresentAsChoice> for PresentAs {
+    fn from(choice: PresentAsChoice) -> PresentAs {
+        match choice {
+            PresentAsChoice::Uma => PresentAs::Uma,
+            PresentAsChoice::Discrete => PresentAs::Discrete,
+        }
+    }
+}
+
+/// How a person names a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// By its index in nvidia-smi.
+    Index(u32),
+    /// By its uuid.
+    Uuid(DeviceUuid),
+}
+
+/// The limit of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimit {
+    /// Which.
+    pub selector: Selector,
+    /// How much.
+    pub memory: Bytes,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    // `--memory --device 0=8GiB`: the value was forgotten.
+    if text.starts_with("--") {
+        return Err("no size given (try 12GiB)".to_owned());
+    }
+    Bytes::from_str(text).map_err(|error| error.to_string())
+}
+
+/// A size that may also be nothing.
+fn amount(text: &str) -> Result<Bytes, String> {
+    match text {
+        "0" => Ok(Bytes::ZERO),
+        _ => size(text),
+    }
+}
+
+fn device_limit(text: &str) -> Result<DeviceLimit, String> {
+    let (device, limit) = text
+        .split_once('=')
+        .ok_or("no size given (write 0=8GiB or GPU-…=8GiB)")?;
+    let selector = if device.bytes().all(|byte| byte.is_ascii_digit()) && !device.is_empty() {
+        Selector::Index(
+            device
+                .parse()
+                .map_err(|_| "no machine has that many GPUs")?,
+        )
+    } else {
+        Selector::Uuid(device.parse().map_err(|_| {
+            format!("\"{device}\" is neither an index nor a uuid (write 0=8GiB or GPU-…=8GiB)")
+        })?)
+    };
+    Ok(DeviceLimit {
+        selector,
+        memory: size(limit)?,
+    })
+}
+
+/// The longest name that a slice file takes.
+const NAME_LIMIT: usize = 128;
+
+fn name(text: &str) -> Result<String, String> {
+    let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
+    match () {
+        () if text.is_empty() => Err("a name has at least one letter".to_owned()),
+        () if text.len() > NAME_LIMIT => Err(format!("longer than {NAME_LIMIT} bytes")),
+        () if text.contains(strange) => {
+            Err("no quotes, backslashes or control characters".to_owned())
+        }
+        () => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_named_by_index_or_by_uuid() {
+        let uuid = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+        assert_eq!(
+            device_limit("0=8GiB"),
+            Ok(DeviceLimit {
+                selector: Selector::Index(0),
+                memory: Bytes::gib(8)
+            })
+        );
+        assert_eq!(
+            device_limit(&format!("{uuid}=4Gi")),
+            Ok(DeviceLimit {
+                selector: Selector::Uuid(uuid.parse().unwrap()),
+                memory: Bytes::gib(4)
+            })
+        );
+    }
+
+    #[test]
+    fn what_names_no_gpu_or_no_size_is_refused() {
+        for text in [
+            "",
+            "0",
+            "=8GiB",
+            "0=",
+            "0=0",
+            "0=-1",
+            "a=8GiB",
+            "-1=8GiB",
+            "99999999999=8GiB",
+            "0=8=9",
+        ] {
+            assert!(device_limit(text).is_err(), "{text} was taken");
+        }
+    }
+
+    #[test]
+    fn a_name_that_the_slice_file_could_not_hold_is_refused() {
+        assert_eq!(name("llama-7b"), Ok("llama-7b".to_owned()));
+        for text in ["", "a\"b", "a\\b", "a\nb", &"x".repeat(129)] {
+            assert!(name(text).is_err(), "{text} was taken");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The watcher of a private folder: removes it when nobody uses it any more.
+//! Touches: the folder, /proc. Never: the terminal, the caller's files, the caller's processes.
+//!
+//! `gpuslice run` becomes its command, so that signals, job control and exit status need no
+//! translation; somebody else then has to remove the folder. The users of the folder are the
+//! process that made it and every process whose environment names it: a server that the
+//! command left in the background must still find its slice.
+
+use crate::exit;
+use anyhow::{Context, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::unistd::{ForkResult, Pid, fork, getppid, setsid};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How every private folder's name begins; no other folder is ever removed.
+pub const PREFIX: &str = "gpuslice-";
+
+/// `gpuslice tidy-up FOLDER`: watches for the process that calls it.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The folder
+    pub folder: PathBuf,
+}
+
+/// Starts a watcher for this process, and returns when it watches.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(folder: &Path) -> io::Result<()> {
+    let status = Command::new("/proc/self/exe")
+        .arg0("gpuslice")
+        .arg("tidy-up")
+        .arg(folder)
+        // Its own environment must not name the folder of a run around this one.
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other("its watcher does not start")),
+    }
+}
+
+/// The watcher. Its first process ends as soon as the second watches, which nobody waits for.
+///
+/// # Errors
+/// When it cannot watch.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let name = args.folder.file_name().unwrap_or_default();
+    if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
+        bail!("{} is not a private folder of ours", args.folder.display());
+    }
+    // Only SIGKILL ends it early: a service manager that stops everything stops the users too.
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
+    close_inherited();
+    let user = Process::open(getppid()).context("cannot watch the caller")?;
+    // SAFETY: this process has one thread.
+    if let ForkResult::Parent { .. } = unsafe { fork() }? {
+        return Ok(exit::SUCCESS);
+    }
+    setsid()?;
+    prctl::set_name(c"gpuslice-tidy")?;
+    user.wait();
+    while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
+        user.wait();
+    }
+    remove(&args.folder);
+    Ok(exit::SUCCESS)
+}
+
+/// The caller may be waiting for the end of a pipe that it let us inherit.
+fn close_inherited() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers: Vec<RawFd> = open
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2)
+        .collect();
+    for number in numbers {
+        // The folder that was just read is closed already, and in the list.
+        let _ = nix::unistd::close(number);
+    }
+}
+
+/// A process that is watched.
+enum Process {
+    /// By a descriptor that cannot come to mean another process.
+    Descriptor(OwnedFd),
+    /// By number and start time, on kernels before 5.3.
+    Number(Pid, String),
+}
+
+/// How often a process without a descriptor is looked at.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+impl Process {
+    fn open(pid: Pid) -> io::Result<Process> {
+        // SAFETY: pidfd_open takes two numbers and no pointer.
+        let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+        match RawFd::try_from(number) {
+            Ok(number) if number >= 0 => {
+                // SAFETY: the kernel has just made this descriptor; nobody else has it.
+                let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+                Ok(Process::Descriptor(descriptor))
+            }
+            _ if Errno::last() == Errno::ESRCH => Err(Errno::ESRCH.into()),
+            _ => start_time(pid)
+                .map(|started| Process::Number(pid, started))
+                .ok_or_else(|| Errno::ESRCH.into()),
+        }
+    }
+
+    fn wait(&self) {
+        match self {
+            Process::Descriptor(descriptor) => {
+                let mut wanted = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+                while poll(&mut wanted, PollTimeout::NONE) == Err(Errno::EINTR) {}
+            }
+            Process::Number(pid, started) => {
+                while start_time(*pid).as_ref() == Some(started) {
+                    std::thread::sleep(INTERVAL);
+                }
+            }
+        }
+    }
+}
+
+/// The start time of a process that runs; None for one that is gone, or waits to be reaped.
+fn start_time(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything, but no later field has a parenthesis.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?;
+    (state != "Z").then(|| started.to_owned())
+}
+
+/// A process whose environment names the folder.
+fn another_user(folder: &Path) -> Option<Process> {
+    let folder = folder.as_os_str().as_bytes();
+    fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .find_map(|pid| {
+            // Others' processes cannot be read; they cannot enter the folder either.
+            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            environment
+                .windows(folder.len())
+                .any(|window| window == folder)
+                .then(|| Process::open(Pid::from_raw(pid)).ok())?
+        })
+}
+
+fn remove(folder: &Path) {
+    // A process that is being reaped may still create files for a moment.
+    for _ in 0..10 {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(INTERVAL),
+            _ => return,
+        }
+    }
+}
