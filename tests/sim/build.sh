@@ -1,0 +1,55 @@
+#!/bin/sh
+# Builds the simulated driver into a directory (default: target/sim). Quick when nothing changed.
+# Touches: that directory and cargo's target directory.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+out=${1:-$root/target/sim}
+target=${CARGO_TARGET_DIR:-$root/target}
+packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim"
+
+# shellcheck disable=SC2086 # the list is meant to be split
+(cd "$root" && cargo build --quiet --release $packages)
+mkdir -p "$out"
+
+put() { # copy only what changed, by renaming: a running program keeps the library it has mapped
+    cmp -s "$1" "$out/$2" && return 0
+    cp "$1" "$out/.$2.new" && mv "$out/.$2.new" "$out/$2"
+}
+
+put "$target/release/libgpuslice_sim_cuda.so" libcuda.so.1
+put "$target/release/libgpuslice_sim_nvml.so" libnvidia-ml.so.1
+put "$target/release/gpuslice-sim" gpuslice-sim
+ln -sfn libcuda.so.1 "$out/libcuda.so"
+ln -sfn libnvidia-ml.so.1 "$out/libnvidia-ml.so"
+
+source=$here/cudart/cudart.c
+cc=${CC:-cc}
+flags="-std=c11 -O2 -fPIC -Wall -Wextra -Werror"
+for version in 11.0 12 13; do
+    library=libcudart.so.$version
+    [ "$out/$library" -nt "$source" ] && [ "$out/$library" -nt "$0" ] && continue
+    printf '%s { global: cuda*; local: *; };\n' "$library" > "$out/.$library.map"
+    # shellcheck disable=SC2086
+    $cc $flags -DCUDART="${version%%.*}" -shared -Wl,-soname,"$library" -Wl,-Bsymbolic \
+        -Wl,--version-script="$out/.$library.map" -o "$out/.$library.new" "$source" -ldl -lpthread
+    mv "$out/.$library.new" "$out/$library"
+    rm -f "$out/.$library.map"
+done
+ln -sfn libcudart.so.13 "$out/libcudart.so"
+archive=$out/libcudart_static.a
+if ! [ "$archive" -nt "$source" ] || ! [ "$archive" -nt "$0" ]; then
+    # shellcheck disable=SC2086
+    $cc $flags -DCUDART=13 -DCUDART_STATIC -fvisibility=hidden -c -o "$out/.cudart.o" "$source"
+    rm -f "$archive"
+    ar rcs "$archive" "$out/.cudart.o"
+    rm -f "$out/.cudart.o"
+fi
+
+# A driver from before 2019 or so: the names are really not there, for dlsym as for cuGetProcAddress.
+old=$out/old
+if ! [ "$old/libcuda.so.1" -nt "$out/libcuda.so.1" ] || ! [ "$old/libnvidia-ml.so.1" -nt "$out/libnvidia-ml.so.1" ]; then
+    "$out/gpuslice-sim" without \
+        cuGetProcAddress_v2,cuGetProcAddress_v2_ptsz,cuMemAllocAsync,cuMemAllocAsync_ptsz,nvmlDeviceGetMemoryInfo_v2 \
+        --from "$out" --to "$old"
+fi

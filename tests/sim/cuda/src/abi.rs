@@ -1,0 +1,45 @@
+//! C's edge: result codes, out-pointers that refuse NULL, and the macro that every exported function is written in.
+//! Touches: memory the caller pointed to.
+
+use std::ffi::{CStr, c_char};
+
+pub(crate) type CUresult = u32;
+pub(crate) type CUdevice = i32;
+pub(crate) type CUdeviceptr = u64;
+/// A context, stream, event, pool or array: an address that means something only to this library.
+pub(crate) type Handle = usize;
+
+pub(crate) const INVALID_VALUE: CUresult = 1;
+pub(crate) const OUT_OF_MEMORY: CUresult = 2;
+pub(crate) const NOT_INITIALIZED: CUresult = 3;
+pub(crate) const NO_DEVICE: CUresult = 100;
+pub(crate) const INVALID_DEVICE: CUresult = 101;
+pub(crate) const INVALID_CONTEXT: CUresult = 201;
+pub(crate) const INVALID_HANDLE: CUresult = 400;
+pub(crate) const NOT_FOUND: CUresult = 500;
+pub(crate) const CONTEXT_IS_DESTROYED: CUresult = 709;
+pub(crate) const NOT_SUPPORTED: CUresult = 801;
+pub(crate) const UNKNOWN: CUresult = 999;
+
+/// What every function comes to: nothing more to say, or the vendor's code.
+pub(crate) type Answer<T = ()> = Result<T, CUresult>;
+
+/// What a NULL where there must be none comes to.
+const NULL_POINTER: CUresult = INVALID_VALUE;
+
+include!("../../edge.rs");
+
+/// Exported functions. The body comes to `Answer`; faults strike before it.
+macro_rules! cuda {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
+            let body = || -> $crate::abi::Answer { $body };
+            match $crate::gate::enter(stringify!($name)).and_then(|()| body()) {
+                Ok(()) => 0,
+                Err(code) => code,
+            }
+        }
+    )*};
+}

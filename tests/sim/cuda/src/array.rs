@@ -1,0 +1,188 @@
+//! CUDA arrays and mipmapped arrays: charged like memory, sized by their format.
+//! Touches: the machine's charges.
+
+use crate::abi::*;
+use crate::context::{Context, current};
+use crate::driver::{Driver, driver};
+use crate::memory::{begin, stepped};
+use crate::state::State;
+use gpuslice_sim_machine::Kind;
+
+const ALIGNMENT: u64 = 65536;
+
+/// One array.
+#[derive(Debug, Clone)]
+pub(crate) struct Array {
+    pub(crate) context: Handle,
+    domain: usize,
+    bytes: u64,
+    charged: u64,
+    described: Described3D,
+    levels: u32,
+}
+
+/// The vendor's CUDA_ARRAY_DESCRIPTOR.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Described {
+    width: usize,
+    height: usize,
+    format: i32,
+    channels: u32,
+}
+
+/// The vendor's CUDA_ARRAY3D_DESCRIPTOR.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Described3D {
+    width: usize,
+    height: usize,
+    depth: usize,
+    format: i32,
+    channels: u32,
+    flags: u32,
+}
+
+/// The vendor's CUDA_ARRAY_MEMORY_REQUIREMENTS.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Requirements {
+    bytes: usize,
+    alignment: usize,
+    reserved: [u32; 4],
+}
+
+fn element(format: i32) -> Answer<u64> {
+    Ok(match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => return Err(INVALID_VALUE),
+    })
+}
+
+fn size(it: &Described3D, levels: u32) -> Answer<u64> {
+    if it.width == 0 || !matches!(it.channels, 1 | 2 | 4) {
+        return Err(INVALID_VALUE);
+    }
+    let per_texel = element(it.format)? * u64::from(it.channels);
+    let at = |extent: usize, level: u32| (extent as u64 >> level).max(1);
+    let level_bytes = |level: u32| {
+        at(it.width, level)
+            .checked_mul(at(it.height, level))?
+            .checked_mul(at(it.depth, level))?
+            .checked_mul(per_texel)
+    };
+    let sum = (0..levels).try_fold(0_u64, |sum, level| sum.checked_add(level_bytes(level)?));
+    sum.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT))
+        .ok_or(OUT_OF_MEMORY)
+}
+
+fn create(out: Out<Handle>, described: Described3D, levels: u32) -> Answer {
+    let driver = driver()?;
+    let context: &Context = current()?;
+    let bytes = size(&described, levels)?;
+    begin(driver, bytes)?;
+    let charged = stepped(bytes)?;
+    driver
+        .machine
+        .charge(context.domain, Kind::Array, charged)
+        .map_err(|_| OUT_OF_MEMORY)?;
+    let mut state = driver.state();
+    let handle = state.fresh_handle();
+    let array = Array {
+        context: context.handle(),
+        domain: context.domain,
+        bytes,
+        charged,
+        described,
+        levels,
+    };
+    state.arrays.insert(handle, array);
+    out.set(handle)
+}
+
+pub(crate) fn destroy(driver: &Driver, state: &mut State, handle: Handle) -> Answer {
+    let array = state.arrays.remove(&handle).ok_or(INVALID_HANDLE)?;
+    driver
+        .machine
+        .discharge(array.domain, Kind::Array, array.charged);
+    Ok(())
+}
+
+fn flat(it: Described) -> Described3D {
+    Described3D {
+        width: it.width,
+        height: it.height,
+        depth: 0,
+        format: it.format,
+        channels: it.channels,
+        flags: 0,
+    }
+}
+
+fn known(handle: Handle) -> Answer<Array> {
+    driver()?
+        .state()
+        .arrays
+        .get(&handle)
+        .cloned()
+        .ok_or(INVALID_HANDLE)
+}
+
+fn requirements(out: Out<Requirements>, handle: Handle) -> Answer {
+    let bytes = known(handle)?.bytes as usize;
+    out.set(Requirements {
+        bytes,
+        alignment: ALIGNMENT as usize,
+        reserved: [0; 4],
+    })
+}
+
+cuda! {
+    fn cuArrayCreate_v2(out: Out<Handle>, described: In<Described>) {
+        create(out, flat(described.get()?), 1)
+    }
+
+    fn cuArray3DCreate_v2(out: Out<Handle>, described: In<Described3D>) {
+        create(out, described.get()?, 1)
+    }
+
+    fn cuArrayDestroy(array: Handle) {
+        let driver = driver()?;
+        destroy(driver, &mut driver.state(), array)
+    }
+
+    fn cuArrayGetDescriptor_v2(out: Out<Described>, array: Handle) {
+        let it = known(array)?.described;
+        out.set(Described { width: it.width, height: it.height, format: it.format, channels: it.channels })
+    }
+
+    fn cuArray3DGetDescriptor_v2(out: Out<Described3D>, array: Handle) {
+        out.set(known(array)?.described)
+    }
+
+    fn cuArrayGetMemoryRequirements(out: Out<Requirements>, array: Handle, _device: CUdevice) {
+        requirements(out, array)
+    }
+
+    fn cuMipmappedArrayCreate(out: Out<Handle>, described: In<Described3D>, levels: u32) {
+        create(out, described.get()?, levels.clamp(1, 16))
+    }
+
+    fn cuMipmappedArrayGetLevel(out: Out<Handle>, array: Handle, level: u32) {
+        if level >= known(array)?.levels {
+            return Err(INVALID_VALUE);
+        }
+        out.set(array)
+    }
+
+    fn cuMipmappedArrayDestroy(array: Handle) {
+        let driver = driver()?;
+        destroy(driver, &mut driver.state(), array)
+    }
+
+    fn cuMipmappedArrayGetMemoryRequirements(out: Out<Requirements>, array: Handle, _device: CUdevice) {
+        requirements(out, array)
+    }
+}

@@ -1,0 +1,309 @@
+//! Memory pools: a process is charged for what a pool reserves, not for what is used out of it.
+//! Touches: the machine's charges. Law: after a synchronisation a pool keeps max(used, threshold) of what it reserved.
+
+use crate::abi::*;
+use crate::context::current;
+use crate::driver::{Driver, driver};
+use crate::heap;
+use crate::memory::{begin, remember};
+use crate::state::{Paid, Sort, State};
+use gpuslice_sim_machine::{Kind, STEP};
+
+/// Pools grow by this much where there is room.
+const GROWTH: u64 = 32 << 20;
+const SMALLEST: u64 = 512;
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    device: CUdevice,
+    /// `None`: host memory, which only unified memory pays for.
+    domain: Option<usize>,
+    is_default: bool,
+    threshold: u64,
+    reuse: [i32; 3],
+    reserved: u64,
+    reserved_high: u64,
+    pub(crate) used: u64,
+    used_high: u64,
+    max: u64,
+}
+
+/// The start of the vendor's CUmemPoolProps.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Props {
+    kind: i32,
+    handle_types: i32,
+    location: i32,
+    id: i32,
+    security: usize,
+    max: usize,
+}
+
+fn default_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<Handle> {
+    let known = state
+        .pools
+        .iter()
+        .find(|(_, pool)| pool.is_default && pool.device == device);
+    if let Some((handle, _)) = known {
+        return Ok(*handle);
+    }
+    let domain = Some(driver.device(device)?.domain);
+    Ok(add(state, device, domain, true, 0))
+}
+
+fn add(
+    state: &mut State,
+    device: CUdevice,
+    domain: Option<usize>,
+    is_default: bool,
+    max: u64,
+) -> Handle {
+    let handle = state.fresh_handle();
+    let pool = Pool {
+        device,
+        domain,
+        is_default,
+        threshold: 0,
+        reuse: [1; 3],
+        reserved: 0,
+        reserved_high: 0,
+        used: 0,
+        used_high: 0,
+        max,
+    };
+    state.pools.insert(handle, pool);
+    handle
+}
+
+fn current_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<Handle> {
+    match state.current_pool.get(&device) {
+        Some(pool) => Ok(*pool),
+        None => default_pool(driver, state, device),
+    }
+}
+
+/// Reserves until `used` fits: whole growth steps, single steps when those do not fit.
+fn reserve(driver: &Driver, pool: &mut Pool, used: u64) -> Answer {
+    let missing = used.saturating_sub(pool.reserved);
+    if missing == 0 {
+        return Ok(());
+    }
+    for step in [GROWTH, STEP] {
+        let more = missing
+            .checked_next_multiple_of(step)
+            .ok_or(OUT_OF_MEMORY)?;
+        if pool.max != 0 && pool.reserved + more > pool.max.next_multiple_of(STEP) {
+            continue;
+        }
+        let granted = match pool.domain {
+            Some(domain) => driver.machine.charge(domain, Kind::Pool, more).is_ok(),
+            None => true,
+        };
+        if granted {
+            pool.reserved += more;
+            pool.reserved_high = pool.reserved_high.max(pool.reserved);
+            return Ok(());
+        }
+    }
+    Err(OUT_OF_MEMORY)
+}
+
+fn shrink(driver: &Driver, pool: &mut Pool, keep: u64) {
+    let keep = pool
+        .used
+        .max(keep)
+        .checked_next_multiple_of(STEP)
+        .unwrap_or(u64::MAX);
+    if pool.reserved > keep {
+        if let Some(domain) = pool.domain {
+            driver
+                .machine
+                .discharge(domain, Kind::Pool, pool.reserved - keep);
+        }
+        pool.reserved = keep;
+    }
+}
+
+/// What a synchronisation does to every pool.
+pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
+    for pool in state.pools.values_mut() {
+        let keep = pool.threshold;
+        shrink(driver, pool, keep);
+    }
+}
+
+/// The device has no context any more.
+pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice) {
+    for pool in state
+        .pools
+        .values_mut()
+        .filter(|pool| pool.device == device)
+    {
+        pool.used = 0;
+        shrink(driver, pool, 0);
+    }
+}
+
+fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>) -> Answer {
+    let driver = driver()?;
+    let context = current()?;
+    begin(driver, bytes)?;
+    let mut state = driver.state();
+    let handle = match pool {
+        Some(pool) => pool,
+        None => current_pool(driver, &mut state, context.device)?,
+    };
+    let span = bytes
+        .checked_next_multiple_of(SMALLEST)
+        .ok_or(OUT_OF_MEMORY)?;
+    let pool = state.pools.get_mut(&handle).ok_or(INVALID_VALUE)?;
+    let used = pool.used.checked_add(span).ok_or(OUT_OF_MEMORY)?;
+    reserve(driver, pool, used)?;
+    let at = heap::map(bytes, true)?;
+    pool.used = used;
+    pool.used_high = pool.used_high.max(used);
+    remember(
+        &mut state,
+        at,
+        bytes,
+        Paid::Pool(handle, span),
+        context,
+        Sort::Device,
+    );
+    out.set(at)
+}
+
+fn free(at: CUdeviceptr) -> Answer {
+    let driver = driver()?;
+    if at == 0 {
+        return Ok(());
+    }
+    let mut state = driver.state();
+    if !state.allocations.contains_key(&at) {
+        return Err(INVALID_VALUE);
+    }
+    let it = state.allocations.remove(&at).ok_or(INVALID_VALUE)?;
+    state.let_go(driver, at, &it)
+}
+
+fn get_attribute(pool: &Pool, attribute: i32, out: Out<u64>) -> Answer {
+    match attribute {
+        1..=3 => out.cast::<i32>().set(pool.reuse[(attribute - 1) as usize]),
+        4 => out.set(pool.threshold),
+        5 => out.set(pool.reserved),
+        6 => out.set(pool.reserved_high),
+        7 => out.set(pool.used),
+        8 => out.set(pool.used_high),
+        9 => out.cast::<i32>().set(1),
+        10 => out.cast::<i32>().set(0),
+        11 => out.cast::<i32>().set(pool.device),
+        12 => out
+            .cast::<i32>()
+            .set(if pool.domain.is_some() { 1 } else { 2 }),
+        13 => out.set(pool.max),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+cuda! {
+    fn cuMemAllocAsync(out: Out<CUdeviceptr>, bytes: usize, _stream: Handle) {
+        allocate(out, bytes as u64, None)
+    }
+
+    fn cuMemAllocFromPoolAsync(out: Out<CUdeviceptr>, bytes: usize, pool: Handle, _stream: Handle) {
+        allocate(out, bytes as u64, Some(pool))
+    }
+
+    fn cuMemFreeAsync(at: CUdeviceptr, _stream: Handle) {
+        free(at)
+    }
+
+    fn cuDeviceGetDefaultMemPool(out: Out<Handle>, device: CUdevice) {
+        let driver = driver()?;
+        driver.device(device)?;
+        out.set(default_pool(driver, &mut driver.state(), device)?)
+    }
+
+    fn cuDeviceGetMemPool(out: Out<Handle>, device: CUdevice) {
+        let driver = driver()?;
+        driver.device(device)?;
+        out.set(current_pool(driver, &mut driver.state(), device)?)
+    }
+
+    fn cuDeviceSetMemPool(device: CUdevice, pool: Handle) {
+        let driver = driver()?;
+        driver.device(device)?;
+        let mut state = driver.state();
+        if !state.pools.contains_key(&pool) {
+            return Err(INVALID_VALUE);
+        }
+        state.current_pool.insert(device, pool);
+        Ok(())
+    }
+
+    fn cuMemPoolCreate(out: Out<Handle>, props: In<Props>) {
+        let driver = driver()?;
+        let props = props.get()?;
+        let domain = match props.location {
+            1 => Some(driver.device(props.id)?.domain),
+            2..=4 => driver.devices.iter().map(|it| it.domain).find(|it| driver.machine.gpu(*it).integrated),
+            _ => return Err(INVALID_VALUE),
+        };
+        let device = if props.location == 1 { props.id } else { -1 };
+        out.set(add(&mut driver.state(), device, domain, false, props.max as u64))
+    }
+
+    fn cuMemPoolDestroy(pool: Handle) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let mut gone = match state.pools.get(&pool) {
+            Some(it) if !it.is_default => state.pools.remove(&pool).ok_or(INVALID_VALUE)?,
+            _ => return Err(INVALID_VALUE),
+        };
+        state.current_pool.retain(|_, current| *current != pool);
+        // Allocations that are still in use go with it, so that nothing stays charged.
+        gone.used = 0;
+        shrink(driver, &mut gone, 0);
+        Ok(())
+    }
+
+    fn cuMemPoolTrimTo(pool: Handle, keep: usize) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let pool = state.pools.get_mut(&pool).ok_or(INVALID_VALUE)?;
+        shrink(driver, pool, keep as u64);
+        Ok(())
+    }
+
+    fn cuMemPoolGetAttribute(pool: Handle, attribute: i32, out: Out<u64>) {
+        let driver = driver()?;
+        let state = driver.state();
+        get_attribute(state.pools.get(&pool).ok_or(INVALID_VALUE)?, attribute, out)
+    }
+
+    fn cuMemPoolSetAttribute(pool: Handle, attribute: i32, value: In<u64>) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let pool = state.pools.get_mut(&pool).ok_or(INVALID_VALUE)?;
+        match attribute {
+            1..=3 => pool.reuse[(attribute - 1) as usize] = value.cast::<i32>().get()?,
+            4 => pool.threshold = value.get()?,
+            // High-water marks can only be reset.
+            6 if value.get()? == 0 => pool.reserved_high = pool.reserved,
+            8 if value.get()? == 0 => pool.used_high = pool.used,
+            _ => return Err(INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolSetAccess(pool: Handle, _descriptions: Handle, _count: usize) {
+        driver()?.state().pools.contains_key(&pool).then_some(()).ok_or(INVALID_VALUE)
+    }
+
+    fn cuMemPoolGetAccess(out: Out<i32>, pool: Handle, _location: Handle) {
+        driver()?.state().pools.contains_key(&pool).then_some(()).ok_or(INVALID_VALUE)?;
+        out.set(3)
+    }
+}

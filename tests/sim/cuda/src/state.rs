@@ -1,0 +1,165 @@
+//! What this process holds: allocations, pools, handles, and who paid for each.
+//! Touches: the machine's charges, when something goes.
+
+use crate::abi::{Answer, CUdevice, Handle};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::heap;
+use gpuslice_sim_machine::{Kind, SegmentId};
+use std::collections::BTreeMap;
+
+/// Who paid for an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paid {
+    /// Nobody: imports, reservations, host memory on a discrete machine.
+    Nothing,
+    /// This process.
+    Own {
+        domain: usize,
+        kind: Kind,
+        bytes: u64,
+    },
+    /// It lies in a shared 2 MiB block of small allocations.
+    Block(u64),
+    /// A pool, which pays for what it reserves.
+    Pool(Handle, u64),
+    /// A segment that several processes hold.
+    Segment(SegmentId),
+}
+
+/// One allocation, by its address.
+#[derive(Debug, Clone)]
+pub(crate) struct Allocation {
+    pub(crate) bytes: u64,
+    pub(crate) paid: Paid,
+    pub(crate) context: Handle,
+    pub(crate) device: CUdevice,
+    pub(crate) sort: Sort,
+    pub(crate) id: u64,
+}
+
+/// What an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Device,
+    Managed,
+    PinnedHost,
+    RegisteredHost,
+    Imported,
+}
+
+/// A 2 MiB block that small allocations of one context share.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) context: Handle,
+    pub(crate) domain: usize,
+    pub(crate) next: u64,
+    pub(crate) live: u32,
+}
+
+/// All of it, behind the driver's one lock.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) contexts: Vec<&'static Context>,
+    pub(crate) allocations: BTreeMap<u64, Allocation>,
+    pub(crate) blocks: BTreeMap<u64, Block>,
+    pub(crate) pools: BTreeMap<Handle, crate::pool::Pool>,
+    pub(crate) current_pool: BTreeMap<CUdevice, Handle>,
+    pub(crate) vmm: crate::vmm::Vmm,
+    pub(crate) arrays: BTreeMap<Handle, crate::array::Array>,
+    pub(crate) streams: BTreeMap<Handle, Handle>,
+    pub(crate) events: BTreeMap<Handle, std::time::Instant>,
+    pub(crate) next_id: u64,
+}
+
+impl State {
+    /// A number nothing else in this process has.
+    pub(crate) fn fresh(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// A handle: an odd-looking address no allocation can have.
+    pub(crate) fn fresh_handle(&mut self) -> Handle {
+        0x5100_0000 + (self.fresh() as Handle) * 16
+    }
+
+    /// The allocation an address lies in.
+    pub(crate) fn around(&self, address: u64) -> Option<(u64, &Allocation)> {
+        let (base, it) = self.allocations.range(..=address).next_back()?;
+        (address < base.saturating_add(it.bytes)).then_some((*base, it))
+    }
+
+    /// Gives an allocation's address and payment back.
+    pub(crate) fn let_go(&mut self, driver: &Driver, base: u64, it: &Allocation) -> Answer {
+        if it.sort != Sort::RegisteredHost && !matches!(it.paid, Paid::Block(_)) {
+            heap::unmap(base, it.bytes);
+        }
+        match it.paid {
+            Paid::Nothing => {}
+            Paid::Own {
+                domain,
+                kind,
+                bytes,
+            } => driver.machine.discharge(domain, kind, bytes),
+            Paid::Segment(id) => driver.machine.drop_segment(id),
+            Paid::Pool(pool, bytes) => {
+                if let Some(pool) = self.pools.get_mut(&pool) {
+                    pool.used -= bytes.min(pool.used);
+                }
+            }
+            Paid::Block(at) => {
+                if let Some(block) = self.blocks.get_mut(&at) {
+                    block.live -= 1;
+                    if block.live == 0 {
+                        let domain = block.domain;
+                        self.blocks.remove(&at);
+                        heap::unmap(at, gpuslice_sim_machine::STEP);
+                        driver
+                            .machine
+                            .discharge(domain, Kind::Alloc, gpuslice_sim_machine::STEP);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends everything a context owns, and the device's pools when it was the last one there.
+pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
+    let mut state = driver.state();
+    let handle = context.handle();
+    let gone: Vec<u64> = state
+        .allocations
+        .iter()
+        .filter(|(_, it)| it.context == handle)
+        .map(|(base, _)| *base)
+        .collect();
+    for base in gone {
+        if let Some(it) = state.allocations.remove(&base) {
+            state.let_go(driver, base, &it).unwrap_or(());
+        }
+    }
+    let arrays: Vec<Handle> = state
+        .arrays
+        .iter()
+        .filter(|(_, it)| it.context == handle)
+        .map(|(array, _)| *array)
+        .collect();
+    for array in arrays {
+        crate::array::destroy(driver, &mut state, array).unwrap_or(());
+    }
+    state.streams.retain(|_, owner| *owner != handle);
+    let someone_else = state
+        .contexts
+        .iter()
+        .any(|it| it.device == context.device && it.handle() != handle && it.alive().is_ok())
+        || (!context.is_primary
+            && driver
+                .device(context.device)
+                .is_ok_and(|device| device.primary.alive().is_ok()));
+    if !someone_else {
+        crate::pool::forget_device(driver, &mut state, context.device);
+    }
+}

@@ -1,0 +1,175 @@
+//! Streams and events: everything is done at once, so they are always ready.
+//! Touches: this process's tables; synchronising settles the pools.
+
+use crate::abi::*;
+use crate::context::current;
+use crate::driver::driver;
+use crate::pool;
+use std::time::Instant;
+
+fn create(out: Out<Handle>) -> Answer {
+    let driver = driver()?;
+    let context = current()?.handle();
+    let mut state = driver.state();
+    let stream = state.fresh_handle();
+    state.streams.insert(stream, context);
+    out.set(stream)
+}
+
+/// Is it a stream? 0, 1 and 2 are the default streams.
+fn known(stream: Handle) -> Answer {
+    let driver = driver()?;
+    if stream <= 2 {
+        return current().map(|_| ());
+    }
+    driver
+        .state()
+        .streams
+        .contains_key(&stream)
+        .then_some(())
+        .ok_or(INVALID_HANDLE)
+}
+
+fn synchronize() -> Answer {
+    let driver = driver()?;
+    pool::settle_all(driver, &mut driver.state());
+    Ok(())
+}
+
+fn known_event(event: Handle) -> Answer<Instant> {
+    driver()?
+        .state()
+        .events
+        .get(&event)
+        .copied()
+        .ok_or(INVALID_HANDLE)
+}
+
+fn destroy_event(event: Handle) -> Answer {
+    driver()?
+        .state()
+        .events
+        .remove(&event)
+        .map(|_| ())
+        .ok_or(INVALID_HANDLE)
+}
+
+fn elapsed(out: Out<f32>, start: Handle, end: Handle) -> Answer {
+    let (start, end) = (known_event(start)?, known_event(end)?);
+    out.set(end.saturating_duration_since(start).as_secs_f32() * 1000.0)
+}
+
+cuda! {
+    fn cuStreamCreate(out: Out<Handle>, _flags: u32) {
+        create(out)
+    }
+
+    fn cuStreamCreateWithPriority(out: Out<Handle>, _flags: u32, _priority: i32) {
+        create(out)
+    }
+
+    fn cuStreamDestroy(stream: Handle) {
+        driver()?.state().streams.remove(&stream).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    fn cuStreamDestroy_v2(stream: Handle) {
+        driver()?.state().streams.remove(&stream).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    fn cuStreamSynchronize(stream: Handle) {
+        known(stream)?;
+        synchronize()
+    }
+
+    fn cuStreamQuery(stream: Handle) {
+        known(stream)
+    }
+
+    fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) {
+        known(stream)?;
+        known_event(event).map(|_| ())
+    }
+
+    fn cuStreamGetFlags(stream: Handle, out: Out<u32>) {
+        known(stream)?;
+        out.set(0)
+    }
+
+    fn cuStreamGetPriority(stream: Handle, out: Out<i32>) {
+        known(stream)?;
+        out.set(0)
+    }
+
+    fn cuStreamGetDevice(stream: Handle, out: Out<CUdevice>) {
+        known(stream)?;
+        out.set(current()?.device)
+    }
+
+    fn cuStreamGetId(stream: Handle, out: Out<u64>) {
+        known(stream)?;
+        out.set(stream as u64)
+    }
+
+    fn cuStreamGetCtx(stream: Handle, out: Out<Handle>) {
+        known(stream)?;
+        let owner = driver()?.state().streams.get(&stream).copied();
+        out.set(owner.unwrap_or(current()?.handle()))
+    }
+
+    fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
+        known(stream)?;
+        out.set(0)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
+        driver().map(|_| ())
+    }
+
+    fn cuEventCreate(out: Out<Handle>, _flags: u32) {
+        let driver = driver()?;
+        current()?;
+        let mut state = driver.state();
+        let event = state.fresh_handle();
+        state.events.insert(event, Instant::now());
+        out.set(event)
+    }
+
+    fn cuEventDestroy(event: Handle) {
+        destroy_event(event)
+    }
+
+    fn cuEventDestroy_v2(event: Handle) {
+        destroy_event(event)
+    }
+
+    fn cuEventRecord(event: Handle, stream: Handle) {
+        known(stream)?;
+        known_event(event)?;
+        driver()?.state().events.insert(event, Instant::now());
+        Ok(())
+    }
+
+    fn cuEventRecordWithFlags(event: Handle, stream: Handle, _flags: u32) {
+        known(stream)?;
+        known_event(event)?;
+        driver()?.state().events.insert(event, Instant::now());
+        Ok(())
+    }
+
+    fn cuEventSynchronize(event: Handle) {
+        known_event(event)?;
+        synchronize()
+    }
+
+    fn cuEventQuery(event: Handle) {
+        known_event(event).map(|_| ())
+    }
+
+    fn cuEventElapsedTime(out: Out<f32>, start: Handle, end: Handle) {
+        elapsed(out, start, end)
+    }
+
+    fn cuEventElapsedTime_v2(out: Out<f32>, start: Handle, end: Handle) {
+        elapsed(out, start, end)
+    }
+}

@@ -1,0 +1,31 @@
+//! The simulated machine: which devices it has, who holds how much of them, what its host says.
+//! Touches: one mapped file, one lock file, one meminfo file. Never: the real host's memory numbers.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a simulator of fixed tables; every index is bounded by the table it comes from"
+)]
+
+mod alive;
+mod charge;
+mod faults;
+mod limits;
+mod map;
+mod meminfo;
+mod query;
+mod scenario;
+mod segments;
+mod shared;
+mod truth;
+mod units;
+
+pub use charge::{Kind, Refused, STEP};
+pub use faults::{Faults, Verdict};
+pub use limits::Limit;
+pub use map::{Machine, OpenError};
+pub use meminfo::HostMemory;
+pub use query::{ProcessUse, Use};
+pub use scenario::{Domain, Gpu, Mig, NvmlMemory, Scenario, ScenarioError, names};
+pub use segments::SegmentId;
+pub use truth::{DeviceTruth, ProcessTruth, Truth};
+pub use units::{UnitError, parse_bytes, parse_change};

@@ -1,0 +1,311 @@
+//! Opening a machine: the scenario, the mapped state, the lock. With a state directory all processes share it;
+//! without one it is private to the process and its fork children (two memory files that are found again by name).
+//! Touches: `DIR/machine`, `DIR/alive`, `DIR/meminfo`, or two memory files.
+
+use crate::faults::Faults;
+use crate::scenario::{Domain, Scenario, ScenarioError};
+use crate::shared::{MAGIC, Shared};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::{fmt, io, ptr};
+
+/// Why there is no machine.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The scenario is wrong.
+    Scenario(ScenarioError),
+    /// The state directory cannot be used.
+    State(PathBuf, io::Error),
+    /// The state directory belongs to another machine.
+    Other {
+        /// The scenario it was made with.
+        there: String,
+        /// The one that was asked for.
+        asked: String,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scenario(error) => error.fmt(f),
+            Self::State(path, error) => write!(f, "cannot use state {}: {error}", path.display()),
+            Self::Other { there, asked } => {
+                write!(
+                    f,
+                    "the state directory is a running `{there}`, not `{asked}` (reset it or use another)"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// One simulated machine, as one process sees it.
+pub struct Machine {
+    /// What the machine is.
+    pub scenario: Scenario,
+    /// Its memories.
+    pub domains: Vec<Domain>,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
+    pub(crate) shared: &'static Shared,
+    /// Never closed: closing any descriptor of the file would release this process's record lock.
+    pub(crate) alive: &'static File,
+    pub(crate) meminfo: Option<File>,
+    pub(crate) image: u64,
+    /// This process's slot, `usize::MAX` before its first context.
+    pub(crate) slot: AtomicUsize,
+    path: PathBuf,
+    lock_file: AtomicI32,
+    lock_pid: AtomicU32,
+    holder: AtomicU32,
+    born: *const AtomicBool,
+}
+
+// SAFETY: `born` points to a page that is never unmapped and holds an atomic; everything else is Send and Sync.
+unsafe impl Send for Machine {}
+// SAFETY: as above.
+unsafe impl Sync for Machine {}
+
+impl Machine {
+    /// Opens the machine the environment names: `GPUSLICE_SIM`, `GPUSLICE_SIM_STATE`, `GPUSLICE_SIM_FAULTS`.
+    pub fn from_environment() -> Result<Self, OpenError> {
+        let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let state = text("GPUSLICE_SIM_STATE").map(PathBuf::from);
+        let faults = text("GPUSLICE_SIM_FAULTS").unwrap_or_default();
+        Self::start(text("GPUSLICE_SIM").as_deref(), state.as_deref(), &faults)
+    }
+
+    /// Opens the machine that lives in a state directory, as a tool or a test that looks on.
+    pub fn open(state: &Path) -> Result<Self, OpenError> {
+        Self::start(None, Some(state), "")
+    }
+
+    /// Opens or starts a machine. Without a scenario it is the one already running there, or an RTX 3090.
+    pub fn start(
+        scenario: Option<&str>,
+        state: Option<&Path>,
+        faults: &str,
+    ) -> Result<Self, OpenError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| OpenError::State(path, error)
+        };
+        let (path, alive) = match state {
+            Some(dir) => {
+                fs::create_dir_all(dir).map_err(failed(dir))?;
+                (dir.join("machine"), dir.join("alive"))
+            }
+            None => (
+                private("gpuslice-sim-machine").map_err(failed(Path::new("memory file")))?,
+                private("gpuslice-sim-alive").map_err(failed(Path::new("memory file")))?,
+            ),
+        };
+        let file = open(&path).map_err(failed(&path))?;
+        let lock = Flock::take(&file);
+        let fresh = file.metadata().map_err(failed(&path))?.len() == 0;
+        let shared = map(&file).map_err(failed(&path))?;
+        let running = shared.scenario.get();
+        let fresh = fresh || shared.magic.load(Ordering::Acquire) != MAGIC;
+        let name = match (fresh, scenario) {
+            (true, asked) => asked.unwrap_or("rtx3090").to_owned(),
+            (false, Some(asked)) if asked != running => {
+                return Err(OpenError::Other {
+                    there: running,
+                    asked: asked.to_owned(),
+                });
+            }
+            (false, _) => running,
+        };
+        let scenario = Scenario::load(&name).map_err(OpenError::Scenario)?;
+        if fresh {
+            shared.scenario.set(&name);
+            shared.next_segment.store(1, Ordering::Relaxed);
+            if let Some(host) = &scenario.host {
+                shared
+                    .cache
+                    .store(host.mem_available - host.mem_free, Ordering::Relaxed);
+            }
+            shared.magic.store(MAGIC, Ordering::Release);
+        }
+        let meminfo = match (&scenario.host, state) {
+            (Some(_), Some(dir)) => Some(open(&dir.join("meminfo")).map_err(failed(dir))?),
+            _ => None,
+        };
+        let alive: &'static File = Box::leak(Box::new(open(&alive).map_err(failed(&alive))?));
+        drop(lock);
+        let machine = Self {
+            domains: scenario.domains(),
+            scenario,
+            faults: Faults::parse(faults),
+            shared,
+            alive,
+            meminfo,
+            image: crate::alive::image(),
+            slot: AtomicUsize::new(usize::MAX),
+            path,
+            lock_file: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(file)),
+            lock_pid: AtomicU32::new(std::process::id()),
+            holder: AtomicU32::new(0),
+            born: born(),
+        };
+        machine.locked(|| machine.write_meminfo());
+        Ok(machine)
+    }
+
+    /// Is this still the process that opened the machine (and not its fork child)?
+    #[must_use]
+    #[inline]
+    pub fn own_process(&self) -> bool {
+        // SAFETY: `born` is a live page for as long as the process; the kernel wipes it to 0 in fork children.
+        unsafe { (*self.born).load(Ordering::Relaxed) }
+    }
+
+    /// Makes a fork child the owner: for a driver that was loaded but not initialised before the fork.
+    pub fn adopt(&self) {
+        // SAFETY: as in `own_process`.
+        unsafe { (*self.born).store(true, Ordering::Relaxed) };
+    }
+
+    /// Runs `f` while no other thread or process changes the machine.
+    pub(crate) fn locked<R>(&self, f: impl FnOnce() -> R) -> R {
+        let pid = std::process::id();
+        loop {
+            match self
+                .holder
+                .compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                // The holder was a thread of the process this one was forked from: it does not exist here.
+                Err(other) if other != pid => {
+                    let stolen = self.holder.compare_exchange(
+                        other,
+                        pid,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    );
+                    if stolen.is_ok() {
+                        break;
+                    }
+                }
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        if self.lock_pid.load(Ordering::Relaxed) != pid {
+            // An inherited descriptor shares its lock with the parent; this process needs its own.
+            if let Ok(file) = open(&self.path) {
+                self.lock_file
+                    .store(std::os::fd::IntoRawFd::into_raw_fd(file), Ordering::Relaxed);
+            }
+            self.lock_pid.store(pid, Ordering::Relaxed);
+        }
+        let fd = self.lock_file.load(Ordering::Relaxed);
+        flock(fd, libc::LOCK_EX);
+        let result = f();
+        flock(fd, libc::LOCK_UN);
+        self.holder.store(0, Ordering::Release);
+        result
+    }
+}
+
+struct Flock<'a>(&'a File);
+
+impl<'a> Flock<'a> {
+    fn take(file: &'a File) -> Self {
+        flock(file.as_raw_fd(), libc::LOCK_EX);
+        Self(file)
+    }
+}
+
+impl Drop for Flock<'_> {
+    fn drop(&mut self) {
+        flock(self.0.as_raw_fd(), libc::LOCK_UN);
+    }
+}
+
+fn flock(fd: i32, what: i32) {
+    // SAFETY: flock takes a descriptor and a number; a closed descriptor is an error, not undefined.
+    while unsafe { libc::flock(fd, what) } != 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o666)
+        .open(path)
+}
+
+fn map(file: &File) -> io::Result<&'static Shared> {
+    let size = size_of::<Shared>();
+    if file.metadata()?.len() < size as u64 {
+        file.set_len(size as u64)?;
+    }
+    // SAFETY: a new mapping at an address the kernel chooses; the file is at least `size` long.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: page-aligned, `size` bytes, never unmapped, and Shared consists of atomics, valid for any bytes.
+    Ok(unsafe { &*at.cast::<Shared>() })
+}
+
+/// A page that the kernel empties in every fork child, whichever way it was forked.
+fn born() -> *const AtomicBool {
+    // SAFETY: a new private mapping at an address the kernel chooses.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert!(at != libc::MAP_FAILED, "no memory for one page");
+    // SAFETY: advises the page mapped above.
+    unsafe { libc::madvise(at, 4096, libc::MADV_WIPEONFORK) };
+    let flag = at.cast::<AtomicBool>();
+    // SAFETY: mapped above, zeroed, and never unmapped.
+    unsafe { &*flag }.store(true, Ordering::Relaxed);
+    flag
+}
+
+/// The path of this process's memory file of that name: found among the open descriptors, or made.
+fn private(name: &str) -> io::Result<PathBuf> {
+    let wanted = format!("/memfd:{name} (deleted)");
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let path = entry?.path();
+        if fs::read_link(&path).is_ok_and(|target| target.as_os_str() == wanted.as_str()) {
+            return Ok(path);
+        }
+    }
+    let c_name = std::ffi::CString::new(name)?;
+    // SAFETY: the name is a live C string.
+    let fd = unsafe { libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns; it stays open so that the file can be found again.
+    std::mem::forget(unsafe { File::from_raw_fd(fd) });
+    Ok(PathBuf::from(format!("/proc/self/fd/{fd}")))
+}

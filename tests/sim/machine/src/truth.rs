@@ -1,0 +1,114 @@
+//! What is really so: for tests and for the tool. Every number a shim reports is compared with this.
+//! Touches: the mapped state.
+
+use crate::charge::Kind;
+use crate::map::Machine;
+use crate::meminfo::HostMemory;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// The whole machine at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Truth {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Every memory: GPUs, and MIG instances instead of a GPU that has them.
+    pub devices: Vec<DeviceTruth>,
+    /// The host's memory on unified-memory machines.
+    pub host: Option<HostMemory>,
+}
+
+/// One memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceTruth {
+    /// `GPU-...` or `MIG-...`
+    pub uuid: String,
+    /// The GPU's name.
+    pub name: String,
+    /// CUDA's total.
+    pub total: u64,
+    /// NVML's total.
+    pub nvml_total: u64,
+    /// What all processes hold.
+    pub used: u64,
+    /// What CUDA calls free.
+    pub free: u64,
+    /// What one more allocation could get.
+    pub allocatable: u64,
+    /// Who holds how much.
+    pub processes: Vec<ProcessTruth>,
+}
+
+/// One process on one memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessTruth {
+    /// The process.
+    pub pid: u32,
+    /// Contexts it has.
+    pub contexts: u64,
+    /// All it holds.
+    pub used: u64,
+    /// What it holds by [`Kind`], in the order of its numbers; shared segments are only in `used`.
+    pub kinds: [u64; 7],
+}
+
+impl ProcessTruth {
+    /// What it holds of one kind.
+    #[must_use]
+    pub fn kind(&self, kind: Kind) -> u64 {
+        self.kinds[kind as usize]
+    }
+}
+
+impl Machine {
+    /// The truth, after the dead were reaped.
+    #[must_use]
+    pub fn truth(&self) -> Truth {
+        self.locked(|| {
+            self.reap();
+            Truth {
+                scenario: self.shared.scenario.get(),
+                devices: (0..self.domains.len())
+                    .map(|domain| self.device_truth(domain))
+                    .collect(),
+                host: self.host_memory(),
+            }
+        })
+    }
+
+    fn device_truth(&self, domain: usize) -> DeviceTruth {
+        let gpu = self.gpu(domain);
+        let uuid = self.domains[domain]
+            .mig
+            .map_or(&gpu.uuid, |mig| &gpu.mig[mig].uuid);
+        let used = self.used_now(domain);
+        let total = self.cuda_total(domain);
+        let free = match self.host_memory() {
+            Some(host) if gpu.integrated => host.mem_free,
+            _ => total.saturating_sub(gpu.baseline + used),
+        };
+        DeviceTruth {
+            uuid: uuid.clone(),
+            name: gpu.name.clone(),
+            total,
+            nvml_total: self.nvml_total(domain),
+            used,
+            free,
+            allocatable: self.allocatable(domain),
+            processes: self.process_truths(domain),
+        }
+    }
+
+    fn process_truths(&self, domain: usize) -> Vec<ProcessTruth> {
+        let slots = self.shared.slots[..self.slots_high()].iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.image.load(Acquire) != 0)
+            .map(|(i, slot)| ProcessTruth {
+                pid: u32::try_from(slot.pid.load(Relaxed)).unwrap_or(0),
+                contexts: slot.contexts[domain].load(Relaxed),
+                used: self.slot_use(i, domain),
+                kinds: std::array::from_fn(|kind| slot.kinds[domain][kind].load(Relaxed)),
+            })
+            .filter(|it| it.used != 0 || it.contexts != 0)
+            .collect()
+    }
+}

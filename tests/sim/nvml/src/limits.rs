@@ -1,0 +1,51 @@
+//! The driver's own limits per cgroup.
+//! Touches: the machine's limit table.
+
+use crate::abi::*;
+use crate::devices::{Device, device};
+
+/// The vendor's nvmlGetMemoryLimits_v1_t.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct GetLimits {
+    cgroup: Text,
+    soft: u64,
+    hard: u64,
+    used: u64,
+}
+
+/// The vendor's nvmlSetMemoryLimits_v1_t.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SetLimits {
+    cgroup: Text,
+    soft: u64,
+    hard: u64,
+}
+
+/// Needs driver 13.5 or later, a whole GPU, no MIG.
+fn limitable(handle: nvmlDevice_t) -> Answer<Device> {
+    let device = device(handle)?;
+    let gpu = device.gpu();
+    let able = device.machine.scenario.cuda >= 13050 && gpu.mig.is_empty() && !gpu.nvml_minimal;
+    if able { Ok(device) } else { Err(NOT_SUPPORTED) }
+}
+
+nvml! {
+    fn nvmlDeviceGetMemoryLimits_v1(handle: nvmlDevice_t, out: Out<GetLimits>) {
+        let device = limitable(handle)?;
+        let asked = out.get()?;
+        let limit = device.machine.limit(device.index, asked.cgroup.get()?).ok_or(NOT_FOUND)?;
+        out.set(GetLimits { cgroup: asked.cgroup, soft: limit.soft, hard: limit.hard, used: limit.used })
+    }
+
+    fn nvmlDeviceSetMemoryLimits_v1(handle: nvmlDevice_t, limits: In<SetLimits>) {
+        let device = limitable(handle)?;
+        let SetLimits { cgroup, soft, hard } = limits.get()?;
+        if soft > hard {
+            return Err(INVALID_ARGUMENT);
+        }
+        let set = device.machine.set_limit(device.index, cgroup.get()?, soft, hard);
+        if set { Ok(()) } else { Err(INSUFFICIENT_RESOURCES) }
+    }
+}
