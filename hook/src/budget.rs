@@ -217,7 +217,9 @@ fn check(
         some => Ok(some
             .iter()
             .map(|target| {
-                format!("--memory {memory} is more than {target} has, which stays as it is")
+                format!(
+                    "--memory {memory} is more than {target} has, which is therefore not limited"
+                )
             })
             .collect()),
     }

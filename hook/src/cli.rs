@@ -18,8 +18,8 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  gpuslice devices                                  the GPUs that can be named
-  gpuslice run --memory 8GiB -- python3 train.py    every GPU shows 8 GiB
+  gpuslice devices                                       the GPUs that can be named
+  gpuslice run --memory 8GiB -- python3 train.py         every GPU shows 8 GiB
   gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    a machine that is not there";
 
 /// The verbs.

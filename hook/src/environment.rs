@@ -238,11 +238,11 @@ impl Plan {
 
 /// A person without a GPU has tried the first example.
 fn with_hint(error: AskError) -> anyhow::Error {
-    let no_driver = matches!(error, AskError::Driver(CudaError::NoLibrary(_)));
-    let error = anyhow::Error::new(error);
-    match no_driver {
-        true => error.context("nothing to limit (try --sim rtx3090 for a simulated GPU)"),
-        false => error,
+    match error {
+        AskError::Driver(CudaError::NoLibrary(_)) => {
+            anyhow::anyhow!("{error}; --sim rtx3090 runs on a simulated GPU")
+        }
+        _ => error.into(),
     }
 }
 

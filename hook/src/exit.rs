@@ -16,17 +16,29 @@ pub const CANNOT_EXECUTE: u8 = 126;
 /// `run`: there is no such command.
 pub const NOT_FOUND: u8 = 127;
 
-/// The meanings, for the man page.
-pub const MEANINGS: [(u8, &str); 6] = [
-    (SUCCESS, "Success."),
-    (INCONSISTENT, "check: the answers disagree."),
-    (NO_DRIVER, "devices, check: no usable NVIDIA driver."),
-    (FAILED, "gpuslice itself failed, or was called wrongly."),
+/// A status, the verbs that end with it (none: all of them), and what it means.
+pub type Meaning = (u8, &'static [&'static str], &'static str);
+
+/// The meanings, for the man pages.
+pub const MEANINGS: [Meaning; 6] = [
+    (SUCCESS, &[], "Success."),
+    (INCONSISTENT, &["check"], "The answers disagree."),
+    (
+        NO_DRIVER,
+        &["check", "devices"],
+        "There is no usable NVIDIA driver.",
+    ),
+    (
+        FAILED,
+        &[],
+        "gpuslice itself failed, or was called wrongly.",
+    ),
     (
         CANNOT_EXECUTE,
-        "run: the command was found and cannot be executed.",
+        &["run"],
+        "The command was found and cannot be executed.",
     ),
-    (NOT_FOUND, "run: the command was not found."),
+    (NOT_FOUND, &["run"], "The command was not found."),
 ];
 
 /// An error that ends gpuslice with another status than [`FAILED`]: put it in as context.

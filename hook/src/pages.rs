@@ -111,6 +111,13 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 
 fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     let version = format!("gpuslice {}", env!("CARGO_PKG_VERSION"));
+    let verb = name.strip_prefix("gpuslice-");
+    let more = command
+        .get_after_help()
+        .or(command.get_after_long_help())
+        .map(ToString::to_string);
+    let more = more.unwrap_or_default();
+    let (notes, examples) = more.split_once("Examples:\n").unwrap_or((&more, ""));
     let man = Man::new(command)
         .title(name)
         .source(version)
@@ -121,12 +128,21 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
+    let mut roff = Roff::new();
+    literal(&mut roff, "NOTES", notes);
+    roff.to_writer(&mut text)?;
     man.render_options_section(&mut text)?;
-    if name == "gpuslice" {
+    if verb.is_none() {
         man.render_subcommands_section(&mut text)?;
     }
-    sections().to_writer(&mut text)?;
-    man.render_extra_section(&mut text)?;
+    let mut roff = Roff::new();
+    exit_status(&mut roff, verb);
+    if verb.is_none_or(|verb| ["run", "check"].contains(&verb)) {
+        list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
+        list(&mut roff, "FILES", &FILES);
+    }
+    literal(&mut roff, "EXAMPLES", examples);
+    roff.to_writer(&mut text)?;
     Ok(text)
 }
 
@@ -169,30 +185,46 @@ const FILES: [(&str, &str); 2] = [
     ),
 ];
 
-fn sections() -> Roff {
-    let mut roff = Roff::new();
+fn exit_status(roff: &mut Roff, verb: Option<&str>) {
     roff.control("SH", ["EXIT STATUS"]);
-    let statuses = exit::MEANINGS.map(|(status, meaning)| (status.to_string(), meaning));
-    for (status, meaning) in &statuses {
-        entry(&mut roff, status, meaning);
+    for (status, verbs, meaning) in exit::MEANINGS {
+        let meaning = match verb {
+            Some(verb) if !verbs.is_empty() && !verbs.contains(&verb) => continue,
+            None if !verbs.is_empty() => format!("{}: {meaning}", verbs.join(", ")),
+            _ => meaning.to_owned(),
+        };
+        entry(roff, &status.to_string(), &meaning);
     }
-    roff.control("PP", []);
-    roff.text([roman(
-        "Any other status of run, or death by a signal, is the command's.",
-    )]);
-    roff.control("SH", ["ENVIRONMENT"]);
-    for (name, meaning) in ENVIRONMENT {
-        entry(&mut roff, name, meaning);
+    if verb.is_none_or(|verb| verb == "run") {
+        roff.control("PP", []);
+        roff.text([roman(
+            "Any other status of run, or death by a signal, is the command's.",
+        )]);
     }
-    roff.control("SH", ["FILES"]);
-    for (name, meaning) in FILES {
-        entry(&mut roff, name, meaning);
+}
+
+fn list(roff: &mut Roff, title: &str, entries: &[(&str, &str)]) {
+    roff.control("SH", [title]);
+    for (name, meaning) in entries {
+        entry(roff, name, meaning);
     }
-    roff
 }
 
 fn entry(roff: &mut Roff, name: &str, meaning: &str) {
     roff.control("TP", []);
     roff.text([bold(name)]);
     roff.text([roman(meaning)]);
+}
+
+/// Text whose lines stay as they are; no section where there is none.
+fn literal(roff: &mut Roff, title: &str, text: &str) {
+    if text.trim().is_empty() {
+        return;
+    }
+    roff.control("SH", [title]);
+    roff.control("nf", []);
+    for line in text.trim_matches('\n').lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []);
 }

@@ -38,20 +38,20 @@ pub enum SliceFileError {
         length: u64,
     },
     /// Its text is wrong.
-    #[error("slice file {path}, {source}")]
+    #[error("slice file {path}, {fault}")]
     Parse {
         /// Which.
         path: PathBuf,
         /// The line and what is wrong.
-        source: SliceError,
+        fault: SliceError,
     },
     /// It names a GPU that is not there.
-    #[error("slice file {path}: {source}")]
+    #[error("slice file {path}: {fault}")]
     Device {
         /// Which.
         path: PathBuf,
         /// The GPU.
-        source: BudgetError,
+        fault: BudgetError,
     },
 }
 
@@ -83,9 +83,9 @@ pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
         });
     }
     let text = read_bounded(file).map_err(failed)?;
-    slice::parse(&text).map_err(|source| SliceFileError::Parse {
+    slice::parse(&text).map_err(|fault| SliceFileError::Parse {
         path: path.to_owned(),
-        source,
+        fault,
     })
 }
 
@@ -108,10 +108,10 @@ pub fn compare(
 ) -> Result<Vec<String>, SliceFileError> {
     let known = |uuid| inventory.devices.iter().any(|device| device.uuid == uuid);
     for listed in slice.devices().filter(|listed| !known(listed.uuid)) {
-        budget::find(Selector::Uuid(listed.uuid), inventory).map_err(|source| {
+        budget::find(Selector::Uuid(listed.uuid), inventory).map_err(|fault| {
             SliceFileError::Device {
                 path: path.to_owned(),
-                source,
+                fault,
             }
         })?;
     }
@@ -121,7 +121,7 @@ pub fn compare(
             let memory = slice.device(target.uuid)?.memory;
             (memory > target.total && target.total.get() > 0).then(|| {
                 format!(
-                    "slice file {}: {memory} is more than {target} has, which stays as it is",
+                    "slice file {}: {memory} is more than {target} has, which is therefore not limited",
                     path.display()
                 )
             })

@@ -4,12 +4,15 @@
 use super::Inventory;
 use super::cuda::CudaError;
 use super::probe::Answer;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a driver may take. A cold start of a machine with eight GPUs takes a few seconds.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +36,7 @@ pub enum AskError {
     },
     /// The child could not be started.
     #[error("cannot start a process to ask the NVIDIA driver")]
-    Start(#[source] std::io::Error),
+    Start(#[source] io::Error),
 }
 
 /// Variables that must not reach the child: it is to see every device, as the driver tells it.
@@ -66,7 +69,7 @@ pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
     match serde_json::from_str::<Answer>(line) {
         Ok(answer) if status.success() => Ok(answer?),
         _ => Err(AskError::Crashed {
-            status: ExitStatus::from_raw(status.into_raw()),
+            status,
             said: match said.trim() {
                 "" => String::new(),
                 text => format!(":\n{text}"),
@@ -76,18 +79,63 @@ pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
 }
 
 /// All that the child writes on standard output and error; None when it takes too long.
+///
+/// Without threads: starting one makes libc take a signal of the process for itself, and the
+/// command that `gpuslice run` becomes must find the signals as the caller left them.
 fn read(child: &mut Child) -> Option<(String, String)> {
-    let (mut out, mut err) = (child.stdout.take()?, child.stderr.take()?);
-    let (send, receive) = mpsc::channel();
-    let to_end = |from: &mut dyn Read| {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let (send_err, receive_err) = mpsc::channel();
-    std::thread::spawn(move || send.send(to_end(&mut out)));
-    std::thread::spawn(move || send_err.send(to_end(&mut err)));
-    let answer = receive.recv_timeout(PATIENCE).ok()?;
-    let said = receive_err.recv_timeout(PATIENCE).ok()?;
-    Some((answer, said))
+    let deadline = Instant::now().checked_add(PATIENCE)?;
+    let mut out = Pipe::new(child.stdout.take()?.into());
+    let mut err = Pipe::new(child.stderr.take()?.into());
+    while out.open || err.open {
+        let left = deadline.checked_duration_since(Instant::now())?;
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut wanted: Vec<PollFd<'_>> = [&out, &err]
+            .iter()
+            .filter(|pipe| pipe.open)
+            .map(|pipe| PollFd::new(pipe.file.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match poll(&mut wanted, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        out.take();
+        err.take();
+    }
+    Some((out.text(), err.text()))
+}
+
+/// One end of a pipe, and what came through it.
+struct Pipe {
+    file: File,
+    open: bool,
+    bytes: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(descriptor: OwnedFd) -> Pipe {
+        // Should this fail, a read waits for the child instead of the clock: no worse than
+        // having no limit.
+        let _ = fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+        Pipe {
+            file: File::from(descriptor),
+            open: true,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Takes what there is.
+    fn take(&mut self) {
+        if !self.open {
+            return;
+        }
+        // `read_to_end` keeps what it has read when it stops for want of more.
+        self.open = match self.file.read_to_end(&mut self.bytes) {
+            Ok(_) => false,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
 }

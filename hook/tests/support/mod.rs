@@ -1,0 +1,105 @@
+//! Where the tests find gpuslice as it is installed: beside libgpuslice.so and the simulator.
+//! Touches: cargo's folder for test files; reads what `make` has built.
+#![allow(dead_code, reason = "every test binary uses its own part")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// An installation in which gpuslice is the one that was built for this test.
+pub(crate) struct Installation {
+    /// The folder of the executable.
+    pub(crate) folder: PathBuf,
+}
+
+impl Installation {
+    /// Puts one together. `name` keeps test binaries that run at once apart.
+    pub(crate) fn new(name: &str) -> Installation {
+        let built = built();
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Left by an earlier run, perhaps of another gpuslice.
+        let _ = fs::remove_dir_all(&root);
+        let folder = root.join("release");
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_gpuslice"), folder.join("gpuslice")).unwrap();
+        for (from, to) in [
+            ("release/libgpuslice.so", "release/libgpuslice.so"),
+            ("sim", "sim"),
+        ] {
+            let from = built.join(from);
+            assert!(
+                from.exists(),
+                "run `make` first: there is no {}",
+                from.display()
+            );
+            symlink(from, root.join(to)).unwrap();
+        }
+        Installation { folder }
+    }
+
+    /// The executable.
+    pub(crate) fn executable(&self) -> PathBuf {
+        self.folder.join("gpuslice")
+    }
+
+    /// gpuslice, in an environment that says nothing of GPUs.
+    pub(crate) fn gpuslice(&self) -> Command {
+        let mut command = Command::new(self.executable());
+        for name in VARIABLES {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `gpuslice run` with these options, of a shell script.
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.gpuslice();
+        command
+            .arg("run")
+            .args(options)
+            .args(["--", "sh", "-c", script]);
+        command
+    }
+}
+
+/// What would change an answer.
+const VARIABLES: [&str; 9] = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "GPUSLICE_CONFIG",
+    "GPUSLICE_LOG",
+    "GPUSLICE_LOG_FILE",
+    "GPUSLICE_SIM",
+    "GPUSLICE_SIM_STATE",
+    "GPUSLICE_SIM_FAULTS",
+];
+
+fn built() -> PathBuf {
+    let given = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
+    given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))
+}
+
+/// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
+pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), status(&output))
+}
+
+fn status(output: &Output) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = || output.status.signal().unwrap();
+    output.status.code().unwrap_or_else(|| signal() | 128)
+}
+
+/// Waits until something is so, and fails when it is not so after ten seconds.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
