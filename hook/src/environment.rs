@@ -239,9 +239,10 @@ impl Plan {
 /// A person without a GPU has tried the first example.
 fn with_hint(error: AskError) -> anyhow::Error {
     match error {
-        AskError::Driver(CudaError::NoLibrary(_)) => {
-            anyhow::anyhow!("{error}; --sim rtx3090 runs on a simulated GPU")
-        }
+        AskError::Driver {
+            error: missing @ CudaError::NoLibrary(_),
+            ..
+        } => anyhow::anyhow!("{missing}; --sim rtx3090 runs on a simulated GPU"),
         _ => error.into(),
     }
 }

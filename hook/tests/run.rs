@@ -299,11 +299,58 @@ fn runs_that_name_one_state_share_it_and_unified_memory_is_read_there() {
 fn a_driver_that_does_not_answer_is_given_up_after_ten_seconds() {
     let start = Instant::now();
     let mut command = HERE.run(&SLICED, "echo started");
-    command.env("GPUSLICE_SIM_FAULTS", "slow:cuInit=30s");
+    command.env("GPUSLICE_SIM_FAULTS", "slow:cuInit=60000ms");
     let seen = told(&mut command);
     let message = "gpuslice: the NVIDIA driver does not answer: no list of GPUs after 10 s\n";
     assert_eq!(seen, (String::new(), message.to_owned(), 125));
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// A driver that is put in front of any that this machine has.
+fn with_driver(command: &mut Command, driver: &Path) {
+    command.env("LD_LIBRARY_PATH", driver.parent().unwrap());
+}
+
+#[test]
+fn without_a_driver_there_is_nothing_to_limit_but_commands_run() {
+    let place = tempfile::tempdir().unwrap();
+    let driver = place.path().join("libcuda.so.1");
+    fs::write(&driver, "").unwrap();
+    let why = format!(
+        "gpuslice: no NVIDIA driver here: libcuda.so.1 cannot be loaded ({}: file too short)",
+        driver.display()
+    );
+    let mut command = HERE.run(&["--memory=8GiB"], "echo started");
+    with_driver(&mut command, &driver);
+    let hint = format!("{why}; --sim rtx3090 runs on a simulated GPU\n");
+    assert_eq!(told(&mut command), (String::new(), hint, 125));
+
+    let mut command = HERE.gpuslice();
+    with_driver(command.arg("devices"), &driver);
+    assert_eq!(told(&mut command), (String::new(), format!("{why}\n"), 2));
+
+    let mut command = HERE.run(&[], "echo started");
+    with_driver(&mut command, &driver);
+    let started = ("started\n".to_owned(), String::new(), 0);
+    assert_eq!(told(&mut command), started);
+}
+
+#[test]
+fn a_driver_that_crashes_costs_a_message() {
+    let place = tempfile::tempdir().unwrap();
+    let (source, driver) = (place.path().join("a.c"), place.path().join("libcuda.so.1"));
+    let text =
+        "#include <unistd.h>\nint cuInit(unsigned f) { write(2, \"oh no\\n\", 6); _exit(3); }";
+    fs::write(&source, text).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-w", "-shared", "-fPIC", "-o"])
+        .args([&driver, &source]);
+    assert_eq!(told(&mut cc), (String::new(), String::new(), 0));
+    let mut command = HERE.gpuslice();
+    with_driver(command.arg("devices"), &driver);
+    let message = "gpuslice: the NVIDIA driver failed while it was asked for its GPUs \
+                   (exit status: 3):\noh no\n";
+    assert_eq!(told(&mut command), (String::new(), message.to_owned(), 2));
 }
 
 #[test]

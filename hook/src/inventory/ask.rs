@@ -21,8 +21,13 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The driver said so itself.
-    #[error(transparent)]
-    Driver(#[from] CudaError),
+    #[error("{error}{said}")]
+    Driver {
+        /// What it said.
+        error: CudaError,
+        /// What it wrote on standard error, on a new line.
+        said: String,
+    },
     /// The driver did not answer.
     #[error("the NVIDIA driver does not answer: no list of GPUs after {} s", PATIENCE.as_secs())]
     Silent,
@@ -66,15 +71,13 @@ pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
     };
     let status = child.wait().map_err(AskError::Start)?;
     let line = answer.lines().next_back().unwrap_or_default();
+    let said = match said.trim() {
+        "" => String::new(),
+        text => format!(":\n{text}"),
+    };
     match serde_json::from_str::<Answer>(line) {
-        Ok(answer) if status.success() => Ok(answer?),
-        _ => Err(AskError::Crashed {
-            status,
-            said: match said.trim() {
-                "" => String::new(),
-                text => format!(":\n{text}"),
-            },
-        }),
+        Ok(answer) if status.success() => answer.map_err(|error| AskError::Driver { error, said }),
+        _ => Err(AskError::Crashed { status, said }),
     }
 }
 

@@ -1,0 +1,22 @@
+//! Sessions with gpuslice: help, and what a person is told who has mistyped something.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
+mod support;
+
+use support::Installation;
+
+#[test]
+fn the_sessions_go_as_they_are_written() {
+    let here = Installation::new("cli");
+    let folder = here.folder.with_file_name("work");
+    std::fs::create_dir_all(&folder).unwrap();
+    let cases = trycmd::TestCases::new();
+    cases
+        .register_bin("gpuslice", here.executable())
+        .env("COLUMNS", "100")
+        .insert_var("[RELEASE]", here.folder.to_str().unwrap().to_owned())
+        .unwrap();
+    cases.case("tests/cmd/*.trycmd");
+}
