@@ -34,7 +34,7 @@ for index in range(nvml.nvmlDeviceGetCount()):
     for place in range(number_of(nvml.nvmlDeviceGetMaxMigDeviceCount, device)):
         try:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place)
-        except nvml.NVMLError_NotFound:
+        except nvml.NVMLError:
             continue
         tell(instance)
         size = nvml.nvmlDeviceGetAttributes(instance).memorySizeMB

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub enum Says {
     /// The memory of every device that CUDA lists.
     Cuda,
+    /// The same by CUDA 11, which names the card of a MIG instance and not the instance.
+    OldCuda,
     /// The same, without the lines that say a device's total: its library has no such call.
     CudaContexts,
     /// The memory of every device and MIG instance by NVML, both versions.
@@ -34,6 +36,8 @@ pub struct Client {
     pub name: &'static str,
     /// What it prints.
     pub says: Says,
+    /// The oldest driver on which it runs: 1000 * major + 10 * minor of CUDA.
+    pub needs: u32,
     program: PathBuf,
     arguments: Vec<String>,
 }
@@ -42,7 +46,11 @@ impl Client {
     /// The client, ready to be run.
     #[must_use]
     pub fn run(&self) -> Run {
-        Run::new(&self.program).args(&self.arguments)
+        // numba-cuda says on standard error that Orin's driver is a year older than it would like.
+        let quiet = "CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING";
+        Run::new(&self.program)
+            .args(&self.arguments)
+            .env(quiet, "1")
     }
 }
 
@@ -60,112 +68,89 @@ macro_rules! every_client {
 /// Every client, given the two in Rust; see [`every_client`].
 #[must_use]
 pub fn every(cudarc: &str, nvml_wrapper: &str) -> Vec<Client> {
-    let client = |name, says, program, arguments| Client {
+    let mut clients = python();
+    clients.push(client("cudarc", Says::Cuda, cudarc.into()));
+    clients.push(client("nvml-wrapper", Says::NvmlV2, nvml_wrapper.into()));
+    clients.extend(compiled());
+    clients
+}
+
+fn client(name: &'static str, says: Says, program: PathBuf) -> Client {
+    Client {
         name,
         says,
+        needs: 0,
         program,
-        arguments,
+        arguments: Vec::new(),
+    }
+}
+
+fn python() -> Vec<Client> {
+    let script = |name, says, file: &str| Client {
+        arguments: vec![place::source("python").join(file).display().to_string()],
+        ..client(name, says, place::venv("python"))
     };
-    let python = |name, says, script: &str| {
-        let script = place::source("python").join(script).display().to_string();
-        client(name, says, place::venv("python"), vec![script])
-    };
-    let c = |name, says, source: &str, words: &[&str]| {
-        let program = name_of_program(name);
-        client(
-            name,
-            says,
-            compile("cc", source, &program, words),
-            Vec::new(),
-        )
+    let command = |name, says, arguments: &[&str]| Client {
+        arguments: arguments.iter().map(|&word| word.into()).collect(),
+        ..client(name, says, place::venv(name))
     };
     vec![
-        python("nvidia-ml-py", Says::Nvml, "nvidia_ml_py.py"),
-        python(
-            "cuda-bindings driver",
-            Says::Cuda,
-            "cuda_bindings_driver.py",
-        ),
-        python("cuda-bindings nvml", Says::NvmlV2, "cuda_bindings_nvml.py"),
-        python("numba-cuda", Says::CudaContexts, "numba_cuda.py"),
-        client(
-            "nvitop",
-            Says::Nvitop,
-            place::venv("nvitop"),
-            words(&["-1", "--ascii"]),
-        ),
-        client(
-            "gpustat",
-            Says::Gpustat,
-            place::venv("gpustat"),
-            words(&["--no-color", "--no-header"]),
-        ),
-        client("cudarc", Says::Cuda, cudarc.into(), Vec::new()),
-        client(
-            "nvml-wrapper",
-            Says::NvmlV2,
-            nvml_wrapper.into(),
-            Vec::new(),
-        ),
-        c(
-            "linked with -lcuda",
-            Says::Cuda,
-            "c/linked_cuda.c",
-            &["-L{sim}", "-l:libcuda.so.1"],
-        ),
-        c(
-            "linked with -lnvidia-ml",
-            Says::Nvml,
-            "c/linked_nvml.c",
-            &["-L{sim}", "-l:libnvidia-ml.so.1"],
-        ),
-        c(
-            "linked with -lcudart 11",
-            Says::Cuda,
-            "c/runtime.c",
-            &["-DCUDART_MAJOR=11", "-L{sim}", "-l:libcudart.so.11.0"],
-        ),
-        c(
-            "linked with -lcudart 12",
-            Says::Cuda,
-            "c/runtime.c",
-            &["-DCUDART_MAJOR=12", "-L{sim}", "-l:libcudart.so.12"],
-        ),
-        c(
-            "linked with -lcudart 13",
-            Says::Cuda,
-            "c/runtime.c",
-            &["-DCUDART_MAJOR=13", "-L{sim}", "-l:libcudart.so.13"],
-        ),
-        c(
-            "with static cudart",
-            Says::Cuda,
-            "c/runtime.c",
-            &[
-                "-DCUDART_MAJOR=13",
-                "-L{sim}",
-                "-l:libcudart_static.a",
-                "-ldl",
-                "-pthread",
-            ],
-        ),
-        c(
-            "four threads",
-            Says::Threads,
-            "c/threads.c",
-            &["-pthread", "-L{sim}", "-l:libcuda.so.1"],
-        ),
-        client(
-            "C++ with dlopen",
-            Says::Both,
-            compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"]),
-            Vec::new(),
-        ),
+        script("nvidia-ml-py", Says::Nvml, "nvidia_ml_py.py"),
+        script("cuda-bindings", Says::Cuda, "cuda_bindings_driver.py"),
+        script("cuda-bindings nvml", Says::NvmlV2, "cuda_bindings_nvml.py"),
+        script("numba-cuda", Says::CudaContexts, "numba_memory.py"),
+        command("nvitop", Says::Nvitop, &["-1", "--ascii"]),
+        command("gpustat", Says::Gpustat, &["--no-color", "--no-header"]),
     ]
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.into()).collect()
+fn compiled() -> Vec<Client> {
+    let linked = |source: &str, name, says, library: &str| {
+        let (file, library) = (format!("c/{source}.c"), format!("-l:{library}"));
+        let program = source.replace('_', "-");
+        let words = ["-pthread", "-L{sim}", &library];
+        client(name, says, compile("cc", &file, &program, &words))
+    };
+    let runtime = |major: u32, name, says, library: &str| {
+        let (define, library) = (format!("-DCUDART_MAJOR={major}"), format!("-l:{library}"));
+        let words = [&define, "-L{sim}", &library, "-ldl", "-pthread"];
+        let program = name_of_program(name);
+        Client {
+            needs: major * 1000,
+            ..client(name, says, compile("cc", "c/runtime.c", &program, &words))
+        }
+    };
+    let dlopened = compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"]);
+    vec![
+        linked(
+            "linked_cuda",
+            "linked with -lcuda",
+            Says::Cuda,
+            "libcuda.so.1",
+        ),
+        linked(
+            "linked_nvml",
+            "linked with -lnvidia-ml",
+            Says::Nvml,
+            "libnvidia-ml.so.1",
+        ),
+        runtime(
+            11,
+            "linked with -lcudart 11",
+            Says::OldCuda,
+            "libcudart.so.11.0",
+        ),
+        runtime(12, "linked with -lcudart 12", Says::Cuda, "libcudart.so.12"),
+        runtime(13, "linked with -lcudart 13", Says::Cuda, "libcudart.so.13"),
+        runtime(
+            13,
+            "with static cudart 13",
+            Says::Cuda,
+            "libcudart_static.a",
+        ),
+        linked("threads", "four threads", Says::Threads, "libcuda.so.1"),
+        client("C++ with dlopen", Says::Both, dlopened),
+    ]
 }
 
 /// `linked with -lcudart 12` is compiled as `linked-with-lcudart-12`.

@@ -1,0 +1,251 @@
+//! Slice files that cannot be used, and calls that no program should make, inside running
+//! programs: the driver's answers stand, nothing ends, nothing hangs, and the log says it once.
+//! Touches: files of every bad kind, in a folder of their own.
+
+use gpuslice_suite::compile::compile;
+use gpuslice_suite::place;
+use gpuslice_suite::run::{Machine, Run};
+use gpuslice_suite::slice::{GIB, of_all_devices, write};
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What the driver of an RTX 3090 says of it: to a program linked with `-lcuda`, …
+const CUDA: &str = "\
+cuda 3090aaaa-1111-4222-8333-444455550000 device total=25438126080
+cuda 3090aaaa-1111-4222-8333-444455550000 context total=25438126080 free=25171787776
+cuda 3090aaaa-1111-4222-8333-444455550000 holding total=25438126080 free=24903352320
+cuda 3090aaaa-1111-4222-8333-444455550000 freed total=25438126080 free=25171787776
+";
+
+/// … and to one linked with `-lnvidia-ml`.
+const NVML: &str = "\
+nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25769803776 free=25438126080 used=331677696
+nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25769803776 reserved=331677696 free=25438126080 used=0
+";
+
+fn linked_cuda() -> PathBuf {
+    compile(
+        "cc",
+        "c/linked_cuda.c",
+        "linked-cuda",
+        &["-L{sim}", "-l:libcuda.so.1"],
+    )
+}
+
+fn linked_nvml() -> PathBuf {
+    compile(
+        "cc",
+        "c/linked_nvml.c",
+        "linked-nvml",
+        &["-L{sim}", "-l:libnvidia-ml.so.1"],
+    )
+}
+
+/// The log's lines, without who wrote them.
+fn log_of(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines()
+        .map(|line| {
+            line.split_once("] ")
+                .map_or(line, |(_, said)| said)
+                .to_owned()
+        })
+        .collect()
+}
+
+/// Runs both programs with a slice file that `make` has made, and says what they logged.
+fn the_driver_stands(name: &str, make: impl Fn(&Path)) -> Vec<String> {
+    let mut said = Vec::new();
+    for (program, expected) in [(linked_cuda(), CUDA), (linked_nvml(), NVML)] {
+        let machine = Machine::new("rtx3090");
+        let (file, log) = (
+            machine.folder().join("slice.json"),
+            machine.folder().join("log"),
+        );
+        make(&file);
+        let run = machine.place(Run::new(program)).with_shim().slice(&file);
+        let run = run
+            .env("GPUSLICE_LOG", "warn")
+            .env("GPUSLICE_LOG_FILE", &log);
+        let answer = run.patience(Duration::from_secs(20)).answer();
+        assert_eq!(answer.clean(), expected, "{name}");
+        said.push(log_of(&log));
+    }
+    assert_eq!(said[0], said[1], "{name}: CUDA and NVML learn the same");
+    said.swap_remove(0)
+}
+
+/// The same, and the log says exactly once that this file is not used.
+fn is_refused(name: &str, make: impl Fn(&Path)) {
+    let log = the_driver_stands(name, make);
+    assert!(
+        log.len() == 1 && log[0].starts_with("WARN ") && log[0].contains("slice.json"),
+        "{name}: one warning that names the file was expected: {log:?}"
+    );
+}
+
+#[test]
+fn malformed_slice_files_are_refused() {
+    for text in [
+        "",
+        "not a slice",
+        "{",
+        "{}",
+        "[]",
+        "null",
+        "{\"version\":1,\"memory\":8589934592",
+        "{\"version\":1,\"memory\":8589934592}}",
+        "{\"version\":1,\"memory\":\"8GiB\"}",
+        "{\"version\":1,\"memory\":\"4Gi\"}",
+        "{\"version\":1,\"memory\":-1}",
+        "{\"version\":1,\"memory\":\"12Q\"}",
+        "{\"version\":1,\"memory\":0}",
+        "{\"version\":1,\"memory\":1e99}",
+        "{\"version\":1,\"memory\":99999999999999999999999}",
+        "{\"version\":1,\"memroy\":8589934592}",
+        "{\"version\":1,\"memory\":1,\"memory\":2}",
+        "{\"version\":1,\"memory\":8589934592,\"headroom\":8589934592}",
+        "{\"version\":1,\"devices\":[{\"uuid\":\"GPU-0\",\"memory\":1}]}",
+        "{\"version\":1,\"devices\":[{\"memory\":1}]}",
+        "{\"version\":\"1\",\"memory\":8589934592}",
+    ] {
+        is_refused(text, |file| write(file, text.as_bytes()));
+    }
+    is_refused("not text", |file| write(file, &[0xff; 4096]));
+    is_refused("nul bytes", |file| write(file, &[0; 4096]));
+}
+
+#[test]
+fn a_newer_slice_file_is_refused() {
+    is_refused("version 2", |file| {
+        write(
+            file,
+            b"{\"version\":2,\"memory\":8589934592,\"fairness\":3}",
+        )
+    });
+}
+
+#[test]
+fn an_oversized_slice_file_is_refused() {
+    is_refused("1 GiB", |file| {
+        File::create(file).and_then(|it| it.set_len(GIB)).unwrap();
+    });
+    is_refused("1 GiB of a slice", |file| {
+        write(file, b"{\"version\":1,\"memory\":8589934592}");
+        File::options()
+            .append(true)
+            .open(file)
+            .and_then(|it| it.set_len(GIB))
+            .unwrap();
+    });
+}
+
+#[test]
+fn what_is_not_a_file_is_refused_and_nothing_hangs() {
+    is_refused("a folder", |file| fs::create_dir(file).unwrap());
+    is_refused("a FIFO that nobody writes to", |file| {
+        assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+    });
+    is_refused("a link to itself", |file| symlink(file, file).unwrap());
+    is_refused("a device that never ends", |file| {
+        symlink("/dev/zero", file).unwrap()
+    });
+    is_refused("a path that is not there", |_| {});
+}
+
+#[test]
+fn a_slice_file_that_may_not_be_read_is_refused() {
+    // Root may read everything, so the programs run as nobody, who may not enter the folder in
+    // which the build output lies: what they load is copied to where anybody may read.
+    let machine = Machine::new("rtx3090");
+    let folder = machine.folder().to_path_buf();
+    for path in [folder.clone(), machine.state()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let (shim, program) = (folder.join("libgpuslice.so"), folder.join("linked-cuda"));
+    fs::copy(place::shim(), &shim).unwrap();
+    fs::copy(linked_cuda(), &program).unwrap();
+    fs::copy(
+        place::sim().join("libcuda.so.1"),
+        folder.join("libcuda.so.1"),
+    )
+    .unwrap();
+    let file = of_all_devices(&folder, 8 * GIB, &machine.state());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+
+    let is_root =
+        fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let run = if is_root {
+        Run::new("setpriv").args(nobody).arg(&program)
+    } else {
+        Run::new(&program)
+    };
+    let log = folder.join("log");
+    let run = machine
+        .place(run)
+        .preload(&shim)
+        .slice(&file)
+        .env("LD_LIBRARY_PATH", &folder);
+    let run = run
+        .env("GPUSLICE_LOG", "warn")
+        .env("GPUSLICE_LOG_FILE", &log);
+    assert_eq!(run.answer().clean(), CUDA);
+    let said = log_of(&log);
+    assert!(
+        said.len() == 1 && said[0].contains("slice.json"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_slice_larger_than_the_card_shows_the_card() {
+    let log = the_driver_stands_for_cuda("{\"version\":1,\"memory\":1099511627776}");
+    assert_eq!(log, Vec::<String>::new());
+}
+
+#[test]
+fn a_slice_of_another_card_leaves_this_one_alone() {
+    let log = the_driver_stands_for_cuda(
+        "{\"version\":1,\"devices\":[{\"uuid\":\"GPU-ffffffff-1111-4222-8333-444455550000\",\"memory\":8589934592}]}",
+    );
+    assert_eq!(log, Vec::<String>::new());
+}
+
+fn the_driver_stands_for_cuda(text: &str) -> Vec<String> {
+    let machine = Machine::new("rtx3090");
+    let (file, log) = (
+        machine.folder().join("slice.json"),
+        machine.folder().join("log"),
+    );
+    write(&file, text.as_bytes());
+    let run = machine
+        .place(Run::new(linked_cuda()))
+        .with_shim()
+        .slice(&file);
+    let run = run
+        .env("GPUSLICE_LOG", "warn")
+        .env("GPUSLICE_LOG_FILE", &log);
+    assert_eq!(run.answer().clean(), CUDA);
+    log_of(&log)
+}
+
+#[test]
+fn calls_with_nowhere_to_write_get_the_drivers_own_codes() {
+    let words = ["-L{sim}", "-l:libcuda.so.1", "-l:libnvidia-ml.so.1"];
+    let program = compile("cc", "c/bad_arguments.c", "bad-arguments", &words);
+    for scenario in ["rtx3090", "h200", "gb10", "thor", "n1x", "orin"] {
+        let bare = Machine::new(scenario);
+        let bare = bare.place(Run::new(&program)).answer();
+        for in_a_slice in [false, true] {
+            let machine = Machine::new(scenario);
+            let run = machine.place(Run::new(&program)).with_shim();
+            let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+            let answer = if in_a_slice { run.slice(&file) } else { run }.answer();
+            assert_eq!(answer, bare, "{scenario}, in a slice: {in_a_slice}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Real clients, unmodified, on every simulated machine: bare they say what the driver says, in
+//! a slice they all say the same smaller thing.
+//! Touches: every client, on every machine, twice.
+
+mod expected;
+
+use expected::{Answers, Scenario};
+use gpuslice_suite::clients::{Client, Says};
+use gpuslice_suite::every_client;
+use gpuslice_suite::run::{Answer, Machine};
+use gpuslice_suite::slice::of_all_devices;
+
+/// What a client of this kind should print.
+fn expected(scenario: &Scenario, answers: &Answers, says: Says) -> String {
+    let without = |text: &str, word: &str| -> String {
+        text.split_inclusive('\n')
+            .filter(|line| !line.contains(word))
+            .collect()
+    };
+    match says {
+        Says::Cuda => answers.cuda.into(),
+        Says::OldCuda => match scenario.mig {
+            Some((instance, card)) => answers.cuda.replace(instance, card),
+            None => answers.cuda.into(),
+        },
+        Says::CudaContexts => without(answers.cuda, " device "),
+        Says::Nvml => answers.nvml.into(),
+        Says::NvmlV2 => without(answers.nvml, " v1 "),
+        Says::Threads => answers.threads.into(),
+        Says::Both => answers.both.into(),
+        Says::Nvitop => answers.nvitop.into(),
+        Says::Gpustat => answers.gpustat.into(),
+    }
+}
+
+/// The part of a client's output that is compared: all of it, but for nvitop the column of its
+/// table that shows memory (the rest are clocks, fans and the processes of this machine).
+fn compared(says: Says, stdout: &str) -> String {
+    if says != Says::Nvitop {
+        return stdout.to_owned();
+    }
+    let columns = stdout
+        .lines()
+        .flat_map(|line| line.split('|'))
+        .map(str::trim);
+    let memory = columns.filter(|column| column.contains("B / ") && !column.starts_with("BAR1"));
+    // Where NVML does not answer, nvitop shows /proc/meminfo. That is the test machine's.
+    let own = test_machine_total();
+    let told = memory.map(|column| match column.split_once(" / ") {
+        Some((_, total)) if total == own => "the test machine's own",
+        _ => column,
+    });
+    told.map(|column| format!("{column}\n")).collect()
+}
+
+/// MemTotal of the machine that runs the tests, as nvitop writes it.
+fn test_machine_total() -> String {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kilobytes: f64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let (mebibytes, gibibytes) = (kilobytes / 1024.0, kilobytes / 1024.0 / 1024.0);
+    match gibibytes {
+        ..20.0 => format!("{mebibytes:.0}MiB"),
+        ..100.0 => format!("{gibibytes:.2}GiB"),
+        _ => format!("{gibibytes:.1}GiB"),
+    }
+}
+
+/// What is wrong with a client's answer, if anything is.
+fn wrong(
+    client: &Client,
+    scenario: &Scenario,
+    answers: &Answers,
+    answer: &Answer,
+) -> Option<String> {
+    let said = compared(client.says, &answer.stdout);
+    if client.needs > scenario.cuda {
+        // cudaErrorInsufficientDriver, with a slice as without one.
+        let refused = answer.stderr.ends_with("cudaGetDeviceCount(&count): 35\n");
+        let is_right = said.is_empty() && refused && answer.end == "exit 1";
+        return (!is_right).then(|| format!("error 35 was expected: {answer:?}"));
+    }
+    let wanted = expected(scenario, answers, client.says);
+    let is_right = said == wanted && answer.stderr.is_empty() && answer.end == "exit 0";
+    (!is_right).then(|| format!("expected\n{wanted}, got\n{said}, all of it: {answer:?}"))
+}
+
+/// Runs every client bare and in a slice, and lists all that are wrong.
+fn clients_are_told(scenario: &Scenario) {
+    let mut list = Vec::new();
+    for client in every_client!() {
+        let machine = Machine::new(scenario.name);
+        let bare = machine.place(client.run()).answer();
+        if let Some(what) = wrong(&client, scenario, &scenario.bare, &bare) {
+            list.push(format!("{}, bare: {what}", client.name));
+        }
+
+        let machine = Machine::new(scenario.name);
+        let file = of_all_devices(machine.folder(), scenario.slice, &machine.state());
+        let sliced = machine
+            .place(client.run())
+            .with_shim()
+            .slice(&file)
+            .answer();
+        if let Some(what) = wrong(&client, scenario, &scenario.sliced, &sliced) {
+            list.push(format!("{}, in a slice: {what}", client.name));
+        }
+    }
+    let list = (list.len(), list.join("\n"));
+    assert!(
+        list.0 == 0,
+        "{} answers are wrong on {}:\n{}",
+        list.0,
+        scenario.name,
+        list.1
+    );
+}
+
+#[test]
+fn an_rtx3090_is_sliced_for_every_client() {
+    clients_are_told(&expected::RTX3090);
+}
+
+#[test]
+fn an_h200_is_sliced_for_every_client() {
+    clients_are_told(&expected::H200);
+}
+
+#[test]
+fn mig_instances_are_sliced_for_every_client() {
+    clients_are_told(&expected::H200_MIG);
+}
+
+#[test]
+fn a_gb10_is_sliced_for_every_client() {
+    clients_are_told(&expected::GB10);
+}
+
+#[test]
+fn an_orin_is_sliced_for_every_client() {
+    clients_are_told(&expected::ORIN);
+}
+
+#[test]
+fn a_thor_is_sliced_for_every_client() {
+    clients_are_told(&expected::THOR);
+}
+
+#[test]
+fn an_n1x_is_sliced_for_every_client() {
+    clients_are_told(&expected::N1X);
+}
+
+#[test]
+fn two_h200s_are_sliced_for_every_client() {
+    clients_are_told(&expected::TWO_H200);
+}
+
+#[test]
+fn two_kinds_of_cards_are_sliced_for_every_client() {
+    clients_are_told(&expected::RTX3090_AND_H200);
+}

@@ -1,0 +1,78 @@
+//! Without a slice there is nothing to say: on discrete cards every client says byte for byte
+//! what it says without the preload.
+//! Touches: every client, on every machine with discrete cards.
+
+use gpuslice_suite::clients::{Client, Says};
+use gpuslice_suite::every_client;
+use gpuslice_suite::run::{Answer, Machine};
+
+/// Runs a client on a new machine, with or without the preload; there is no slice.
+fn answer(client: &Client, scenario: &str, with_shim: bool) -> Answer {
+    let machine = Machine::new(scenario);
+    let run = machine.place(client.run());
+    let answer = if with_shim { run.with_shim() } else { run }.answer();
+    match client.says {
+        Says::Nvitop => Answer {
+            stdout: without_the_moment(&answer.stdout),
+            ..answer
+        },
+        _ => answer,
+    }
+}
+
+/// nvitop prints three lines that differ between any two runs of it: the date, and how busy the
+/// CPU and the memory of the test machine are. Those become dots; all else is compared as it is.
+fn without_the_moment(stdout: &str) -> String {
+    let lines = stdout.lines().enumerate().map(|(number, line)| {
+        let is_of_the_moment =
+            number == 0 || line.starts_with("[ CPU:") || line.starts_with("[ MEM:");
+        if is_of_the_moment {
+            "…\n".to_owned()
+        } else {
+            format!("{line}\n")
+        }
+    });
+    lines.collect()
+}
+
+fn is_identical(scenario: &str) {
+    for client in every_client!() {
+        let bare = answer(&client, scenario, false);
+        assert_eq!(
+            bare.end, "exit 0",
+            "{} on {scenario}: {bare:?}",
+            client.name
+        );
+        assert_eq!(
+            answer(&client, scenario, true),
+            bare,
+            "{} on {scenario}",
+            client.name
+        );
+    }
+}
+
+#[test]
+fn an_rtx3090_is_left_alone() {
+    is_identical("rtx3090");
+}
+
+#[test]
+fn an_h200_is_left_alone() {
+    is_identical("h200");
+}
+
+#[test]
+fn mig_instances_are_left_alone() {
+    is_identical("h200-mig");
+}
+
+#[test]
+fn two_cards_of_one_kind_are_left_alone() {
+    is_identical("2xh200");
+}
+
+#[test]
+fn two_kinds_of_cards_are_left_alone() {
+    is_identical("rtx3090+h200");
+}
