@@ -14,7 +14,7 @@ pub enum JsonError {
     #[error("the file ends in the middle")]
     Truncated,
     /// Something else than this letter stands here.
-    #[error("expected {0:?}")]
+    #[error("expected '{0}'")]
     Expected(char),
     /// Not a whole number from 0 to 18446744073709551615.
     #[error("expected a whole number of bytes, without quotes, point or sign")]

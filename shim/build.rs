@@ -1,0 +1,80 @@
+//! Links libgpuslice.so: without startup files, without symbol versions, without a panic.
+//! Touches: `OUT_DIR`; runs the C compiler that also links.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Everything that the shim takes from libc.
+///
+/// It is linked against a stand-in that has these names, libc's soname and no symbol versions:
+/// so the library does not ask for the glibc of the machine that built it, and a name that is
+/// not on this list does not link.
+const IMPORTS: [&str; 8] = [
+    "bcmp",
+    "dl_iterate_phdr",
+    "getenv",
+    "memcmp",
+    "memcpy",
+    "memmove",
+    "memset",
+    "strlen",
+];
+
+/// Why each is there: every process of a container pays for what the loader does with us.
+const LINK: [&str; 9] = [
+    // No crt files: they bring constructors, and an import of __cxa_finalize.
+    "-nostartfiles",
+    // Code and data in as few mappings as the loader can make.
+    "-Wl,-z,noseparate-code",
+    "-Wl,-z,norelro",
+    "-Wl,-z,max-page-size=4096",
+    "-Wl,--hash-style=gnu",
+    "-Wl,-Bsymbolic",
+    "-Wl,--build-id=sha1",
+    "-Wl,--as-needed",
+    "-Wl,-soname,libgpuslice.so",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CC");
+    let out = env::var("OUT_DIR")?;
+    let stub = stand_in(Path::new(&out))?;
+    for argument in LINK {
+        println!("cargo:rustc-cdylib-link-arg={argument}");
+    }
+    println!("cargo:rustc-cdylib-link-arg={stub}");
+    if env::var("PROFILE")? == "release" {
+        // The panic handler calls a function that nobody defines: a panic that the optimiser
+        // has not proven impossible does not link.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,defs");
+    }
+    Ok(())
+}
+
+fn stand_in(out: &Path) -> Result<String, Box<dyn Error>> {
+    let source = out.join("imports.s");
+    let library = out.join("libimports.so");
+    let mut text = String::from(".text\n");
+    for name in IMPORTS {
+        text += &format!(".globl {name}\n.type {name}, %function\n{name}:\n");
+    }
+    text += ".byte 0\n.section .note.GNU-stack,\"\",%progbits\n";
+    fs::write(&source, text)?;
+    let compiler = env::var("RUSTC_LINKER")
+        .or_else(|_| env::var("CC"))
+        .unwrap_or_else(|_| "cc".into());
+    let made = Command::new(&compiler)
+        .args(["-shared", "-nostdlib", "-Wl,-soname,libc.so.6", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .status()
+        .map_err(|error| format!("cannot run {compiler}: {error}"))?;
+    if !made.success() {
+        return Err(format!("{compiler} cannot make {}", library.display()).into());
+    }
+    Ok(library.display().to_string())
+}

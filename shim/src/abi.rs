@@ -1,0 +1,101 @@
+//! The vendor's types, as far as the table speaks of them: codes, handles, layouts.
+//! Touches: nothing.
+//!
+//! Codes are plain integers, not a Rust `enum` as in cudarc: a newer driver may answer with a
+//! code that was not known here, and an `enum` with an unknown value is undefined behaviour.
+//! Tests compare these with cudarc's and nvml-wrapper-sys's declarations.
+#![expect(
+    non_camel_case_types,
+    non_snake_case,
+    reason = "the vendor's own spelling"
+)]
+
+use core::ffi::{c_uint, c_ulonglong, c_void};
+
+/// The answer of a driver function.
+pub(crate) type CUresult = u32;
+/// A device of the driver API: its ordinal.
+pub(crate) type CUdevice = i32;
+/// The answer of a runtime function.
+pub(crate) type cudaError_t = u32;
+/// The answer of an NVML function.
+pub(crate) type nvmlReturn_t = u32;
+/// A device of NVML: an opaque pointer.
+pub(crate) type nvmlDevice_t = *mut c_void;
+
+/// `CUDA_SUCCESS`, `cudaSuccess`, `NVML_SUCCESS`.
+pub(crate) const SUCCESS: u32 = 0;
+/// `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`, and the runtime's code of that name.
+pub(crate) const CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
+/// `NVML_ERROR_NOT_SUPPORTED`.
+pub(crate) const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
+/// `NVML_ERROR_LIBRARY_NOT_FOUND`.
+pub(crate) const NVML_ERROR_LIBRARY_NOT_FOUND: nvmlReturn_t = 12;
+
+/// `CU_DEVICE_ATTRIBUTE_INTEGRATED` and `cudaDevAttrIntegrated`.
+pub(crate) const ATTRIBUTE_INTEGRATED: i32 = 18;
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: asks for the `_ptsz` twins.
+pub(crate) const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
+
+/// `CUuuid`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CUuuid {
+    pub(crate) bytes: [u8; 16],
+}
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlMemory_t {
+    pub(crate) total: c_ulonglong,
+    pub(crate) free: c_ulonglong,
+    pub(crate) used: c_ulonglong,
+}
+
+/// `nvmlMemory_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlMemory_v2_t {
+    pub(crate) version: c_uint,
+    pub(crate) total: c_ulonglong,
+    pub(crate) reserved: c_ulonglong,
+    pub(crate) free: c_ulonglong,
+    pub(crate) used: c_ulonglong,
+}
+
+/// `nvmlMemory_v2`: the size of the struct and its version.
+pub(crate) const NVML_MEMORY_V2: c_uint = 0x0200_0028;
+
+/// `nvmlDeviceAttributes_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlDeviceAttributes_t {
+    pub(crate) counts: [c_uint; 8],
+    pub(crate) memorySizeMB: c_ulonglong,
+}
+
+/// What `nvmlDeviceGetMemoryLimits_v1` fills in.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlMemoryLimits_v1_t {
+    pub(crate) cgroup: *const c_void,
+    pub(crate) softLimit: c_ulonglong,
+    pub(crate) hardLimit: c_ulonglong,
+    pub(crate) currentUsed: c_ulonglong,
+}
+
+/// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
+pub(crate) const NVML_UUID_LENGTH: u32 = 96;
+
+/// `cudaDeviceProp`: its address is all that is known; see `shapes::properties` for layouts.
+pub(crate) type cudaDeviceProp = c_void;
+
+const _: () = {
+    assert!(size_of::<nvmlMemory_t>() == 24);
+    assert!(size_of::<nvmlMemory_v2_t>() == 40);
+    assert!(size_of::<nvmlDeviceAttributes_t>() == 40);
+    assert!(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB) == 32);
+    assert!(size_of::<nvmlMemoryLimits_v1_t>() == 32);
+};

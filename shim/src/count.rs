@@ -1,0 +1,49 @@
+//! What went otherwise than hoped for, counted, and said the 1st, 10th, 100th… time.
+//! Touches: atomics and the log.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::log::{self, Level, Piece};
+
+/// A thing that a program can make happen in a loop.
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
+    /// Counts it, and says it when the count is a power of ten.
+    #[cold]
+    pub(crate) fn say(&self, module: &str, pieces: &[Piece<'_>]) {
+        let count = self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let mut power = 1u64;
+        while power < count {
+            power = power.saturating_mul(10);
+        }
+        if power == count {
+            log::say(Level::Warn, module, pieces, Some(count));
+        }
+    }
+}
+
+/// The slice file cannot be used.
+pub(crate) static SLICE: Counter = Counter::new();
+/// The host's meminfo cannot be read.
+pub(crate) static MEMINFO: Counter = Counter::new();
+/// A function is called that no library has.
+pub(crate) static ABSENT: Counter = Counter::new();
+/// More copies of a library than there are slots.
+pub(crate) static COPIES: Counter = Counter::new();
+/// A real function lies in no library.
+pub(crate) static UNPLACED: Counter = Counter::new();
+/// cuGetProcAddress has answered with a function that is not known.
+pub(crate) static UNKNOWN: Counter = Counter::new();
+/// A device has no uuid that can be asked for.
+pub(crate) static UUID: Counter = Counter::new();
+/// A driver's answer stands because facts were missing.
+pub(crate) static FACTS: Counter = Counter::new();
+/// A struct whose layout is not known.
+pub(crate) static LAYOUT: Counter = Counter::new();
+/// A namespace without us.
+pub(crate) static NAMESPACE: Counter = Counter::new();

@@ -1,0 +1,192 @@
+//! Which budget a device has, and whether it shares the host's memory.
+//! Touches: the driver's identity functions, once for each ordinal.
+//! Law: what could not be asked is not remembered.
+
+use core::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+
+use gpuslice_config::device::{CudaOrdinal, DeviceKind, DeviceUuid};
+use gpuslice_config::slice::DeviceSlice;
+
+use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUuuid, NVML_UUID_LENGTH, SUCCESS, nvmlDevice_t};
+use crate::log::Piece::{Dec, Str};
+use crate::real::{self, Library, SLOTS, Slot};
+use crate::runtime::{Budget, Runtime};
+use crate::{count, table};
+
+/// A device that the slice limits.
+#[derive(Clone, Copy)]
+pub(crate) struct Device<'a> {
+    /// Its budget.
+    pub(crate) budget: &'a DeviceSlice,
+    /// Whether it shares the host's memory. None: nobody could say.
+    pub(crate) unified: Option<bool>,
+}
+
+/// More devices than any machine has; those beyond are asked each time.
+const ORDINALS: usize = 64;
+
+/// What is known of an ordinal: 0, or KNOWN, UNIFIED and the budget's number in the low byte.
+static KNOWN_DEVICES: [[AtomicU16; ORDINALS]; SLOTS] =
+    [const { [const { AtomicU16::new(0) }; ORDINALS] }; SLOTS];
+const KNOWN: u16 = 0x8000;
+const UNIFIED: u16 = 0x100;
+const UNLIMITED: u8 = 0xff;
+
+/// Whether a driver has one device only: 0 not known, 1 yes, 2 no.
+static ALONE: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
+
+/// Forgets a driver that was closed.
+pub(crate) fn forget(slot: Slot) {
+    let slot = usize::from(slot.0);
+    if let Some(alone) = ALONE.get(slot) {
+        alone.store(0, Ordering::Relaxed);
+    }
+    for known in KNOWN_DEVICES.get(slot).into_iter().flatten() {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The device of the calling thread's current context.
+#[inline]
+pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
+    let alone = ALONE.get(usize::from(slot.0))?;
+    match alone.load(Ordering::Relaxed) {
+        1 => Some(CudaOrdinal(0)),
+        2 => context_device(slot),
+        _ => {
+            let mut devices = 0;
+            let count = table::cuDeviceGetCount::real(slot)?;
+            // SAFETY: cuDeviceGetCount's contract.
+            if unsafe { count(&raw mut devices) } == SUCCESS {
+                alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
+            }
+            context_device(slot)
+        }
+    }
+}
+
+fn context_device(slot: Slot) -> Option<CudaOrdinal> {
+    let mut device: CUdevice = 0;
+    let ask = table::cuCtxGetDevice::real(slot)?;
+    // SAFETY: cuCtxGetDevice's contract.
+    let code = unsafe { ask(&raw mut device) };
+    (code == SUCCESS).then_some(())?;
+    ordinal(device)
+}
+
+/// The ordinal that a device handle of the driver API is.
+pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
+    u32::try_from(device).ok().map(CudaOrdinal)
+}
+
+/// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
+#[inline]
+pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
+    let cell = KNOWN_DEVICES
+        .get(usize::from(slot.0))?
+        .get(ordinal.0 as usize);
+    let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
+    if known & KNOWN == 0 {
+        known = ask(runtime, slot, ordinal)?;
+        if let Some(cell) = cell {
+            cell.store(known, Ordering::Relaxed);
+        }
+    }
+    let [_, budget] = known.to_be_bytes();
+    match budget {
+        UNLIMITED => None,
+        budget => Some(Device {
+            budget: runtime.numbers(Budget(budget))?,
+            unified: Some(known & UNIFIED != 0),
+        }),
+    }
+}
+
+#[cold]
+fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
+    let budget = match uuid(slot, ordinal) {
+        Some(bytes) => runtime.budget(bytes, None),
+        None => {
+            let which = u64::from(ordinal.0);
+            count::UUID.say("device", &[Str("no uuid of ordinal "), Dec(which)]);
+            return None;
+        }
+    };
+    let Some(budget) = budget else {
+        return Some(KNOWN | u16::from(UNLIMITED));
+    };
+    let told = runtime.numbers(budget)?.integrated == Some(true);
+    let unified = told || integrated(slot, ordinal)?;
+    let unified = if unified { UNIFIED } else { 0 };
+    Some(KNOWN | unified | u16::from(budget.0))
+}
+
+/// The uuid of a CUDA device.
+fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    let device = CUdevice::try_from(ordinal.0).ok()?;
+    for ask in [
+        table::cuDeviceGetUuid_v2::real(slot),
+        table::cuDeviceGetUuid::real(slot),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        // SAFETY: cuDeviceGetUuid's contract.
+        if unsafe { ask(&raw mut uuid, device) } == SUCCESS {
+            return Some(uuid.bytes);
+        }
+    }
+    None
+}
+
+/// What the driver says of CU_DEVICE_ATTRIBUTE_INTEGRATED.
+fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
+    let mut integrated = 0;
+    let device = CUdevice::try_from(ordinal.0).ok()?;
+    let ask = table::cuDeviceGetAttribute::real(slot)?;
+    // SAFETY: cuDeviceGetAttribute's contract.
+    let code = unsafe { ask(&raw mut integrated, ATTRIBUTE_INTEGRATED, device) };
+    (code == SUCCESS).then_some(integrated == 1)
+}
+
+/// The CUDA device that NVML calls by this uuid, in a driver that is there and initialised.
+pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
+    let slot = real::any(Library::Cuda)?;
+    let mut devices = 0;
+    let count = table::cuDeviceGetCount::real(slot)?;
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } != SUCCESS {
+        return None;
+    }
+    (0..u32::try_from(devices).ok()?)
+        .map(CudaOrdinal)
+        .find(|ordinal| uuid(slot, *ordinal) == Some(bytes))
+        .map(|ordinal| (slot, ordinal))
+}
+
+/// The identity of an NVML device.
+pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> {
+    let mut text = [0u8; NVML_UUID_LENGTH as usize];
+    let ask = table::nvmlDeviceGetUUID::real(slot)?;
+    // SAFETY: nvmlDeviceGetUUID's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, text.as_mut_ptr().cast(), NVML_UUID_LENGTH) };
+    (code == SUCCESS).then_some(())?;
+    let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
+    text.to_str().ok()?.parse().ok()
+}
+
+/// What the slice says of an NVML device. None: nothing, the driver's answer stands.
+pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
+    let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+    let budget = runtime.numbers(budget)?;
+    let unified = match (uuid.kind, budget.integrated) {
+        // An instance that MIG has cut has memory of its own.
+        (DeviceKind::Mig, _) => Some(false),
+        (DeviceKind::Gpu, Some(integrated)) => Some(integrated),
+        (DeviceKind::Gpu, None) => {
+            cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| integrated(slot, ordinal))
+        }
+    };
+    Some(Device { budget, unified })
+}

@@ -1,0 +1,277 @@
+//! The libraries of this process, and the symbols that they define.
+//! Touches: what the dynamic loader has mapped. Never: dlsym and its kin, malloc.
+//! Law: an object is known by its dynamic section; two loaded objects never share one.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// What `dl_iterate_phdr` tells of an object; the fields that every libc has.
+#[repr(C)]
+struct dl_phdr_info {
+    dlpi_addr: usize,
+    dlpi_name: *const c_char,
+    dlpi_phdr: *const Phdr,
+    dlpi_phnum: u16,
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct Phdr {
+    p_type: u32,
+    p_flags: u32,
+    p_offset: u64,
+    p_vaddr: usize,
+    p_paddr: usize,
+    p_filesz: u64,
+    p_memsz: usize,
+    p_align: u64,
+}
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+
+unsafe extern "C" {
+    /// Visits the objects of the caller's own namespace: the one we live in.
+    fn dl_iterate_phdr(
+        visit: unsafe extern "C" fn(*const dl_phdr_info, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+/// A loaded library or program.
+#[derive(Clone, Copy)]
+pub(crate) struct Object {
+    /// What its addresses are relative to.
+    pub(crate) base: usize,
+    /// Where its dynamic section is.
+    pub(crate) dynamic: usize,
+    /// What the loader calls it: a path; empty for the program.
+    pub(crate) name: *const c_char,
+}
+
+impl Object {
+    /// What the loader calls it.
+    pub(crate) fn path(&self) -> &CStr {
+        if self.name.is_null() {
+            return c"";
+        }
+        // SAFETY: the loader's own string, which lives as long as the object.
+        unsafe { CStr::from_ptr(self.name) }
+    }
+
+    /// The last part of its path.
+    pub(crate) fn file_name(&self) -> &[u8] {
+        let path = self.path().to_bytes();
+        path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+    }
+}
+
+struct Search<'a> {
+    wanted: &'a mut dyn FnMut(&Object, &[Phdr]) -> bool,
+    found: Option<Object>,
+}
+
+/// The first object of our namespace that is wanted.
+fn search(wanted: &mut dyn FnMut(&Object, &[Phdr]) -> bool) -> Option<Object> {
+    unsafe extern "C" fn visit(info: *const dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: `data` is the Search below, which lives through the whole walk.
+        let search = unsafe { &mut *data.cast::<Search<'_>>() };
+        // SAFETY: the loader gives a good dl_phdr_info.
+        let info = unsafe { &*info };
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        // SAFETY: the loader's own program headers.
+        let headers =
+            unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let Some(dynamic) = headers.iter().find(|header| header.p_type == PT_DYNAMIC) else {
+            return 0;
+        };
+        let object = Object {
+            base: info.dlpi_addr,
+            dynamic: info.dlpi_addr.wrapping_add(dynamic.p_vaddr),
+            name: info.dlpi_name,
+        };
+        if (search.wanted)(&object, headers) {
+            search.found = Some(object);
+        }
+        c_int::from(search.found.is_some())
+    }
+    let mut search = Search {
+        wanted,
+        found: None,
+    };
+    // SAFETY: `visit` gets `search`, which outlives the call.
+    unsafe { dl_iterate_phdr(visit, (&raw mut search).cast()) };
+    search.found
+}
+
+/// The object of our namespace that an address lies in.
+pub(crate) fn containing(address: usize) -> Option<Object> {
+    search(&mut |object, headers| {
+        headers.iter().any(|header| {
+            let start = object.base.wrapping_add(header.p_vaddr);
+            header.p_type == PT_LOAD && address.wrapping_sub(start) < header.p_memsz
+        })
+    })
+}
+
+/// The first object whose file has a name that is wanted.
+pub(crate) fn named(wanted: fn(&[u8]) -> bool) -> Option<Object> {
+    search(&mut |object, _| wanted(object.file_name()))
+}
+
+/// Whether the object with this dynamic section is still loaded in our namespace.
+pub(crate) fn is_loaded(dynamic: usize) -> bool {
+    search(&mut |object, _| object.dynamic == dynamic).is_some()
+}
+
+/// An ELF image in memory.
+///
+/// Its law stands in `new`: whoever makes one has promised that it is mapped and well formed,
+/// so that reading what its own tables point at is sound.
+struct Image {
+    base: usize,
+    strings: usize,
+    symbols: usize,
+    versions: Option<usize>,
+    gnu_hash: Option<usize>,
+    sysv_hash: Option<usize>,
+}
+
+const DT_HASH: usize = 4;
+const DT_STRTAB: usize = 5;
+const DT_SYMTAB: usize = 6;
+const DT_GNU_HASH: usize = 0x6fff_fef5;
+const DT_VERSYM: usize = 0x6fff_fff0;
+/// The version of a symbol that only old programs are given.
+const VERSYM_HIDDEN: u16 = 0x8000;
+const STT_GNU_IFUNC: u8 = 10;
+
+impl Image {
+    /// # Safety
+    /// The object is loaded, and stays so while the image is used.
+    unsafe fn new(object: &Object) -> Option<Image> {
+        let mut image = Image {
+            base: object.base,
+            strings: 0,
+            symbols: 0,
+            versions: None,
+            gnu_hash: None,
+            sysv_hash: None,
+        };
+        let mut entry = object.dynamic;
+        loop {
+            let tag: usize = image.at(entry);
+            let value: usize = image.at(entry.wrapping_add(8));
+            // glibc has relocated what points somewhere, musl has not.
+            let place = match value < object.base {
+                true => value.wrapping_add(object.base),
+                false => value,
+            };
+            match tag {
+                0 => break,
+                DT_STRTAB => image.strings = place,
+                DT_SYMTAB => image.symbols = place,
+                DT_VERSYM => image.versions = Some(place),
+                DT_GNU_HASH => image.gnu_hash = Some(place),
+                DT_HASH => image.sysv_hash = Some(place),
+                _ => {}
+            }
+            entry = entry.wrapping_add(16);
+        }
+        (image.strings != 0 && image.symbols != 0).then_some(image)
+    }
+
+    fn at<T: Copy>(&self, address: usize) -> T {
+        // SAFETY: the image's own tables lead here (Safety of `new`).
+        unsafe { (address as *const T).read_unaligned() }
+    }
+
+    fn word(&self, table: usize, index: u32) -> u32 {
+        self.at(table.wrapping_add((index as usize).wrapping_mul(4)))
+    }
+
+    /// The address that a symbol stands for, if the image defines it under this name.
+    fn defines(&self, index: u32, name: &[u8]) -> Option<usize> {
+        let symbol = self.symbols.wrapping_add((index as usize).wrapping_mul(24));
+        let named: u32 = self.at(symbol);
+        let section: u16 = self.at(symbol.wrapping_add(6));
+        let kind: u8 = self.at::<u8>(symbol.wrapping_add(4)) & 15;
+        let start = self.strings.wrapping_add(named as usize);
+        let same = name
+            .iter()
+            .zip(start..)
+            .all(|(wanted, place)| self.at::<u8>(place) == *wanted);
+        let ends = || self.at::<u8>(start.wrapping_add(name.len())) == 0;
+        let hidden = self.versions.is_some_and(|versions| {
+            let version: u16 = self.at(versions.wrapping_add((index as usize).wrapping_mul(2)));
+            version & VERSYM_HIDDEN != 0
+        });
+        if !same || !ends() || section == 0 || kind == STT_GNU_IFUNC || hidden {
+            return None;
+        }
+        let value: usize = self.at(symbol.wrapping_add(8));
+        Some(self.base.wrapping_add(value))
+    }
+
+    fn by_gnu_hash(&self, table: usize, name: &[u8]) -> Option<usize> {
+        let buckets = self.word(table, 0);
+        let first = self.word(table, 1);
+        let bloom = self.word(table, 2);
+        let hash = name.iter().fold(5381u32, |hash, byte| {
+            hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
+        });
+        let heads = table
+            .wrapping_add(16)
+            .wrapping_add((bloom as usize).wrapping_mul(8));
+        let chains = heads.wrapping_add((buckets as usize).wrapping_mul(4));
+        let mut index = self.word(heads, hash.checked_rem(buckets)?);
+        if index < first {
+            return None;
+        }
+        loop {
+            let other = self.word(chains, index.wrapping_sub(first));
+            if other | 1 == hash | 1
+                && let Some(address) = self.defines(index, name)
+            {
+                return Some(address);
+            }
+            if other & 1 == 1 {
+                return None;
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
+    fn by_sysv_hash(&self, table: usize, name: &[u8]) -> Option<usize> {
+        let hash = name.iter().fold(0u32, |hash, byte| {
+            let hash = hash.wrapping_shl(4).wrapping_add(u32::from(*byte));
+            let top = hash & 0xf000_0000;
+            (hash ^ (top >> 24)) & !top
+        });
+        let buckets = self.word(table, 0);
+        let chains = 2u32.wrapping_add(buckets);
+        let mut index = self.word(table, 2u32.wrapping_add(hash.checked_rem(buckets)?));
+        while index != 0 {
+            if let Some(address) = self.defines(index, name) {
+                return Some(address);
+            }
+            index = self.word(table, chains.wrapping_add(index));
+        }
+        None
+    }
+}
+
+/// The address of a symbol that an object itself defines.
+///
+/// # Safety
+/// The object is loaded, and stays so during the call.
+pub(crate) unsafe fn symbol(object: &Object, name: &[u8]) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    let image = unsafe { Image::new(object) }?;
+    match (image.gnu_hash, image.sysv_hash) {
+        (Some(table), _) => image.by_gnu_hash(table, name),
+        (None, Some(table)) => image.by_sysv_hash(table, name),
+        (None, None) => None,
+    }
+}

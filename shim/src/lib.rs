@@ -1,0 +1,23 @@
+//! `libgpuslice.so`: every reporter of GPU memory, answered with the slice's view.
+//! Touches: the driver that the program itself has loaded, the slice file, the host's meminfo.
+//! Law: asks the driver once, with the caller's own arguments; decides nothing itself.
+// Debug builds are for the compiler's opinion. They may have std, because a build of the whole
+// workspace gives `gpuslice-config` its `std` feature; a release build of the shim may not, and
+// is made alone: `cargo build --release -p gpuslice-shim`.
+#![cfg_attr(not(debug_assertions), no_std)]
+
+mod abi;
+mod answer;
+mod count;
+mod device;
+mod dlsym;
+mod elf;
+mod loader;
+mod log;
+#[cfg(not(debug_assertions))]
+mod panic;
+mod real;
+mod runtime;
+mod shapes;
+mod sys;
+mod table;

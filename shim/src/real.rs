@@ -1,0 +1,338 @@
+//! The real functions: which copy of a library has them, and where.
+//! Touches: atomics; the loader, when something is asked for the first time.
+//! Law: a slot is one loaded library. What is kept of it is forgotten when it is gone.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
+use crate::elf::{self, Object};
+use crate::log::Piece::{Dec, Str};
+use crate::table::{self, ROWS, Row};
+use crate::{count, device, loader};
+
+/// How many copies of one library a process may have hooked at the same time. Two runtimes of
+/// different versions are common, two drivers are not.
+pub(crate) const SLOTS: usize = 4;
+const SLOTS_SHOWN: u64 = 4;
+
+/// One loaded copy of a library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u8);
+
+impl Slot {
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Whose functions the table lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// The driver, `libcuda.so.1`.
+    Cuda,
+    /// The runtime, `libcudart.so.N`.
+    Cudart,
+    /// NVML, `libnvidia-ml.so.1`.
+    Nvml,
+    /// libc: the ways to a symbol.
+    Libc,
+}
+
+impl Library {
+    fn sonames(self) -> &'static [u8] {
+        // One string each, not a list of pointers: those would need relocations.
+        match self {
+            Library::Cuda => b"libcuda.so.1\0",
+            Library::Cudart => b"libcudart.so.13\0libcudart.so.12\0libcudart.so.11.0\0",
+            Library::Nvml => b"libnvidia-ml.so.1\0",
+            Library::Libc => b"",
+        }
+    }
+
+    /// What a function answers whose library is not there.
+    pub(crate) fn absent(self) -> u32 {
+        match self {
+            Library::Nvml => NVML_ERROR_LIBRARY_NOT_FOUND,
+            _ => CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+        }
+    }
+}
+
+struct Place {
+    dynamic: AtomicUsize,
+    base: AtomicUsize,
+}
+
+/// Somebody is just filling this place.
+const BUSY: usize = 1;
+
+static PLACES: [[Place; SLOTS]; 3] = [const {
+    [const {
+        Place {
+            dynamic: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
+        }
+    }; SLOTS]
+}; 3];
+
+fn places(library: Library) -> &'static [Place] {
+    PLACES
+        .get(library as usize)
+        .map_or(&[], <[Place; SLOTS]>::as_slice)
+}
+
+fn slots(library: Library) -> impl Iterator<Item = (Slot, &'static Place)> {
+    (0u8..).map(Slot).zip(places(library))
+}
+
+/// The slot of a loaded library; None when there are too many copies of it.
+pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
+    for (slot, place) in slots(library) {
+        let same = place.dynamic.load(Ordering::Acquire) == object.dynamic;
+        if same && place.base.load(Ordering::Relaxed) == object.base {
+            return Some(slot);
+        }
+    }
+    let take = |slot: Slot, place: &Place, held: usize| {
+        place
+            .dynamic
+            .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        forget(library, slot);
+        place.base.store(object.base, Ordering::Relaxed);
+        place.dynamic.store(object.dynamic, Ordering::Release);
+        Some(slot)
+    };
+    // A library that was closed gives its place, and what points to it, to the next.
+    for (slot, place) in slots(library) {
+        let held = place.dynamic.load(Ordering::Acquire);
+        if held > BUSY
+            && !loader::is_loaded(held)
+            && let Some(slot) = take(slot, place, held)
+        {
+            return Some(slot);
+        }
+    }
+    slots(library).find_map(|(slot, place)| take(slot, place, 0))
+}
+
+fn forget(library: Library, slot: Slot) {
+    table::forget(library, slot);
+    if library == Library::Cuda {
+        device::forget(slot);
+    }
+}
+
+fn object_at(library: Library, slot: Slot) -> Option<Object> {
+    let place = places(library).get(slot.index())?;
+    let dynamic = place.dynamic.load(Ordering::Acquire);
+    let base = place.base.load(Ordering::Relaxed);
+    (dynamic > BUSY && place.dynamic.load(Ordering::Acquire) == dynamic).then_some(Object {
+        base,
+        dynamic,
+        name: core::ptr::null(),
+    })
+}
+
+/// A copy of a library that is there now, whoever loaded it.
+pub(crate) fn any(library: Library) -> Option<Slot> {
+    for (slot, place) in slots(library) {
+        let held = place.dynamic.load(Ordering::Acquire);
+        if held > BUSY && loader::is_loaded(held) {
+            return Some(slot);
+        }
+    }
+    let name = match library {
+        Library::Cuda => c"cuInit",
+        Library::Cudart => c"cudaGetDevice",
+        Library::Nvml => c"nvmlDeviceGetUUID",
+        Library::Libc => return None,
+    };
+    let address = elsewhere(library, name);
+    if address.is_null() {
+        return None;
+    }
+    claim(library, &loader::object_of(address)?)
+}
+
+/// One real function, in each copy of its library.
+pub(crate) struct Cells([AtomicPtr<c_void>; SLOTS]);
+
+impl Cells {
+    pub(crate) const fn new() -> Cells {
+        Cells([const { AtomicPtr::new(null_mut()) }; SLOTS])
+    }
+
+    /// What is known of it.
+    #[inline]
+    pub(crate) fn known(&self, slot: Slot) -> *mut c_void {
+        self.0
+            .get(slot.index())
+            .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn store(&self, slot: Slot, address: *mut c_void) {
+        if let Some(cell) = self.0.get(slot.index()) {
+            cell.store(address, Ordering::Release);
+        }
+    }
+
+    /// Where it is, looking for it if need be.
+    #[inline]
+    pub(crate) fn get(&self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
+        let known = self.known(slot);
+        match known.is_null() {
+            false => known,
+            true => self.look(library, slot, name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
+        let mut address = null_mut();
+        if let Some(object) = object_at(library, slot) {
+            // SAFETY: somebody is calling a function of this object, so it is loaded.
+            let own = unsafe { elf::symbol(&object, name.to_bytes()) };
+            address = own.map_or(null_mut(), |own| own as *mut c_void);
+        }
+        if address.is_null() {
+            // The object is only an interposer that has some of the names.
+            address = elsewhere(library, name);
+        }
+        self.store(slot, address);
+        address
+    }
+}
+
+/// A function of a library that somebody has loaded, wherever it is.
+fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
+    let address = loader::next(name);
+    if !address.is_null() {
+        return address;
+    }
+    let mut sonames = library.sonames();
+    while let Ok(soname) = CStr::from_bytes_until_nul(sonames) {
+        let address = loader::within(soname, name);
+        if !address.is_null() {
+            return address;
+        }
+        sonames = sonames
+            .get(soname.count_bytes().saturating_add(1)..)
+            .unwrap_or_default();
+    }
+    null_mut()
+}
+
+/// What stands for the real function `address` of a row: our entry for the copy that it
+/// belongs to. The address itself where that cannot be.
+pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
+    match place(row, address) {
+        Some(slot) => table::entry(row, slot),
+        None => address,
+    }
+}
+
+/// The copy of its library that a real function belongs to, remembered.
+fn place(row: Row, address: *mut c_void) -> Option<Slot> {
+    let (library, name) = (table::library(row), table::name(row));
+    let Some(object) = loader::object_of(address) else {
+        count::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
+        return None;
+    };
+    if object.dynamic == loader::own_dynamic() {
+        return None;
+    }
+    let Some(slot) = claim(library, &object) else {
+        let line = [
+            Str(name),
+            Str(": more copies of its library than "),
+            Dec(SLOTS_SHOWN),
+            Str(", passed through"),
+        ];
+        count::COPIES.say("resolve", &line);
+        return None;
+    };
+    let cells = table::cells(row);
+    let known = cells.known(slot);
+    if !known.is_null() && known != address {
+        // Another library in the very place of one that is gone.
+        forget(library, slot);
+    }
+    cells.store(slot, address);
+    Some(slot)
+}
+
+/// Where the exports jump to, once it is known for every caller.
+pub(crate) static TARGET: [AtomicPtr<c_void>; ROWS] = [const { AtomicPtr::new(null_mut()) }; ROWS];
+
+/// Which entry a call site was given: address << 16 | row << 8 | slot + 1.
+static CALLERS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Where an export, called directly from `caller`, goes on.
+///
+/// The loader would have bound the call to the first definition in the global scope, or else
+/// in the caller's own: so do we, without ourselves.
+pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
+    let Some(row) = table::row(row) else {
+        return table::absent(Library::Cuda);
+    };
+    let (library, name) = (table::library(row), table::name_c(row));
+    let global = loader::next(name);
+    if !global.is_null() {
+        return for_all(row, global);
+    }
+    let key = (caller as u64) << 16 | (row as u64) << 8;
+    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) & 63);
+    let seen = home.map_or(0, |home| home.load(Ordering::Relaxed));
+    if seen & !0xff == key
+        && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
+    {
+        return table::entry(row, Slot(slot));
+    }
+    let object = loader::object_of(caller as *const c_void);
+    let mut address = match &object {
+        // The program's own scope is the global one, which was looked through above.
+        Some(object) if !object.path().is_empty() => loader::within(object.path(), name),
+        _ => null_mut(),
+    };
+    if address.is_null() {
+        address = elsewhere(library, name);
+    }
+    if address.is_null() {
+        count::ABSENT.say(
+            "resolve",
+            &[Str(table::name(row)), Str(" is called, and nobody has it")],
+        );
+        return table::absent(library);
+    }
+    keep(address);
+    let Some(slot) = place(row, address) else {
+        return address;
+    };
+    if let Some(home) = home
+        && caller >> 48 == 0
+    {
+        let slot = u64::from(slot.0).saturating_add(1);
+        home.store(key | slot, Ordering::Relaxed);
+    }
+    table::entry(row, slot)
+}
+
+fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
+    keep(address);
+    let entry = stand_in(row, address);
+    if let Some(target) = TARGET.get(row as usize) {
+        target.store(entry, Ordering::Release);
+    }
+    entry
+}
+
+/// A library that is called directly stays: what we remember of it must not point to nothing.
+fn keep(address: *mut c_void) {
+    if let Some(object) = loader::object_of(address) {
+        loader::pin(&object);
+    }
+}

@@ -1,0 +1,228 @@
+//! What this process was told: its slice, or none.
+//! Touches: the slice file, the environment, once; the host's meminfo, at every answer that
+//! needs it.
+//! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice.
+
+use core::ffi::CStr;
+use core::fmt::Write;
+
+use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::meminfo::{self, HostMemory};
+use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs, Slice};
+use gpuslice_config::source;
+use once_cell::race::OnceRef;
+
+use crate::count;
+use crate::log::{self, Level, Piece::Raw, Piece::Str};
+use crate::sys::{self, File};
+
+/// A slice, laid out for answering.
+pub(crate) struct Runtime {
+    slice: Slice,
+    /// The budgets of the listed devices, in the slice's order.
+    listed: [Option<DeviceSlice>; MAX_DEVICES],
+    /// The budget of every other device.
+    others: Option<DeviceSlice>,
+    meminfo: [u8; 257],
+}
+
+/// Which budget of the runtime a device has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget(pub(crate) u8);
+
+/// The budget of devices that are not listed.
+const OTHERS: Budget = Budget(u8::MAX - 1);
+
+/// That the environment was asked, and what it had to say.
+struct Told {
+    runtime: Option<&'static Runtime>,
+}
+
+static NOTHING: Told = Told { runtime: None };
+
+static TOLD: OnceRef<'static, Told> = OnceRef::new();
+
+/// What this process was told. None: nothing, the driver's answers stand.
+#[inline]
+pub(crate) fn slice() -> Option<&'static Runtime> {
+    match TOLD.get() {
+        Some(told) => told.runtime,
+        None => first(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first() -> Option<&'static Runtime> {
+    TOLD.get_or_init(|| build().unwrap_or(&NOTHING)).runtime
+}
+
+fn build() -> Option<&'static Told> {
+    let opened = match File::open(source::MOUNTED_SLICE) {
+        Err(sys::ENOENT | sys::ENOTDIR) => {
+            let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
+            else {
+                log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
+                return None;
+            };
+            File::open(path).map(|file| (file, path))
+        }
+        // What the hook has mounted wins, even when it cannot be used.
+        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
+    };
+    let unusable = |path: &CStr, why: &[u8]| {
+        count::SLICE.say(
+            "slice",
+            &[
+                Raw(path.to_bytes()),
+                Str(": "),
+                Raw(why),
+                Str("; the driver's answers stand"),
+            ],
+        );
+    };
+    let path = log::environment(source::CONFIG).unwrap_or(source::MOUNTED_SLICE);
+    let Ok((file, path)) = opened else {
+        unusable(path, b"cannot be opened");
+        return None;
+    };
+    match file.length() {
+        Ok(length) if length <= MAX_FILE => {}
+        Ok(_) => {
+            unusable(path, b"larger than a slice file can be");
+            return None;
+        }
+        Err(_) => {
+            unusable(path, b"not a regular file");
+            return None;
+        }
+    }
+    const TEXT: usize = MAX_FILE + 1;
+    let place = sys::map(TEXT).ok()?;
+    // SAFETY: fresh memory of this length, ours until it is unmapped below.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(place, TEXT) };
+    let told = match file.read(buffer) {
+        Err(_) => {
+            unusable(path, b"cannot be read");
+            None
+        }
+        Ok(text) => match slice::parse(text) {
+            Err(error) => {
+                let mut why = log::Text::<256>::new();
+                let _ = write!(why, "{error}");
+                unusable(path, why.as_bytes());
+                None
+            }
+            Ok(slice) => Runtime::lay_out(slice),
+        },
+    };
+    // SAFETY: what was parsed holds no reference to the text.
+    unsafe { sys::unmap(place, TEXT) };
+    if let Some(runtime) = told.and_then(|told| told.runtime) {
+        let name = runtime.slice.name.as_str();
+        let line = [
+            Str("loaded, "),
+            Raw(path.to_bytes()),
+            Str(" named "),
+            Str(name),
+        ];
+        log::say(Level::Info, "slice", &line, None);
+    }
+    told
+}
+
+impl Runtime {
+    fn lay_out(slice: Slice) -> Option<&'static Told> {
+        if !slice.limits_something() {
+            return None;
+        }
+        let mut listed = [None; MAX_DEVICES];
+        for (budget, device) in listed.iter_mut().zip(slice.devices()) {
+            *budget = slice.device(device.uuid);
+        }
+        let mut meminfo = [0; 257];
+        if let Some(path) = slice.meminfo {
+            let text = path.as_str().bytes();
+            meminfo
+                .iter_mut()
+                .zip(text)
+                .for_each(|(to, from)| *to = from);
+        }
+        let others = slice.memory.map(|memory| DeviceSlice {
+            memory,
+            headroom: slice.headroom,
+            total: slice.total,
+            integrated: None,
+        });
+        let runtime = keep(Runtime {
+            slice,
+            listed,
+            others,
+            meminfo,
+        })?;
+        keep(Told {
+            runtime: Some(runtime),
+        })
+    }
+
+    /// The budget of the device with this uuid. CUDA does not say what kind it is.
+    pub(crate) fn budget(&self, bytes: [u8; 16], kind: Option<DeviceKind>) -> Option<Budget> {
+        let same =
+            |uuid: DeviceUuid| uuid.bytes == bytes && kind.is_none_or(|kind| kind == uuid.kind);
+        match self.slice.devices().position(|listed| same(listed.uuid)) {
+            Some(place) => u8::try_from(place).ok().map(Budget),
+            None => self.unlisted(),
+        }
+    }
+
+    /// The budget of a device that the slice does not name.
+    pub(crate) fn unlisted(&self) -> Option<Budget> {
+        self.others.is_some().then_some(OTHERS)
+    }
+
+    /// A budget's numbers.
+    #[inline]
+    pub(crate) fn numbers(&self, budget: Budget) -> Option<&DeviceSlice> {
+        match self.listed.get(usize::from(budget.0)) {
+            Some(listed) => listed.as_ref(),
+            None => self.others.as_ref(),
+        }
+    }
+
+    /// Whether a device of unified memory claims not to be integrated.
+    pub(crate) fn presents_discrete(&self) -> bool {
+        self.slice.present_as == PresentAs::Discrete
+    }
+
+    /// The host's reserve, where the slice says it.
+    pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
+        self.slice.reserve
+    }
+
+    /// The host's memory at this moment.
+    pub(crate) fn host(&self) -> Option<HostMemory> {
+        let file = match CStr::from_bytes_until_nul(&self.meminfo) {
+            Ok(path) if !path.is_empty() => File::open(path),
+            _ => File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO)),
+        };
+        let mut head = [0u8; meminfo::HEAD];
+        let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
+        let Ok(Some(memory)) = read else {
+            count::MEMINFO.say(
+                "meminfo",
+                &[Str("cannot be read; the driver's answers stand")],
+            );
+            return None;
+        };
+        Some(memory)
+    }
+}
+
+/// Keeps a value for the rest of the process, without malloc.
+fn keep<T>(value: T) -> Option<&'static T> {
+    let place = sys::map(size_of::<T>()).ok()?.cast::<T>();
+    // SAFETY: a fresh mapping of this size, aligned to a page, that nobody else knows.
+    unsafe { place.write(value) };
+    // SAFETY: just written, never written again, never unmapped.
+    Some(unsafe { &*place })
+}

@@ -1,0 +1,8 @@
+//! What the hooked functions do: the only code that calls a real function for a caller.
+//! Touches: the real functions, once each, with the caller's own arguments.
+//! Law: no value with a destructor is alive across a real call.
+
+pub(crate) mod nvml;
+pub(crate) mod properties;
+pub(crate) mod query;
+pub(crate) mod resolve;

@@ -1,0 +1,253 @@
+//! NVML's reporters of memory.
+//! Touches: the real function, then what the caller gave a place for.
+
+use gpuslice_config::units::Bytes;
+use gpuslice_config::view::MemoryView;
+
+use crate::abi::{
+    NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
+    nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryLimits_v1_t, nvmlReturn_t,
+};
+use crate::answer;
+use crate::device::{self, Device};
+use crate::real::Slot;
+use crate::runtime::{self, Runtime};
+use crate::shapes::query;
+use crate::table::{self, Call};
+
+type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
+
+/// The three numbers of the driver.
+struct Said {
+    total: u64,
+    reserved: u64,
+    free: u64,
+}
+
+/// `nvmlDeviceGetMemoryInfo`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn memory_info(
+    call: Call<Ask<nvmlMemory_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    let Some(runtime) = runtime::slice().filter(|_| !memory.is_null() && answerable(code)) else {
+        return code;
+    };
+    let said = (code == SUCCESS).then(|| {
+        // This struct does not say what is reserved; its successor does.
+        detail(call.slot, device).unwrap_or_else(|| {
+            // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+            let memory = unsafe { memory.read() };
+            Said {
+                total: memory.total,
+                reserved: 0,
+                free: memory.free,
+            }
+        })
+    });
+    let Some(view) = seen(runtime, call.slot, device, said) else {
+        return code;
+    };
+    let filled = nvmlMemory_t {
+        total: view.total.get(),
+        free: view.free.get(),
+        used: view.used.get(),
+    };
+    // SAFETY: the place is not null, and the caller promises a struct there.
+    unsafe { memory.write(filled) };
+    SUCCESS
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn memory_info_v2(
+    call: Call<Ask<nvmlMemory_v2_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    let Some(runtime) = runtime::slice().filter(|_| !memory.is_null() && answerable(code)) else {
+        return code;
+    };
+    // SAFETY: the place is not null, and every version of the struct begins with this.
+    let version = unsafe { memory.cast::<u32>().read() };
+    if version != NVML_MEMORY_V2 {
+        return code;
+    }
+    let said = (code == SUCCESS).then(|| {
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
+        let memory = unsafe { memory.read() };
+        Said {
+            total: memory.total,
+            reserved: memory.reserved,
+            free: memory.free,
+        }
+    });
+    let Some(view) = seen(runtime, call.slot, device, said) else {
+        return code;
+    };
+    let filled = nvmlMemory_v2_t {
+        version,
+        total: view.total.get(),
+        reserved: 0,
+        free: view.free.get(),
+        used: view.used.get(),
+    };
+    // SAFETY: the caller promises a struct of this version there.
+    unsafe { memory.write(filled) };
+    SUCCESS
+}
+
+/// The driver has answered, or is one of those that cannot on unified memory.
+fn answerable(code: nvmlReturn_t) -> bool {
+    code == SUCCESS || code == NVML_ERROR_NOT_SUPPORTED
+}
+
+/// What `nvmlDeviceGetMemoryInfo_v2` says.
+fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
+    let ask = table::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
+    let mut memory = nvmlMemory_v2_t {
+        version: NVML_MEMORY_V2,
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, &raw mut memory) };
+    (code == SUCCESS).then_some(Said {
+        total: memory.total,
+        reserved: memory.reserved,
+        free: memory.free,
+    })
+}
+
+/// The one answer. None: the driver's answer stands.
+fn seen(
+    runtime: &Runtime,
+    slot: Slot,
+    device: nvmlDevice_t,
+    said: Option<Said>,
+) -> Option<MemoryView> {
+    let uuid = device::nvml_uuid(slot, device)?;
+    let device = device::nvml(runtime, uuid)?;
+    // A driver that has nothing to say of a whole GPU's memory: the memory is the host's.
+    let silent = said.as_ref().is_none_or(|said| said.total == 0);
+    if device.unified.unwrap_or(silent) {
+        let device = Device {
+            unified: Some(true),
+            ..device
+        };
+        // CUDA's total, where this process can know it, so that both are one.
+        let total = device::cuda_twin(uuid.bytes)
+            .and_then(|(slot, ordinal)| query::total_of(slot, ordinal));
+        return answer::of_host(runtime, &device, total);
+    }
+    let said = said?;
+    let total = Bytes::new(said.total).minus(Bytes::new(said.reserved));
+    Some(answer::of(
+        runtime,
+        &device,
+        answer::driver(total.get(), said.free),
+    ))
+}
+
+/// `nvmlDeviceGetConfComputeProtectedMemoryUsage`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn protected_memory(
+    call: Call<Ask<nvmlMemory_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    if code == SUCCESS
+        && !memory.is_null()
+        && let Some((runtime, device)) = limited(call.slot, device)
+    {
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = unsafe { memory.read() };
+        let view = answer::of(runtime, &device, answer::driver(said.total, said.free));
+        let filled = nvmlMemory_t {
+            total: view.total.get(),
+            free: view.free.get(),
+            used: view.used.get(),
+        };
+        // SAFETY: as above.
+        unsafe { memory.write(filled) };
+    }
+    code
+}
+
+/// `nvmlDeviceGetAttributes` and `nvmlDeviceGetAttributes_v2`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn attributes(
+    call: Call<Ask<nvmlDeviceAttributes_t>>,
+    device: nvmlDevice_t,
+    attributes: *mut nvmlDeviceAttributes_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, attributes) };
+    if code == SUCCESS
+        && !attributes.is_null()
+        && let Some((runtime, device)) = limited(call.slot, device)
+    {
+        let place = attributes
+            .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
+        let place = place.cast::<u64>();
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = Bytes::mib(unsafe { place.read() });
+        let total = query::total_shown(runtime, &device, said.get());
+        // SAFETY: as above.
+        unsafe { place.write(total.whole_mib()) };
+    }
+    code
+}
+
+/// `nvmlDeviceGetMemoryLimits_v1`: the driver's own limits, which a slice can only lower.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn memory_limits(
+    call: Call<Ask<nvmlMemoryLimits_v1_t>>,
+    device: nvmlDevice_t,
+    limits: *mut nvmlMemoryLimits_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, limits) };
+    if code == SUCCESS
+        && !limits.is_null()
+        && let Some((_, device)) = limited(call.slot, device)
+    {
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = unsafe { limits.read() };
+        let lowered = |limit: u64| Bytes::new(limit).at_most(device.budget.memory).get();
+        let filled = nvmlMemoryLimits_v1_t {
+            softLimit: lowered(said.softLimit),
+            hardLimit: lowered(said.hardLimit),
+            ..said
+        };
+        // SAFETY: as above.
+        unsafe { limits.write(filled) };
+    }
+    code
+}
+
+/// The slice and the device, where the slice limits it.
+fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
+    let runtime = runtime::slice()?;
+    let uuid = device::nvml_uuid(slot, device)?;
+    Some((runtime, device::nvml(runtime, uuid)?))
+}

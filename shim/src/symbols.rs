@@ -1,0 +1,38 @@
+// Every symbol that the shim answers, one line each. Nothing else is exported.
+// Read by macros: `table.rs` makes exports and look-ups of it, tests and the documentation
+// include it with a macro of their own.
+//
+//   Library fn name(arguments) -> Answer = module::shape;
+//   … = module::shape, as "base" since 3020;             what cuGetProcAddress calls it, and
+//   … = module::shape, as "base" since 12000 per_thread;  from which version the name means it
+
+symbols! {
+    Cuda fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> CUresult = query::mem_get_info_v1, as "cuMemGetInfo" since 2000;
+    Cuda fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult = query::mem_get_info, as "cuMemGetInfo" since 3020;
+    Cuda fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice) -> CUresult = query::device_total_mem_v1, as "cuDeviceTotalMem" since 2000;
+    Cuda fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult = query::device_total_mem, as "cuDeviceTotalMem" since 3020;
+    Cuda fn cuDeviceGetAttribute(pi: *mut i32, attrib: i32, dev: CUdevice) -> CUresult = query::device_attribute, as "cuDeviceGetAttribute" since 2000;
+    Cuda fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: i32, flags: c_ulonglong) -> CUresult = resolve::proc_address_v1, as "cuGetProcAddress" since 11030;
+    Cuda fn cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: i32, flags: c_ulonglong, symbolStatus: *mut u32) -> CUresult = resolve::proc_address, as "cuGetProcAddress" since 12000;
+    Cuda fn cuGetProcAddress_v2_ptsz(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: i32, flags: c_ulonglong, symbolStatus: *mut u32) -> CUresult = resolve::proc_address_ptsz, as "cuGetProcAddress" since 12000 per_thread;
+
+    Cudart fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> cudaError_t = query::runtime_mem_get_info;
+    Cudart fn cudaGetDeviceProperties(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties;
+    Cudart fn cudaGetDeviceProperties_v2(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties_v2;
+    Cudart fn cudaDeviceGetAttribute(value: *mut i32, attr: i32, device: i32) -> cudaError_t = query::runtime_device_attribute;
+    Cudart fn cudaGetDriverEntryPoint(symbol: *const c_char, funcPtr: *mut *mut c_void, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point;
+    Cudart fn cudaGetDriverEntryPoint_ptsz(symbol: *const c_char, funcPtr: *mut *mut c_void, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point_ptsz;
+    Cudart fn cudaGetDriverEntryPointByVersion(symbol: *const c_char, funcPtr: *mut *mut c_void, cudaVersion: u32, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point_by_version;
+    Cudart fn cudaGetDriverEntryPointByVersion_ptsz(symbol: *const c_char, funcPtr: *mut *mut c_void, cudaVersion: u32, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point_by_version_ptsz;
+
+    Nvml fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t = nvml::memory_info;
+    Nvml fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t = nvml::memory_info_v2;
+    Nvml fn nvmlDeviceGetConfComputeProtectedMemoryUsage(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t = nvml::protected_memory;
+    Nvml fn nvmlDeviceGetAttributes(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t) -> nvmlReturn_t = nvml::attributes;
+    Nvml fn nvmlDeviceGetAttributes_v2(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t) -> nvmlReturn_t = nvml::attributes;
+    Nvml fn nvmlDeviceGetMemoryLimits_v1(device: nvmlDevice_t, limits: *mut nvmlMemoryLimits_v1_t) -> nvmlReturn_t = nvml::memory_limits;
+
+    Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
+    Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;
+    Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlmopen;
+}

@@ -1,0 +1,377 @@
+//! What follows from the one table: exports, names, entries.
+//! Touches: `symbols.rs`, by inclusion.
+//! Law: nothing is written down twice; a new line there is a new hook here.
+
+use core::ffi::{CStr, c_char, c_ulonglong, c_void};
+use core::ptr::null_mut;
+
+use crate::abi::*;
+use crate::real::{Cells, Library, SLOTS, Slot};
+use crate::shapes::{nvml, properties, query, resolve};
+
+/// A call of a hooked function that has reached us.
+pub(crate) struct Call<F> {
+    /// Which copy of the library it is meant for.
+    pub(crate) slot: Slot,
+    /// The real function.
+    pub(crate) real: F,
+}
+
+/// What `symbols.rs` says of cuGetProcAddress.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    /// The name without suffixes.
+    pub(crate) base: &'static [u8],
+    /// From which CUDA version the name means this function.
+    pub(crate) since: i32,
+    /// Whether it is the twin for per-thread default streams.
+    pub(crate) per_thread: bool,
+}
+
+macro_rules! symbols {
+    ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident
+        $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
+        /// A line of the table.
+        #[expect(non_camel_case_types, reason = "C spelling")]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Row { $( $name ),* }
+
+        /// How many lines the table has.
+        pub(crate) const ROWS: usize = [$( stringify!($name) ),*].len();
+
+        const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
+
+        static NAMES: Names = Names::new([$( stringify!($name) ),*]);
+
+        /// The row with this number.
+        pub(crate) fn row(number: usize) -> Option<Row> {
+            $( if number == Row::$name as usize { return Some(Row::$name); } )*
+            None
+        }
+
+        /// Whose function it is.
+        pub(crate) fn library(row: Row) -> Library {
+            match row { $( Row::$name => Library::$lib ),* }
+        }
+
+        /// What cuGetProcAddress calls it.
+        pub(crate) fn named(row: Row) -> Option<Named> {
+            $( $( if row == Row::$name {
+                return Some(Named {
+                    base: $base.as_bytes(),
+                    since: $since,
+                    per_thread: false $( || matches!(stringify!($per_thread).as_bytes(), b"per_thread") )?,
+                });
+            } )? )*
+            None
+        }
+
+        $( hook!($lib $name ( $($arg : $ty),* ) -> $ret = $module :: $shape); )*
+
+        /// The real function's places.
+        pub(crate) fn cells(row: Row) -> &'static Cells {
+            match row { $( Row::$name => &$name::REAL ),* }
+        }
+
+        /// What answers for the row and this copy of its library.
+        pub(crate) fn entry(row: Row, slot: Slot) -> *mut c_void {
+            match row { $( Row::$name => $name::entry_of(slot) ),* }
+        }
+
+        /// Forgets what is known of one copy of a library.
+        pub(crate) fn forget(library: Library, slot: Slot) {
+            $( if library == Library::$lib { $name::REAL.store(slot, null_mut()); } )*
+            asked_forget(library, slot);
+        }
+    };
+}
+
+macro_rules! hook {
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
+        /// Exported by `dlsym.rs`, in assembly.
+        #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(super) fn entry_of(_: Slot) -> *mut c_void {
+                crate::$module::$shape as *const () as *mut c_void
+            }
+        }
+    };
+    ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The real function in this copy of the library.
+            #[inline]
+            pub(crate) fn real(slot: Slot) -> Option<Real> {
+                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                let address = REAL.get(Library::$lib, slot, NAME);
+                // SAFETY: the library's function of this name has this signature, which is
+                // what the table says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            unsafe extern "C" fn entry<const SLOT: u8>($($arg : $ty),*) -> $ret {
+                match real(Slot(SLOT)) {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { $module::$shape(Call { slot: Slot(SLOT), real } $(, $arg)*) },
+                    None => Library::$lib.absent(),
+                }
+            }
+
+            pub(super) fn entry_of(slot: Slot) -> *mut c_void {
+                const { assert!(SLOTS == 4) };
+                (match slot.0 {
+                    0 => entry::<0> as *const (),
+                    1 => entry::<1> as *const (),
+                    2 => entry::<2> as *const (),
+                    _ => entry::<3> as *const (),
+                }) as *mut c_void
+            }
+        }
+        export!($name);
+    };
+}
+
+/// The exported symbol: it only jumps, so that it can tell who calls.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "mov rax, qword ptr [rip + {target} + {offset}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "mov edi, {row}",
+                "mov rsi, qword ptr [rsp + 56]",
+                "call {choose}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp rax",
+                target = sym crate::real::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::real::choose,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "adrp x16, {target}",
+                "add x16, x16, :lo12:{target}",
+                "ldr x16, [x16, #{offset}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "stp x29, x30, [sp, #-80]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "mov x0, #{row}",
+                "mov x1, x30",
+                "bl {choose}",
+                "mov x16, x0",
+                "ldp x6, x7, [sp, #64]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x29, x30, [sp], #80",
+                "br x16",
+                target = sym crate::real::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::real::choose,
+            )
+        }
+    };
+}
+
+/// Real functions that the shapes ask, and nobody is answered for.
+macro_rules! asked {
+    ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
+        $(
+            #[expect(non_snake_case, reason = "C spelling")]
+            pub(crate) mod $name {
+                use super::*;
+                pub(crate) static REAL: Cells = Cells::new();
+
+                /// The real function in this copy of the library.
+                #[inline]
+                pub(crate) fn real(slot: Slot) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
+                    const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                    let address = REAL.get(Library::$lib, slot, NAME);
+                    // SAFETY: the library's function of this name has this signature, which is
+                    // the vendor's; None is the null pointer.
+                    unsafe {
+                        core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($ty),*) -> $ret>>(address)
+                    }
+                }
+            }
+        )*
+        fn asked_forget(library: Library, slot: Slot) {
+            $( if library == Library::$lib { $name::REAL.store(slot, null_mut()); } )*
+        }
+    };
+}
+
+const fn c_name(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name with a NUL"),
+    }
+}
+
+include!("symbols.rs");
+
+asked! {
+    Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
+    Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
+    Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
+    Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
+    Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
+}
+
+/// All names in one text, so that none of them needs a relocation.
+struct Names {
+    text: [u8; NAMES_LENGTH],
+    starts: [u16; ROWS],
+    lengths: [u8; ROWS],
+    sorted: [u8; ROWS],
+}
+
+impl Names {
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        reason = "runs in the compiler, which stops at a fault"
+    )]
+    const fn new(names: [&str; ROWS]) -> Names {
+        let mut made = Names {
+            text: [0; NAMES_LENGTH],
+            starts: [0; ROWS],
+            lengths: [0; ROWS],
+            sorted: [0; ROWS],
+        };
+        let (mut row, mut end) = (0, 0);
+        while row < ROWS {
+            let name = names[row].as_bytes();
+            made.starts[row] = end as u16;
+            made.lengths[row] = name.len() as u8;
+            let mut letter = 0;
+            while letter < name.len() {
+                made.text[end] = name[letter];
+                end += 1;
+                letter += 1;
+            }
+            end += 1;
+            // Put the row among those before it.
+            let mut place = row;
+            while place > 0 && precedes(name, names[made.sorted[place - 1] as usize].as_bytes()) {
+                made.sorted[place] = made.sorted[place - 1];
+                place -= 1;
+            }
+            made.sorted[place] = row as u8;
+            row += 1;
+        }
+        made
+    }
+
+    fn with_nul(&self, row: usize) -> &[u8] {
+        let start = self.starts.get(row).map_or(0, |start| usize::from(*start));
+        let length = self
+            .lengths
+            .get(row)
+            .map_or(0, |length| usize::from(*length));
+        let end = start.saturating_add(length).saturating_add(1);
+        self.text.get(start..end).unwrap_or_default()
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "runs in the compiler, which stops at a fault"
+)]
+const fn precedes(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() {
+        if a[at] != b[at] {
+            return a[at] < b[at];
+        }
+        at += 1;
+    }
+    a.len() < b.len()
+}
+
+/// The row's name, as C writes it.
+pub(crate) fn name_c(row: Row) -> &'static CStr {
+    CStr::from_bytes_until_nul(NAMES.with_nul(row as usize)).unwrap_or_default()
+}
+
+/// The row's name.
+pub(crate) fn name(row: Row) -> &'static str {
+    name_c(row).to_str().unwrap_or_default()
+}
+
+/// The row with exactly this name.
+pub(crate) fn find(name: &CStr) -> Option<Row> {
+    let wanted = name.to_bytes_with_nul();
+    let place = NAMES
+        .sorted
+        .binary_search_by(|row| NAMES.with_nul(usize::from(*row)).cmp(wanted))
+        .ok()?;
+    row(usize::from(*NAMES.sorted.get(place)?))
+}
+
+/// All rows.
+pub(crate) fn rows() -> impl Iterator<Item = Row> {
+    (0..ROWS).filter_map(row)
+}
+
+/// What answers for a function that nobody has.
+pub(crate) fn absent(library: Library) -> *mut c_void {
+    extern "C" fn cuda() -> u32 {
+        Library::Cuda.absent()
+    }
+    extern "C" fn nvml() -> u32 {
+        Library::Nvml.absent()
+    }
+    (match library {
+        Library::Nvml => nvml as *const (),
+        _ => cuda as *const (),
+    }) as *mut c_void
+}
