@@ -1,6 +1,7 @@
 //! The command line: one definition, from which help, man pages and completions come.
 //! Touches: the arguments, standard error.
 
+use crate::child_signal::ChildSignal;
 use crate::{devices, exit, inventory, pages, run, tidy_up};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -57,7 +58,8 @@ pub fn main() -> c_int {
             return c_int::from(status);
         }
     };
-    match dispatch(cli.verb) {
+    let child_signal = ChildSignal::take();
+    match dispatch(cli.verb, &child_signal) {
         Ok(status) => c_int::from(status),
         Err(error) => {
             tell(&format!("{error:#}"));
@@ -66,9 +68,9 @@ pub fn main() -> c_int {
     }
 }
 
-fn dispatch(verb: Verb) -> anyhow::Result<u8> {
+fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
-        Verb::Run(args) => run::main(args),
+        Verb::Run(args) => run::main(args, child_signal),
         Verb::Devices(args) => devices::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),

@@ -5,6 +5,7 @@
 //! signals and their dispositions, same exit status. There is nothing to pass through, so
 //! nothing can be passed through wrongly.
 
+use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
 use crate::slice_options::SliceOptions;
@@ -41,7 +42,7 @@ Examples:
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
-pub fn main(args: Args) -> anyhow::Result<u8> {
+pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     if let Some(mounted) = environment::mounted_slice() {
         return Err(EnvironmentError::Mounted(mounted).into());
     }
@@ -50,6 +51,7 @@ pub fn main(args: Args) -> anyhow::Result<u8> {
         crate::cli::tell(&format!("warning: {warning}"));
     }
     let name = args.command.first().cloned().unwrap_or_default();
+    child_signal.restore();
     let failure = become_command(args.command, &prepared)?;
     Err(Status {
         status: match failure {

@@ -176,3 +176,42 @@ fn remove(folder: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_although_nobody_has_reaped_it() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let by_number = Process::Number(pid, start_time(pid).unwrap());
+        let by_descriptor = Process::open(pid).unwrap();
+        drop(child.stdin.take());
+        by_number.wait();
+        by_descriptor.wait();
+        assert_eq!(start_time(pid), None);
+        child.wait().unwrap();
+        assert!(Process::open(pid).is_err());
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_got_since_is_not_waited_for() {
+        Process::Number(Pid::this(), "0".to_owned()).wait();
+    }
+
+    #[test]
+    fn a_process_whose_environment_names_the_folder_uses_it() {
+        let folder = Path::new("/nowhere/gpuslice-in-an-environment");
+        assert!(another_user(folder).is_none());
+        let mut command = Command::new("cat");
+        command
+            .env("ANY", folder.join("slice.json"))
+            .stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        assert!(another_user(folder).is_some());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(another_user(folder).is_none());
+    }
+}

@@ -126,7 +126,7 @@ fn signals_are_ignored_and_blocked_as_the_caller_left_them() {
         told(Command::new("sh").args(["-c", &format!("{prefix}; exec sh -c \"$0\""), script]))
     };
     let gpuslice = HERE.executable();
-    for prefix in ["trap '' PIPE USR1", ":", "trap - PIPE"] {
+    for prefix in ["trap '' PIPE USR1", "trap '' CHLD", ":"] {
         let text = format!(
             "{prefix}; exec {} run --sim rtx3090 --memory 8GiB -- sh -c \"$0\"",
             gpuslice.display()
@@ -351,6 +351,32 @@ fn a_driver_that_crashes_costs_a_message() {
     let message = "gpuslice: the NVIDIA driver failed while it was asked for its GPUs \
                    (exit status: 3):\noh no\n";
     assert_eq!(told(&mut command), (String::new(), message.to_owned(), 2));
+}
+
+#[test]
+fn in_a_container_that_has_a_slice_another_is_refused() {
+    // A root folder like this machine's, with a slice mounted as the hook does it.
+    let container = "set -e; cd $0; mount -t tmpfs none .
+        for entry in /*; do
+            if [ -L $entry ]; then cp -P $entry .
+            elif [ -d $entry ]; then mkdir .$entry; mount --rbind $entry .$entry; fi
+        done
+        mkdir .gpuslice; echo '{\"version\":1}' > .gpuslice/slice.json
+        exec chroot . \"$@\"";
+    for options in [&["--memory=8GiB"][..], &[]] {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", container]);
+        let place = tempfile::tempdir().unwrap();
+        command.arg(place.path());
+        command
+            .arg(HERE.executable())
+            .arg("run")
+            .args(options)
+            .args(["--", "true"]);
+        let message = "gpuslice: this container has a slice already, and it wins: \
+                       /.gpuslice/slice.json\n";
+        assert_eq!(told(&mut command), (String::new(), message.to_owned(), 125));
+    }
 }
 
 #[test]
