@@ -1,0 +1,69 @@
+# gpuslice: build, see, test. `make help` lists what there is.
+SHELL := /bin/bash
+CARGO ?= cargo
+TARGET ?= target
+PREFIX ?= /usr
+
+# The shim has no standard library. Cargo unites the features of all that it builds at once,
+# which would bring it in through the others' dependencies: so the shim is always built alone.
+SHIM := -p gpuslice-shim
+REST := --workspace --exclude gpuslice-shim
+
+.DEFAULT_GOAL := build
+.PHONY: help build sim clients demo test check format clippy docs deny bench goldens install clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: preflight ## gpuslice and libgpuslice.so in target/release, the simulated driver in target/sim
+	$(CARGO) build --release --locked $(SHIM)
+	$(CARGO) build --release --locked -p gpuslice-hook
+	tests/sim/build.sh $(TARGET)/sim
+
+.PHONY: preflight
+preflight:
+	@tests/setup.sh build
+
+clients: preflight ## the real programs that the tests and the demo run
+	tests/setup.sh clients
+
+demo: build ## three real programs on a simulated card: bare, in a slice, on unified memory
+	tests/setup.sh demo
+	tests/demo/demo.sh
+
+test: build clients ## every test that needs no GPU
+	$(CARGO) test --locked $(REST)
+
+check: format clippy test docs deny ## what CI runs
+
+format:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --locked $(SHIM) -- -D warnings
+	$(CARGO) clippy --locked $(REST) --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(REST) --no-deps --document-private-items
+
+deny:
+	@tests/setup.sh deny
+	$(TARGET)/tools/bin/cargo-deny --offline --locked check bans licenses sources
+
+bench: build ## what a query and a process start cost with and without the shim
+	$(CARGO) bench --locked -p gpuslice-bench
+
+goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
+	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
+
+install: build ## into $(DESTDIR)$(PREFIX)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/gpuslice.1
+	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
+	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice
+	install -D -m 644 packaging/completions/gpuslice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpuslice.fish
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What building, the demo and the tests need, installed or named in one line.
+# Usage: tests/setup.sh build | demo | clients | deny
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${TARGET:-target}
+
+missing() { # NAME HOW
+    echo "gpuslice: $1 is missing ($2)" >&2
+    exit 1
+}
+
+need() { # COMMAND PACKAGE: install with apt where we may, else say so
+    command -v "$1" >/dev/null && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "gpuslice: installing $2" >&2
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+    fi
+    command -v "$1" >/dev/null || missing "$1" "on Debian: apt-get install $2"
+}
+
+case ${1:-} in
+build)
+    command -v "${CARGO:-cargo}" >/dev/null || missing cargo "https://rustup.rs"
+    need cc gcc
+    [ -e /usr/include/stdio.h ] || missing "the C library's headers" "on Debian: apt-get install libc6-dev"
+    ;;
+demo | clients)
+    need python3 python3
+    tests/clients/setup.sh
+    ;;
+deny)
+    tool=$target/tools/bin/cargo-deny
+    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
+    ;;
+*)
+    echo "usage: tests/setup.sh build | demo | clients | deny" >&2
+    exit 2
+    ;;
+esac
