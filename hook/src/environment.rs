@@ -39,10 +39,10 @@ pub enum EnvironmentError {
         beside: PathBuf,
     },
     /// The simulated driver is missing.
-    #[error("the simulated driver is neither in {} nor in {}: run make", folders[0].display(), folders[1].display())]
+    #[error("the simulated driver is neither in {built} nor in /usr/lib/gpuslice/sim: run make")]
     NoSimulator {
-        /// Where it could be.
-        folders: [PathBuf; 2],
+        /// Where `make` puts it.
+        built: PathBuf,
     },
     /// The scenario is missing.
     #[error("cannot read scenario {path}")]

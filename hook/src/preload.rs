@@ -12,13 +12,21 @@ pub const LIBRARY: &str = "libgpuslice.so";
 /// Where packages put it.
 pub const INSTALLED: &str = "/usr/lib/gpuslice";
 
+/// Where things are that belong to an executable in `beside`: as packages put them under any
+/// prefix, and then as they put them under the usual one.
+#[must_use]
+pub fn installed(beside: &Path) -> [PathBuf; 2] {
+    let prefix = beside.parent().unwrap_or(beside);
+    [prefix.join("lib/gpuslice"), INSTALLED.into()]
+}
+
 /// Finds the library: beside the executable, or where packages put it.
 ///
 /// # Errors
 /// When it is in neither place, or in one that LD_PRELOAD cannot name.
 pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
-    let found = [beside, Path::new(INSTALLED)]
-        .iter()
+    let found = std::iter::once(beside.to_owned())
+        .chain(installed(beside))
         .map(|folder| folder.join(LIBRARY))
         .find(|path| path.is_file())
         .ok_or_else(|| EnvironmentError::NoLibrary {

@@ -2,7 +2,7 @@
 //! Touches: the file system, to look, and to make the folder of the machine's state.
 
 use crate::environment::EnvironmentError;
-use crate::preload::INSTALLED;
+use crate::preload::installed;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,15 +29,12 @@ impl Sim {
     /// # Errors
     /// When it is nowhere, or the scenario file is not there.
     pub fn find(machine: &str, beside: &Path) -> Result<Sim, EnvironmentError> {
-        let folders = [
-            beside.parent().unwrap_or(beside).join("sim"),
-            Path::new(INSTALLED).join("sim"),
-        ];
-        let driver = folders
-            .iter()
+        let built = beside.parent().unwrap_or(beside).join("sim");
+        let packaged = installed(beside).map(|folder| folder.join("sim"));
+        let driver = std::iter::once(built.clone())
+            .chain(packaged)
             .find(|folder| folder.join("libcuda.so.1").is_file())
-            .cloned()
-            .ok_or(EnvironmentError::NoSimulator { folders })?;
+            .ok_or(EnvironmentError::NoSimulator { built })?;
         // ld.so has no way to write a path with a colon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
         if driver.as_os_str().as_bytes().iter().any(separates) {

@@ -16,6 +16,8 @@ fn the_sessions_go_as_they_are_written() {
     cases
         .register_bin("gpuslice", here.executable())
         .env("COLUMNS", "100")
+        .env("GPUSLICE_SIM_STATE", "")
+        .env("GPUSLICE_SIM_FAULTS", "")
         .insert_var("[RELEASE]", here.folder.to_str().unwrap().to_owned())
         .unwrap();
     cases.case("tests/cmd/*.trycmd");

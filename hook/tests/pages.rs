@@ -1,5 +1,5 @@
 //! The man pages and completion scripts that packages ship are those of this command line.
-//! `UPDATE_GOLDENS=1 cargo test -p gpuslice-hook --test pages` writes them.
+//! `make goldens` writes them.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
@@ -35,18 +35,18 @@ fn expect(folder: &str, files: Vec<(String, Vec<u8>)>) {
         let shipped = fs::read(folder.join(&name)).unwrap();
         assert!(
             shipped == text,
-            "packaging/{name} is out of date: UPDATE_GOLDENS=1 cargo test -p gpuslice-hook --test pages"
+            "packaging/{name} is out of date: run `make goldens`"
         );
     }
 }
 
 #[test]
-fn the_shipped_man_pages_are_those_of_this_command_line() {
+fn golden_man_pages_are_those_of_this_command_line() {
     expect("man", pages::man_pages().unwrap());
 }
 
 #[test]
-fn the_shipped_completions_are_those_of_this_command_line() {
+fn golden_completions_are_those_of_this_command_line() {
     let script = |shell| pages::completion_script(shell).unwrap();
     expect(
         "completions",

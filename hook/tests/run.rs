@@ -354,6 +354,42 @@ fn a_driver_that_crashes_costs_a_message() {
 }
 
 #[test]
+fn under_any_prefix_the_library_and_the_simulator_are_found() {
+    let place = tempfile::tempdir().unwrap();
+    let (bin, lib) = (place.path().join("bin"), place.path().join("lib/gpuslice"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&lib).unwrap();
+    fs::copy(HERE.executable(), bin.join("gpuslice")).unwrap();
+    let run = || {
+        let mut command = Command::new(bin.join("gpuslice"));
+        command.args([
+            "run",
+            "--sim=rtx3090",
+            "--",
+            "sh",
+            "-c",
+            "echo $LD_PRELOAD $LD_LIBRARY_PATH",
+        ]);
+        told(command.env_remove("LD_LIBRARY_PATH"))
+    };
+    let missing = |what: &str| (String::new(), format!("gpuslice: {what}: run make\n"), 125);
+    let (bin, lib) = (bin.display(), lib.display());
+    let none = format!("libgpuslice.so is neither in {bin} nor in /usr/lib/gpuslice");
+    assert_eq!(run(), missing(&none));
+    let link = |from: &Path, to: &str| {
+        std::os::unix::fs::symlink(from, format!("{lib}/{to}")).unwrap();
+    };
+    link(&HERE.folder.join("libgpuslice.so"), "libgpuslice.so");
+    let place = place.path().display();
+    let none =
+        format!("the simulated driver is neither in {place}/sim nor in /usr/lib/gpuslice/sim");
+    assert_eq!(run(), missing(&none));
+    link(&HERE.folder.with_file_name("sim"), "sim");
+    let found = format!("{lib}/libgpuslice.so {lib}/sim\n");
+    assert_eq!(run(), (found, String::new(), 0));
+}
+
+#[test]
 fn in_a_container_that_has_a_slice_another_is_refused() {
     // A root folder like this machine's, with a slice mounted as the hook does it.
     let container = "set -e; cd $0; mount -t tmpfs none .
