@@ -24,7 +24,9 @@ const IMPORTS: [&str; 8] = [
 ];
 
 /// Why each is there: every process of a container pays for what the loader does with us.
-const LINK: [&str; 9] = [
+const LINK: [&str; 10] = [
+    // One linker on every architecture, and one that puts constants and code in one mapping.
+    "-fuse-ld=bfd",
     // No crt files: they bring constructors, and an import of __cxa_finalize.
     "-nostartfiles",
     // Code and data in as few mappings as the loader can make.

@@ -22,8 +22,8 @@ pub(crate) struct Device<'a> {
     pub(crate) unified: Option<bool>,
 }
 
-/// More devices than any machine has; those beyond are asked each time.
-const ORDINALS: usize = 64;
+/// As many devices as machines have; those beyond are asked each time.
+const ORDINALS: usize = 16;
 
 /// What is known of an ordinal: 0, or KNOWN, UNIFIED and the budget's number in the low byte.
 static KNOWN_DEVICES: [[AtomicU16; ORDINALS]; SLOTS] =

@@ -24,7 +24,7 @@ pub(crate) enum Piece<'a> {
 /// The longest line.
 const LINE: usize = 512;
 /// The longest path of a log file.
-const PATH: usize = 512;
+const PATH: usize = 256;
 
 struct Settings {
     state: AtomicU8,

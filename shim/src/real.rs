@@ -269,7 +269,7 @@ fn place(row: Row, address: *mut c_void) -> Option<Slot> {
 pub(crate) static TARGET: [AtomicPtr<c_void>; ROWS] = [const { AtomicPtr::new(null_mut()) }; ROWS];
 
 /// Which entry a call site was given: address << 16 | row << 8 | slot + 1.
-static CALLERS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+static CALLERS: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
 /// Where an export, called directly from `caller`, goes on.
 ///
@@ -285,7 +285,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         return for_all(row, global);
     }
     let key = (caller as u64) << 16 | (row as u64) << 8;
-    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) & 63);
+    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) & 31);
     let seen = home.map_or(0, |home| home.load(Ordering::Relaxed));
     if seen & !0xff == key
         && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
