@@ -8,9 +8,10 @@ cat <<TEXT | wc -l
 one
 two
 TEXT
-for i in 1 2 3; do (exit "$i") & done
+jobs=()
+for i in 1 2 3; do (exit "$i") & jobs+=($!); done
 codes=0
-for job in $(jobs -p); do wait "$job" || codes=$((codes + $?)); done
+for job in "${jobs[@]}"; do wait "$job" || codes=$((codes + $?)); done
 echo "codes $codes"
 diff <(seq 1 3) <(seq 1 4) || true
 exec 3>&1; echo "descriptor three" >&3

@@ -56,28 +56,48 @@ pub fn venv(program: &str) -> PathBuf {
 }
 
 /// A real libcudart, as PyPI has it.
+///
+/// # Panics
+/// When it is not there.
 #[must_use]
 pub fn real_cudart(version: &str) -> PathBuf {
-    let folder = built(
-        target().join("cudart").join(version),
-        "tests/clients/setup.sh",
+    let is_it = |name: &str| name.starts_with("libcudart.so.");
+    let found = unpacked(version, &is_it).pop();
+    found.unwrap_or_else(|| panic!("no libcudart {version}: run tests/clients/setup.sh first"))
+}
+
+/// The archives of a real static cudart, in the order in which a linker wants them.
+///
+/// # Panics
+/// When they are not there.
+#[must_use]
+pub fn real_static_cudart(version: &str) -> Vec<PathBuf> {
+    let is_it = |name: &str| matches!(name, "libcudart_static.a" | "libculibos.a");
+    let mut found = unpacked(version, &is_it);
+    assert!(
+        !found.is_empty(),
+        "no static cudart {version}: run tests/clients/setup.sh first"
     );
-    let mut folders = vec![folder];
+    // libcudart_static before libculibos, which it needs.
+    found.sort();
+    found
+}
+
+/// The files of a wheel whose names are wanted.
+fn unpacked(version: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
+    let folder = target().join("cudart").join(version);
+    let mut folders = vec![built(folder, "tests/clients/setup.sh")];
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("libcudart.so.")
-            {
-                return path;
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else if wanted(&entry.file_name().to_string_lossy()) {
+                found.push(entry.path());
             }
         }
     }
-    panic!("there is no libcudart {version}: run tests/clients/setup.sh first")
+    found
 }
 
 /// The source of a client or of another program that tests run.

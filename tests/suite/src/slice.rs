@@ -1,7 +1,7 @@
 //! Writes slice files for tests, as the format is documented and not as the product writes it.
 //! Touches: the file it is told to write.
 
-use serde_json::{Map, Value};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// One gibibyte.
@@ -14,16 +14,23 @@ pub const GIB: u64 = 1 << 30;
 /// When it cannot be written.
 #[must_use]
 pub fn of_all_devices(folder: &Path, memory: u64, state: &Path) -> PathBuf {
-    let mut slice = Map::new();
-    slice.insert("version".into(), 1.into());
-    slice.insert("name".into(), "suite".into());
-    slice.insert("memory".into(), memory.into());
-    slice.insert(
-        "meminfo".into(),
-        state.join("meminfo").display().to_string().into(),
-    );
+    of_machine(folder, memory, None, state)
+}
+
+/// The same, where the writer of the slice has asked CUDA and knows of a device that shares the
+/// host's memory: NVML alone cannot tell.
+///
+/// # Panics
+/// When it cannot be written.
+#[must_use]
+pub fn of_machine(folder: &Path, memory: u64, integrated: Option<&str>, state: &Path) -> PathBuf {
+    let meminfo = state.join("meminfo").display().to_string();
+    let mut slice = json!({"version": 1, "name": "suite", "memory": memory, "meminfo": meminfo});
+    if let Some(uuid) = integrated {
+        slice["devices"] = json!([{"uuid": uuid, "memory": memory, "integrated": true}]);
+    }
     let file = folder.join("slice.json");
-    write(&file, Value::Object(slice).to_string().as_bytes());
+    write(&file, slice.to_string().as_bytes());
     file
 }
 

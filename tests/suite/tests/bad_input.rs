@@ -44,16 +44,18 @@ fn linked_nvml() -> PathBuf {
     )
 }
 
-/// The log's lines, without who wrote them.
+/// The log's lines, without who wrote them and without the folder of this test.
 fn log_of(file: &Path) -> Vec<String> {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines()
-        .map(|line| {
-            line.split_once("] ")
-                .map_or(line, |(_, said)| said)
-                .to_owned()
-        })
-        .collect()
+    let folder = format!("{}/", file.parent().unwrap().display());
+    let text = fs::read_to_string(file)
+        .unwrap_or_default()
+        .replace(&folder, "");
+    let said = |line: &str| {
+        line.split_once("] ")
+            .map_or(line, |(_, said)| said)
+            .to_owned()
+    };
+    text.lines().map(said).collect()
 }
 
 /// Runs both programs with a slice file that `make` has made, and says what they logged.

@@ -8,7 +8,7 @@ use expected::{Answers, Scenario};
 use gpuslice_suite::clients::{Client, Says};
 use gpuslice_suite::every_client;
 use gpuslice_suite::run::{Answer, Machine};
-use gpuslice_suite::slice::of_all_devices;
+use gpuslice_suite::slice::of_machine;
 
 /// What a client of this kind should print.
 fn expected(scenario: &Scenario, answers: &Answers, says: Says) -> String {
@@ -50,7 +50,8 @@ fn compared(says: Says, stdout: &str) -> String {
         Some((_, total)) if total == own => "the test machine's own",
         _ => column,
     });
-    told.map(|column| format!("{column}\n")).collect()
+    let words = |column: &str| column.split_whitespace().collect::<Vec<_>>().join(" ");
+    told.map(|column| words(column) + "\n").collect()
 }
 
 /// MemTotal of the machine that runs the tests, as nvitop writes it.
@@ -95,7 +96,8 @@ fn clients_are_told(scenario: &Scenario) {
         }
 
         let machine = Machine::new(scenario.name);
-        let file = of_all_devices(machine.folder(), scenario.slice, &machine.state());
+        let (memory, integrated) = (scenario.slice, scenario.integrated);
+        let file = of_machine(machine.folder(), memory, integrated, &machine.state());
         let sliced = machine
             .place(client.run())
             .with_shim()

@@ -11,6 +11,7 @@ pub const GB10: Scenario = Scenario {
     name: "gb10",
     slice: 42_949_672_960,
     cuda: 13000,
+    integrated: Some("GPU-b10aaaaa-4444-4555-8666-777788880000"),
     mig: None,
     bare: Answers {
         cuda: "\
@@ -48,28 +49,28 @@ the test machine's own
     sliced: Answers {
         cuda: "\
 cuda b10aaaaa-4444-4555-8666-777788880000 device total=42949672960
-cuda b10aaaaa-4444-4555-8666-777788880000 context total=42949672960 free=36196313088
-cuda b10aaaaa-4444-4555-8666-777788880000 holding total=42949672960 free=35927877632
-cuda b10aaaaa-4444-4555-8666-777788880000 freed total=42949672960 free=36196313088
+cuda b10aaaaa-4444-4555-8666-777788880000 context total=42949672960 free=36196311040
+cuda b10aaaaa-4444-4555-8666-777788880000 holding total=42949672960 free=35927875584
+cuda b10aaaaa-4444-4555-8666-777788880000 freed total=42949672960 free=36196311040
 ",
         nvml: "\
-nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v1 total=42949672960 free=36464748544 used=6484924416
-nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 free=36464748544 used=6484924416
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v1 total=42949672960 free=36464746496 used=6484926464
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 free=36464746496 used=6484926464
 ",
         threads: "\
-thread 0 contexts total=42949672960 free=35391006720
-thread 1 contexts total=42949672960 free=35391006720
-thread 2 contexts total=42949672960 free=35391006720
-thread 3 contexts total=42949672960 free=35391006720
-thread 0 holding total=42949672960 free=34317264896
-thread 1 holding total=42949672960 free=34317264896
-thread 2 holding total=42949672960 free=34317264896
-thread 3 holding total=42949672960 free=34317264896
+thread 0 contexts total=42949672960 free=35391004672
+thread 1 contexts total=42949672960 free=35391004672
+thread 2 contexts total=42949672960 free=35391004672
+thread 3 contexts total=42949672960 free=35391004672
+thread 0 holding total=42949672960 free=34317262848
+thread 1 holding total=42949672960 free=34317262848
+thread 2 holding total=42949672960 free=34317262848
+thread 3 holding total=42949672960 free=34317262848
 ",
         both: "\
 device total=42949672960
-cuda total=42949672960 free=36196313088
-nvml total=42949672960 free=36196313088 used=6753359872
+cuda total=42949672960 free=36196311040
+nvml total=42949672960 free=36196311040 used=6753361920
 ",
         nvitop: "\
 6185MiB / 40.00GiB

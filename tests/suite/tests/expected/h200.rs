@@ -8,6 +8,7 @@ pub const H200: Scenario = Scenario {
     name: "h200",
     slice: 8_589_934_592,
     cuda: 13000,
+    integrated: None,
     mig: None,
     bare: Answers {
         cuda: "\

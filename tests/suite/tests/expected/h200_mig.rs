@@ -9,6 +9,7 @@ pub const H200_MIG: Scenario = Scenario {
     name: "h200-mig",
     slice: 8_589_934_592,
     cuda: 13000,
+    integrated: None,
     mig: Some(("a1111111-3333-5444-8555-666677770000", "200aaaaa-2222-4333-8444-777788880000")),
     bare: Answers {
         cuda: "\

@@ -27,6 +27,8 @@ pub struct Scenario {
     pub slice: u64,
     /// The newest CUDA that its driver knows.
     pub cuda: u32,
+    /// The device that shares the host's memory.
+    pub integrated: Option<&'static str>,
     /// The MIG instance that CUDA sees, and the card it is on, which CUDA 11 names instead.
     pub mig: Option<(&'static str, &'static str)>,
     /// Without a slice and without the preload.

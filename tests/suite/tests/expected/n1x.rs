@@ -11,6 +11,7 @@ pub const N1X: Scenario = Scenario {
     name: "n1x",
     slice: 42_949_672_960,
     cuda: 13010,
+    integrated: Some("GPU-01baaaaa-7777-4888-8999-aaaabbbb0000"),
     mig: None,
     bare: Answers {
         cuda: "\

@@ -11,6 +11,7 @@ pub const ORIN: Scenario = Scenario {
     name: "orin",
     slice: 17_179_869_184,
     cuda: 12060,
+    integrated: Some("GPU-0a1aaaaa-5555-4666-8777-888899990000"),
     mig: None,
     bare: Answers {
         cuda: "\

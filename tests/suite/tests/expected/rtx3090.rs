@@ -8,6 +8,7 @@ pub const RTX3090: Scenario = Scenario {
     name: "rtx3090",
     slice: 8_589_934_592,
     cuda: 13000,
+    integrated: None,
     mig: None,
     bare: Answers {
         cuda: "\

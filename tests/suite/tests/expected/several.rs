@@ -8,6 +8,7 @@ pub const TWO_H200: Scenario = Scenario {
     name: "2xh200",
     slice: 8_589_934_592,
     cuda: 13000,
+    integrated: None,
     mig: None,
     bare: Answers {
         cuda: "\
@@ -98,6 +99,7 @@ pub const RTX3090_AND_H200: Scenario = Scenario {
     name: "rtx3090+h200",
     slice: 8_589_934_592,
     cuda: 13000,
+    integrated: None,
     mig: None,
     bare: Answers {
         cuda: "\

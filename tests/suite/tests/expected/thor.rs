@@ -11,6 +11,7 @@ pub const THOR: Scenario = Scenario {
     name: "thor",
     slice: 42_949_672_960,
     cuda: 13000,
+    integrated: Some("GPU-7102aaaa-6666-4777-8888-9999aaaa0000"),
     mig: None,
     bare: Answers {
         cuda: "\

@@ -1,0 +1,146 @@
+//! Real libcudarts, as PyPI has them, looking for their driver: which entry points they ask for,
+//! and that those which report memory are ours.
+//! Touches: libcudart 11.8, 12.9 and 13.5. They stop by themselves after that, with error 500:
+//! they go on only with a driver's private tables, and nothing private is simulated.
+
+use gpuslice_suite::compile::{c, compile};
+use gpuslice_suite::place::{real_cudart, real_static_cudart};
+use gpuslice_suite::run::{Machine, Run};
+use gpuslice_suite::slice::{GIB, of_all_devices};
+use std::path::Path;
+
+/// What `cudaGetDeviceCount` and `cudaMemGetInfo` say where the private tables are missing.
+const STOPPED: &str = "cudaGetDeviceCount 500\ncudaMemGetInfo 500\n";
+
+/// What the shim's log says of a program's look-ups.
+struct Lookups {
+    /// By `dlsym`, of driver functions.
+    by_dlsym: Vec<String>,
+    /// By `cuGetProcAddress`, and given out as ours.
+    replaced: Vec<String>,
+    /// By `cuGetProcAddress`, and left as the driver answered.
+    passed: usize,
+}
+
+fn read_log(file: &Path) -> Lookups {
+    let log = std::fs::read_to_string(file).unwrap();
+    let after = |word: &str| -> Vec<String> {
+        log.lines()
+            .filter_map(|line| line.split_once(word))
+            .map(|(_, said)| said.into())
+            .collect()
+    };
+    let asked = after(" DEBUG procaddress: ");
+    let by_dlsym = after(" DEBUG resolve: ");
+    Lookups {
+        by_dlsym: by_dlsym
+            .into_iter()
+            .filter(|said| !said.starts_with("cuda"))
+            .collect(),
+        replaced: asked
+            .iter()
+            .filter_map(|said| said.strip_suffix(": replaced"))
+            .map(str::to_owned)
+            .collect(),
+        passed: asked
+            .iter()
+            .filter(|said| said.ends_with(": passed"))
+            .count(),
+    }
+}
+
+/// Runs a program bare and in a slice, and says what it looked up there.
+fn lookups(program: impl Fn() -> Run, expected: (&str, &str, &str)) -> Lookups {
+    let machine = Machine::new("rtx3090");
+    let bare = machine.place(program()).answer();
+    assert_eq!(
+        (&*bare.stdout, &*bare.end),
+        (expected.0, expected.2),
+        "{bare:?}"
+    );
+    assert!(bare.stderr.ends_with(expected.1), "{bare:?}");
+
+    let machine = Machine::new("rtx3090");
+    let log = machine.folder().join("log");
+    let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+    let run = machine.place(program()).with_shim().slice(&file);
+    let run = run
+        .env("GPUSLICE_LOG", "debug")
+        .env("GPUSLICE_LOG_FILE", &log);
+    assert_eq!(run.answer(), bare);
+    read_log(&log)
+}
+
+fn of_real_libcudart(version: &str) -> Lookups {
+    let (program, library) = (c("load_runtime"), real_cudart(version));
+    lookups(|| Run::new(&program).arg(&library), (STOPPED, "", "exit 0"))
+}
+
+/// Everything that reports memory, under the names and versions at which all three ask for it.
+const REPORTERS: [&str; 3] = [
+    "cuDeviceTotalMem@3020 flags 0",
+    "cuDeviceGetAttribute@2000 flags 0",
+    "cuMemGetInfo@3020 flags 0",
+];
+
+#[test]
+fn libcudart_11_8_is_given_our_reporters() {
+    let asked = of_real_libcudart("11.8");
+    assert_eq!(asked.by_dlsym, ["cuGetProcAddress by dlsym"]);
+    // It asks cuGetProcAddress for itself, and then that one again.
+    let first = ["cuGetProcAddress@11030 flags 0"; 2];
+    assert_eq!(asked.replaced, [&first[..], &REPORTERS].concat());
+    assert!(asked.passed > 370, "{}", asked.passed);
+}
+
+#[test]
+fn libcudart_12_9_is_given_our_reporters() {
+    let asked = of_real_libcudart("12.9");
+    assert_eq!(asked.by_dlsym, ["cuGetProcAddress_v2 by dlsym"]);
+    let first = [
+        "cuGetProcAddress@11030 flags 0",
+        "cuGetProcAddress@12000 flags 0",
+    ];
+    assert_eq!(asked.replaced, [&first[..], &REPORTERS].concat());
+    assert!(asked.passed > 370, "{}", asked.passed);
+}
+
+#[test]
+fn libcudart_13_5_is_given_our_reporters() {
+    let asked = of_real_libcudart("13.5");
+    assert_eq!(asked.by_dlsym, ["cuGetProcAddress_v2 by dlsym"]);
+    let first = [
+        "cuGetProcAddress@11030 flags 0",
+        "cuGetProcAddress@12000 flags 0",
+    ];
+    assert_eq!(asked.replaced, [&first[..], &REPORTERS].concat());
+    assert!(asked.passed > 370, "{}", asked.passed);
+}
+
+#[test]
+fn real_static_cudart_is_given_our_reporters() {
+    for (version, major) in [("12.9", "-DCUDART_MAJOR=12"), ("13.5", "-DCUDART_MAJOR=13")] {
+        let archives = real_static_cudart(version);
+        let archives: Vec<String> = archives
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let mut words = vec![major];
+        words.extend(archives.iter().map(String::as_str));
+        words.extend(["-ldl", "-lrt", "-pthread", "-lstdc++"]);
+        let name = format!("real-static-cudart-{version}");
+        let program = compile("cc", "c/runtime.c", &name, &words);
+        let stopped = ("", "cudaGetDeviceCount(&count): 500\n", "exit 1");
+        let asked = lookups(|| Run::new(&program), stopped);
+        assert_eq!(asked.by_dlsym, ["cuGetProcAddress_v2 by dlsym"]);
+        let first = [
+            "cuGetProcAddress@11030 flags 0",
+            "cuGetProcAddress@12000 flags 0",
+        ];
+        assert_eq!(
+            asked.replaced,
+            [&first[..], &REPORTERS].concat(),
+            "{version}"
+        );
+    }
+}
