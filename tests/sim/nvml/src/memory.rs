@@ -132,10 +132,13 @@ nvml! {
     }
 
     fn nvmlDeviceGetBAR1MemoryInfo(handle: nvmlDevice_t, out: Out<MemoryV1>) {
-        let total = crate::devices::full_gpu(handle)?.bar1;
-        if total == 0 {
+        let device = device(handle)?;
+        let gpu = device.gpu();
+        if gpu.bar1 == 0 || gpu.nvml_minimal {
             return Err(NOT_SUPPORTED);
         }
+        // An instance has its share of the window.
+        let total = device.mig().map_or(gpu.bar1, |mig| gpu.bar1 / 8 * u64::from(mig.slices));
         let used = 4 << 20;
         out.set(MemoryV1 { total, free: total - used, used })
     }
