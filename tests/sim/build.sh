@@ -25,7 +25,7 @@ ln -sfn libnvidia-ml.so.1 "$out/libnvidia-ml.so"
 
 source=$here/cudart/cudart.c
 cc=${CC:-cc}
-flags="-std=c11 -O2 -fPIC -Wall -Wextra -Werror"
+flags="-std=gnu11 -O2 -fPIC -Wall -Wextra -Werror"
 for version in 11.0 12 13; do
     library=libcudart.so.$version
     [ "$out/$library" -nt "$source" ] && [ "$out/$library" -nt "$0" ] && continue

@@ -11,12 +11,7 @@
 #ifndef CUDART
 #error "say which runtime: -DCUDART=11, 12 or 13"
 #endif
-#ifdef CUDART_STATIC
 #define API __attribute__((visibility("default")))
-#define DRIVER_VISIBLE
-#else
-#define API __attribute__((visibility("default")))
-#endif
 
 #if CUDART == 11
 #define VERSION 11080
@@ -31,6 +26,7 @@ enum {
     INVALID_VALUE = 1,
     INITIALIZATION = 3,
     INSUFFICIENT_DRIVER = 35,
+    REQUIRES_NEWER_DRIVER = 36,
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     SYMBOL_NOT_FOUND = 500,
@@ -156,10 +152,11 @@ static int ready(void) {
     return state;
 }
 
+static handle primary[64];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* The primary context, retained at the first call that needs one, as the real runtime does. */
 static int with_context(void) {
-    static handle primary[64];
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     handle now = NULL;
     int rc = ready();
     if (rc)
@@ -179,7 +176,11 @@ static int with_context(void) {
 }
 
 /* A function an old driver does not have is "call requires newer driver", not a crash. */
-#define CALL(name, ...) (with_context() ? fail(with_context()) : !driver.name ? fail(36) : fail(driver.name(__VA_ARGS__)))
+#define CALL(name, ...)                                                                       \
+    ({                                                                                        \
+        int code_ = with_context();                                                           \
+        fail(code_ ? code_ : !driver.name ? REQUIRES_NEWER_DRIVER : driver.name(__VA_ARGS__)); \
+    })
 
 API int cudaRuntimeGetVersion(int *version) {
     if (!version)
@@ -226,7 +227,13 @@ API int cudaGetDevice(int *device) {
 
 API int cudaDeviceReset(void) {
     int rc = ready();
-    return fail(rc ? rc : driver.cuDevicePrimaryCtxReset(wanted_device));
+    if (rc)
+        return fail(rc);
+    pthread_mutex_lock(&lock);
+    primary[wanted_device] = NULL;
+    rc = driver.cuDevicePrimaryCtxReset(wanted_device);
+    pthread_mutex_unlock(&lock);
+    return fail(rc ? rc : driver.cuCtxSetCurrent(NULL));
 }
 
 API int cudaDeviceSynchronize(void) { return CALL(cuCtxSynchronize); }

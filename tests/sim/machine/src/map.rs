@@ -7,9 +7,10 @@ use crate::scenario::{Domain, Scenario, ScenarioError};
 use crate::shared::{MAGIC, Shared};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, io, ptr};
 
 /// Why there is no machine.
@@ -137,7 +138,7 @@ impl Machine {
             (Some(_), Some(dir)) => Some(open(&dir.join("meminfo")).map_err(failed(dir))?),
             _ => None,
         };
-        let alive: &'static File = Box::leak(Box::new(open(&alive).map_err(failed(&alive))?));
+        let alive = keep_open(&alive).map_err(failed(&alive))?;
         drop(lock);
         let machine = Self {
             domains: scenario.domains(),
@@ -213,6 +214,13 @@ impl Machine {
     }
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor came from `into_raw_fd` and nobody else closes it.
+        drop(unsafe { File::from_raw_fd(self.lock_file.load(Ordering::Relaxed)) });
+    }
+}
+
 struct Flock<'a>(&'a File);
 
 impl<'a> Flock<'a> {
@@ -243,6 +251,27 @@ fn open(path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o666)
         .open(path)
+}
+
+/// Files that are never closed and that one process opens once: their device and inode.
+static KEPT: Mutex<Vec<(u64, u64, &'static File)>> = Mutex::new(Vec::new());
+
+/// Opens the lock file, or gives the one this process already has: closing even a second descriptor of it would
+/// release the record lock that says this process is alive.
+fn keep_open(path: &Path) -> io::Result<&'static File> {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(there) = fs::metadata(path) {
+        let known = kept
+            .iter()
+            .find(|it| (it.0, it.1) == (there.dev(), there.ino()));
+        if let Some((_, _, file)) = known {
+            return Ok(file);
+        }
+    }
+    let file: &'static File = Box::leak(Box::new(open(path)?));
+    let there = file.metadata()?;
+    kept.push((there.dev(), there.ino(), file));
+    Ok(file)
 }
 
 fn map(file: &File) -> io::Result<&'static Shared> {

@@ -211,3 +211,30 @@ fn addresses_may_be_the_drivers_own() {
         "the 32-bit one is left"
     );
 }
+
+#[test]
+fn no_function_crashes_on_nothing() {
+    let cuda = names().into_iter().map(|row| row[0]);
+    let nvml = include_str!("../../../nvml/names.txt").lines();
+    for scenario in ["rtx3090", "h200-mig", "orin"] {
+        let sim = Sim::new(scenario);
+        let mut process = sim.process_with_context();
+        process.nvml(0);
+        for name in cuda
+            .clone()
+            .chain(nvml.clone())
+            .filter(|name| !name.contains("Shutdown"))
+        {
+            let takes_a_device = name.starts_with("nvmlDevice")
+                && !["GetCount", "GetHandleBy"]
+                    .iter()
+                    .any(|other| name.contains(other));
+            let device = if takes_a_device { "$gpu" } else { "0" };
+            let answer = process.say(&format!("{name} {device} 0 0 0 0 0"));
+            assert!(
+                answer.parse::<i32>().is_ok(),
+                "{scenario}: {name}: {answer:?}"
+            );
+        }
+    }
+}
