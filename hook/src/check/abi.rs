@@ -1,0 +1,102 @@
+//! The vendor's binary interface, as far as `check` speaks it.
+//! Touches: nothing; the calls are made by whoever uses [`call`].
+
+use std::ffi::c_int;
+
+/// Calls a function that was found by name: `call!(symbol, value => type, …)`, returning its int.
+macro_rules! call {
+    ($symbol:expr $(, $value:expr => $type:ty)* $(,)?) => {{
+        let symbol: std::ptr::NonNull<std::ffi::c_void> = $symbol;
+        // SAFETY: the symbol was looked up under the name whose published prototype the caller
+        // of this macro has written down; a code address fits a function pointer here.
+        let function = unsafe {
+            std::mem::transmute::<
+                std::ptr::NonNull<std::ffi::c_void>,
+                unsafe extern "C" fn($($type),*) -> std::ffi::c_int,
+            >(symbol)
+        };
+        // SAFETY: every pointer that is passed is to a live local of at least the size that the
+        // prototype asks for, and the driver keeps none of them.
+        unsafe { function($($value),*) }
+    }};
+}
+pub(super) use call;
+
+/// `CU_DEVICE_ATTRIBUTE_INTEGRATED` and `cudaDevAttrIntegrated`.
+pub(super) const INTEGRATED: c_int = 18;
+
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`.
+pub(super) const LEGACY_STREAM: u64 = 1;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+pub(super) const PER_THREAD_STREAM: u64 = 2;
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct NvmlMemory {
+    pub(super) total: u64,
+    pub(super) free: u64,
+    pub(super) used: u64,
+}
+
+/// `nvmlMemory_v2_t`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct NvmlMemoryV2 {
+    pub(super) version: u32,
+    pub(super) total: u64,
+    pub(super) reserved: u64,
+    pub(super) free: u64,
+    pub(super) used: u64,
+}
+
+/// `NVML_STRUCT_VERSION(Memory, 2)`.
+pub(super) const MEMORY_V2: u32 = 0x0200_0028;
+
+/// `nvmlDeviceAttributes_t`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct NvmlAttributes {
+    pub(super) counts: [u32; 8],
+    pub(super) memory_size_mib: u64,
+}
+
+/// Room for `cudaDeviceProp` of any CUDA version (1032 bytes at most so far).
+#[repr(C, align(8))]
+pub(super) struct Properties([u8; 4096]);
+
+impl Properties {
+    /// Zeroes.
+    pub(super) const fn new() -> Properties {
+        Properties([0; 4096])
+    }
+
+    /// `totalGlobalMem`: at the same place since CUDA 11.
+    pub(super) fn total_global_mem(&self) -> Option<u64> {
+        let (field, _) = self.0.get(288..)?.split_first_chunk()?;
+        Some(u64::from_ne_bytes(*field))
+    }
+
+    /// `integrated`, which moved.
+    pub(super) fn integrated(&self, offset: usize) -> Option<bool> {
+        let (field, _) = self.0.get(offset..)?.split_first_chunk()?;
+        Some(i32::from_ne_bytes(*field) != 0)
+    }
+}
+
+/// `integrated` in `cudaDeviceProp` of CUDA 11 and 12.
+pub(super) const INTEGRATED_AT_11: usize = 396;
+/// `integrated` in `cudaDeviceProp` of CUDA 13.
+pub(super) const INTEGRATED_AT_13: usize = 388;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structs_are_as_large_as_the_vendors() {
+        assert_eq!(size_of::<NvmlMemory>(), 24);
+        assert_eq!(size_of::<NvmlMemoryV2>(), 40);
+        assert_eq!(size_of::<NvmlAttributes>(), 40);
+    }
+}

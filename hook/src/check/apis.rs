@@ -1,0 +1,352 @@
+//! The functions that report memory: what to call and how to read the answer.
+//! Touches: the driver, through the functions it is handed.
+//! Law: a new API is one entry of [`APIS`] (and its name in linked.c, as a test says).
+
+use super::abi::{
+    INTEGRATED, INTEGRATED_AT_11, INTEGRATED_AT_13, MEMORY_V2, NvmlAttributes, NvmlMemory,
+    NvmlMemoryV2, Properties, call,
+};
+use super::codes;
+use super::dl::Symbol;
+use super::row::Reading;
+use gpuslice_config::units::{Bytes, MIB};
+use std::ffi::{c_int, c_uint, c_void};
+
+/// Which library has a function, and to whom that makes it available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// libcuda.so.1.
+    Cuda,
+    /// libnvidia-ml.so.1.
+    Nvml,
+    /// libnvidia-ml.so.1, for MIG instances only.
+    NvmlMig,
+    /// libcudart.so of these major versions.
+    Cudart(&'static [u32]),
+    /// What a static libcudart asks of libcuda.so.1 when its own function is called.
+    StaticCudart,
+}
+
+/// A function's names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name {
+    /// As it is exported.
+    pub(super) export: &'static str,
+    /// As cuGetProcAddress is asked for it.
+    pub(super) asked: &'static str,
+    /// The CUDA version whose interface is wanted there.
+    pub(super) version: c_int,
+    /// Whether libcuda.so.1 has it, and not libnvidia-ml.so.1 or libcudart.
+    pub(super) of_cuda: bool,
+}
+
+impl Name {
+    /// A function of libcuda.so.1.
+    pub(super) const fn cuda(export: &'static str, asked: &'static str, version: c_int) -> Name {
+        Name {
+            export,
+            asked,
+            version,
+            of_cuda: true,
+        }
+    }
+
+    /// A function that cuGetProcAddress does not know.
+    pub(super) const fn plain(export: &'static str) -> Name {
+        Name {
+            export,
+            asked: export,
+            version: 0,
+            of_cuda: false,
+        }
+    }
+}
+
+/// How finely a function tells an amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Width {
+    /// To the byte.
+    Exact,
+    /// To the byte, in 32 bits: more than 4 GiB reads as 4 GiB less one byte.
+    Saturated32,
+    /// In whole MiB.
+    WholeMib,
+}
+
+impl Width {
+    /// The amount as such a function tells it.
+    pub(super) fn cut(self, bytes: u64) -> u64 {
+        match self {
+            Width::Exact => bytes,
+            Width::Saturated32 => bytes.min(u64::from(u32::MAX)),
+            Width::WholeMib => bytes & !(MIB.saturating_sub(1)),
+        }
+    }
+}
+
+/// The device that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// The ordinal in CUDA's enumeration, or `CUdevice`, which is the same number.
+    pub(super) device: c_int,
+    /// The `nvmlDevice_t`.
+    pub(super) handle: *mut c_void,
+}
+
+impl Target {
+    /// A device of CUDA's enumeration.
+    pub(super) const fn cuda(ordinal: c_int) -> Target {
+        Target {
+            device: ordinal,
+            handle: std::ptr::null_mut(),
+        }
+    }
+
+    /// A device of NVML's.
+    pub(super) const fn nvml(handle: *mut c_void) -> Target {
+        Target { device: 0, handle }
+    }
+}
+
+/// A function that reports memory.
+pub(super) struct Api {
+    /// The vendor's name of the function that is reported on.
+    pub(super) name: &'static str,
+    /// Who has it.
+    pub(super) family: Family,
+    /// What is looked up.
+    pub(super) symbol: Name,
+    /// How finely it tells.
+    pub(super) width: Width,
+    /// Calls it. The symbol must be the function that `symbol` names, of an initialised driver,
+    /// with the device's context current.
+    pub(super) ask: fn(Symbol, Target) -> Result<Reading, String>,
+}
+
+impl Api {
+    /// Whether it asks about the current context's device.
+    pub(super) fn needs_context(&self) -> bool {
+        self.symbol.asked == MEM_GET_INFO_V2.asked
+    }
+}
+
+const MEM_GET_INFO_V2: Name = Name::cuda("cuMemGetInfo_v2", "cuMemGetInfo", 3020);
+const TOTAL_MEM_V2: Name = Name::cuda("cuDeviceTotalMem_v2", "cuDeviceTotalMem", 3020);
+const GET_ATTRIBUTE: Name = Name::cuda("cuDeviceGetAttribute", "cuDeviceGetAttribute", 2000);
+
+/// The yardstick on devices that CUDA sees: every child asks it besides its own route.
+pub(super) const CUDA_YARDSTICK: &str = "cuMemGetInfo_v2";
+/// The yardstick on devices that only NVML sees.
+pub(super) const NVML_YARDSTICK: &str = "nvmlDeviceGetMemoryInfo";
+
+const fn api(
+    name: &'static str,
+    family: Family,
+    symbol: Name,
+    width: Width,
+    ask: fn(Symbol, Target) -> Result<Reading, String>,
+) -> Api {
+    Api {
+        name,
+        family,
+        symbol,
+        width,
+        ask,
+    }
+}
+
+/// Every function that is asked.
+#[rustfmt::skip]
+pub(super) const APIS: [Api; 16] = [
+    api("cuMemGetInfo_v2", Family::Cuda, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
+    api("cuMemGetInfo", Family::Cuda, Name::cuda("cuMemGetInfo", "cuMemGetInfo", 2000), Width::Saturated32, mem_get_info_v1),
+    api("cuDeviceTotalMem_v2", Family::Cuda, TOTAL_MEM_V2, Width::Exact, total_mem_v2),
+    api("cuDeviceTotalMem", Family::Cuda, Name::cuda("cuDeviceTotalMem", "cuDeviceTotalMem", 2000), Width::Saturated32, total_mem_v1),
+    api("cuDeviceGetAttribute", Family::Cuda, GET_ATTRIBUTE, Width::Exact, get_attribute),
+    api("nvmlDeviceGetMemoryInfo", Family::Nvml, Name::plain("nvmlDeviceGetMemoryInfo"), Width::Exact, memory_info),
+    api("nvmlDeviceGetMemoryInfo_v2", Family::Nvml, Name::plain("nvmlDeviceGetMemoryInfo_v2"), Width::Exact, memory_info_v2),
+    api("nvmlDeviceGetAttributes_v2", Family::NvmlMig, Name::plain("nvmlDeviceGetAttributes_v2"), Width::WholeMib, attributes),
+    api("cudaMemGetInfo", Family::Cudart(&[11, 12, 13]), Name::plain("cudaMemGetInfo"), Width::Exact, cuda_mem_get_info),
+    api("cudaGetDeviceProperties", Family::Cudart(&[11, 12]), Name::plain("cudaGetDeviceProperties"), Width::Exact, properties_11),
+    api("cudaGetDeviceProperties", Family::Cudart(&[13]), Name::plain("cudaGetDeviceProperties"), Width::Exact, properties_13),
+    api("cudaGetDeviceProperties_v2", Family::Cudart(&[12]), Name::plain("cudaGetDeviceProperties_v2"), Width::Exact, properties_11),
+    api("cudaDeviceGetAttribute", Family::Cudart(&[11, 12, 13]), Name::plain("cudaDeviceGetAttribute"), Width::Exact, cuda_get_attribute),
+    api("cudaMemGetInfo", Family::StaticCudart, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
+    api("cudaGetDeviceProperties", Family::StaticCudart, TOTAL_MEM_V2, Width::Exact, total_mem_v2),
+    api("cudaDeviceGetAttribute", Family::StaticCudart, GET_ATTRIBUTE, Width::Exact, get_attribute),
+];
+
+/// How finely the function of that name tells.
+pub(super) fn width(api: &str) -> Width {
+    APIS.iter()
+        .find(|known| known.name == api)
+        .map_or(Width::Exact, |known| known.width)
+}
+
+/// Whether the function of that name tells how much memory there is.
+pub(super) fn tells_memory(api: &str) -> bool {
+    !api.ends_with("GetAttribute")
+}
+
+/// Whether the function of that name belongs to NVML, which counts what it reserves.
+pub(super) fn is_nvml(api: &str) -> bool {
+    api.starts_with("nvml")
+}
+
+/// Where the function of that name stands in the table, for an order that people recognise.
+pub(super) fn place(api: &str) -> usize {
+    APIS.iter()
+        .position(|known| known.name == api)
+        .unwrap_or(APIS.len())
+}
+
+fn both(total: u64, free: u64) -> Reading {
+    Reading {
+        total: Some(total),
+        free: Some(free),
+        ..Reading::default()
+    }
+}
+
+fn mem_get_info_v2(symbol: Symbol, _: Target) -> Result<Reading, String> {
+    let (mut free, mut total) = (0usize, 0usize);
+    codes::cuda(call!(symbol, &raw mut free => *mut usize, &raw mut total => *mut usize))?;
+    Ok(with_used(total, free))
+}
+
+fn cuda_mem_get_info(symbol: Symbol, _: Target) -> Result<Reading, String> {
+    let (mut free, mut total) = (0usize, 0usize);
+    codes::cudart(call!(symbol, &raw mut free => *mut usize, &raw mut total => *mut usize))?;
+    Ok(with_used(total, free))
+}
+
+/// A program that wants to know what is used subtracts.
+fn with_used(total: usize, free: usize) -> Reading {
+    let (total, free) = (bytes(total), bytes(free));
+    Reading {
+        used: Some(Bytes::new(total).minus(Bytes::new(free)).get()),
+        ..both(total, free)
+    }
+}
+
+fn bytes(amount: usize) -> u64 {
+    u64::try_from(amount).unwrap_or(u64::MAX)
+}
+
+fn mem_get_info_v1(symbol: Symbol, _: Target) -> Result<Reading, String> {
+    let (mut free, mut total) = (0 as c_uint, 0 as c_uint);
+    codes::cuda(call!(symbol, &raw mut free => *mut c_uint, &raw mut total => *mut c_uint))?;
+    Ok(both(total.into(), free.into()))
+}
+
+fn only_total(total: u64) -> Reading {
+    Reading {
+        total: Some(total),
+        ..Reading::default()
+    }
+}
+
+fn total_mem_v2(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut total = 0usize;
+    codes::cuda(call!(symbol, &raw mut total => *mut usize, target.device => c_int))?;
+    Ok(only_total(bytes(total)))
+}
+
+fn total_mem_v1(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut total = 0 as c_uint;
+    codes::cuda(call!(symbol, &raw mut total => *mut c_uint, target.device => c_int))?;
+    Ok(only_total(total.into()))
+}
+
+fn integrated(value: c_int) -> Reading {
+    Reading {
+        integrated: Some(value != 0),
+        ..Reading::default()
+    }
+}
+
+fn get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut value: c_int = 0;
+    codes::cuda(
+        call!(symbol, &raw mut value => *mut c_int, INTEGRATED => c_int, target.device => c_int),
+    )?;
+    Ok(integrated(value))
+}
+
+fn cuda_get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut value: c_int = 0;
+    codes::cudart(
+        call!(symbol, &raw mut value => *mut c_int, INTEGRATED => c_int, target.device => c_int),
+    )?;
+    Ok(integrated(value))
+}
+
+fn properties_11(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    properties(symbol, target, INTEGRATED_AT_11)
+}
+
+fn properties_13(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    properties(symbol, target, INTEGRATED_AT_13)
+}
+
+fn properties(symbol: Symbol, target: Target, integrated: usize) -> Result<Reading, String> {
+    let mut properties = Properties::new();
+    codes::cudart(call!(symbol, &raw mut properties => *mut Properties, target.device => c_int))?;
+    Ok(Reading {
+        total: properties.total_global_mem(),
+        integrated: properties.integrated(integrated),
+        ..Reading::default()
+    })
+}
+
+fn memory_info(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut memory = NvmlMemory::default();
+    codes::nvml(call!(symbol, target.handle => *mut c_void, &raw mut memory => *mut NvmlMemory))?;
+    Ok(Reading {
+        used: Some(memory.used),
+        ..both(memory.total, memory.free)
+    })
+}
+
+fn memory_info_v2(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut memory = NvmlMemoryV2 {
+        version: MEMORY_V2,
+        ..NvmlMemoryV2::default()
+    };
+    codes::nvml(call!(symbol, target.handle => *mut c_void, &raw mut memory => *mut NvmlMemoryV2))?;
+    Ok(Reading {
+        used: Some(memory.used),
+        reserved: Some(memory.reserved),
+        ..both(memory.total, memory.free)
+    })
+}
+
+fn attributes(symbol: Symbol, target: Target) -> Result<Reading, String> {
+    let mut attributes = NvmlAttributes::default();
+    codes::nvml(
+        call!(symbol, target.handle => *mut c_void, &raw mut attributes => *mut NvmlAttributes),
+    )?;
+    Ok(only_total(Bytes::mib(attributes.memory_size_mib).get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_of_the_driver_can_be_asked_by_a_linked_library() {
+        let source = include_str!("linked.c");
+        for api in &APIS {
+            let linked = format!("FUNCTION({})", api.symbol.export);
+            let of_cudart = matches!(api.family, Family::Cudart(_));
+            assert!(of_cudart || source.contains(&linked), "{linked} is missing");
+        }
+    }
+
+    #[test]
+    fn one_name_tells_equally_finely_wherever_it_is_found() {
+        for api in &APIS {
+            assert_eq!(api.width, width(api.name), "{}", api.name);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Starts one child for each route and reads what it tells, whatever becomes of it.
+//! Touches: processes, two files in memory.
+//! Law: no child is waited for longer than its time.
+
+use super::routes::{Preloaded, Route};
+use super::row::Event;
+use anyhow::Context;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+const LINKED_CUDA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-cuda.so"));
+const LINKED_NVML: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-nvml.so"));
+
+/// The libraries of linked.c, as files without a name that children inherit: a container may
+/// have no folder that can be written to.
+pub(super) struct Linked {
+    cuda: File,
+    nvml: File,
+}
+
+impl Linked {
+    /// Makes them.
+    pub(super) fn create() -> anyhow::Result<Linked> {
+        let make = |name: &std::ffi::CStr, bytes: &[u8]| -> anyhow::Result<File> {
+            // Not closed on exec: the children load it.
+            let mut file = File::from(memfd_create(name, MFdFlags::empty())?);
+            file.write_all(bytes)?;
+            Ok(file)
+        };
+        make(c"gpuslice-linked-cuda", LINKED_CUDA)
+            .and_then(|cuda| {
+                let nvml = make(c"gpuslice-linked-nvml", LINKED_NVML)?;
+                Ok(Linked { cuda, nvml })
+            })
+            .context("cannot make a file in memory")
+    }
+
+    fn paths(&self) -> [String; 2] {
+        let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        [path(&self.cuda), path(&self.nvml)]
+    }
+}
+
+/// What became of a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It told all.
+    Done,
+    /// It ended before that: how, and what it was doing.
+    Early(String, String),
+}
+
+/// How children are started.
+pub(super) struct Starter<'a> {
+    /// The libraries that they load.
+    pub(super) linked: &'a Linked,
+    /// What is set and removed in their environment.
+    pub(super) vars: &'a [(OsString, Option<OsString>)],
+    /// How long each may take.
+    pub(super) patience: Duration,
+    /// Which driver libraries can be loaded: a program that is linked to one that is missing
+    /// does not start at all.
+    pub(super) has_cuda: bool,
+    pub(super) has_nvml: bool,
+}
+
+impl Starter<'_> {
+    /// Sends a child along the route.
+    pub(super) fn ask(&self, route: Route) -> anyhow::Result<(Vec<Event>, End)> {
+        let [cuda, nvml] = self.linked.paths();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["check-probe", "--route", route.name()]);
+        command.args(["--cuda", &cuda, "--nvml", &nvml]);
+        for (name, value) in self.vars {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(place) = route.preloads() {
+            command.env("LD_PRELOAD", self.preload(place));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command
+            .spawn()
+            .context("cannot start gpuslice check-probe")?;
+        self.listen(child)
+    }
+
+    /// The preload that the child would have, and the linked libraries with it: they, and what
+    /// they need, are then loaded at the start, and searched, as with a program linked to them.
+    fn preload(&self, place: Preloaded) -> OsString {
+        let set = self
+            .vars
+            .iter()
+            .rev()
+            .find(|(name, _)| name == "LD_PRELOAD");
+        let own = match set {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os("LD_PRELOAD"),
+        };
+        let linked = self.linked.paths().map(OsString::from).into_iter();
+        let linked = linked.zip([self.has_cuda, self.has_nvml]);
+        let linked = linked.filter_map(|(path, there)| there.then_some(path));
+        let list: Vec<OsString> = match place {
+            Preloaded::First => linked.chain(own).collect(),
+            Preloaded::Last => own.into_iter().chain(linked).collect(),
+        };
+        list.join(OsStr::new(":"))
+    }
+
+    fn listen(&self, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
+        let output = child.stdout.take().context("the child has no output")?;
+        let (sender, receiver) = mpsc::channel();
+        // Not joined: something that a stuck child started may hold the pipe open for ever.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let event = serde_json::from_str::<Event>(&line);
+                if event.is_ok_and(|event| sender.send(event).is_err()) {
+                    return;
+                }
+            }
+        });
+        let started = Instant::now();
+        let (mut events, mut doing) = (Vec::new(), "starting".to_owned());
+        let ended = loop {
+            let left = self.patience.saturating_sub(started.elapsed());
+            match receiver.recv_timeout(left) {
+                Ok(Event::Step(what)) => doing = what,
+                Ok(Event::Done) => {
+                    // A driver that hangs or crashes as it is unloaded is nobody's answer.
+                    wait(&mut child, FAREWELL)?;
+                    return Ok((events, End::Done));
+                }
+                Ok(event) => events.push(event),
+                Err(RecvTimeoutError::Disconnected) => break wait(&mut child, left)?,
+                Err(RecvTimeoutError::Timeout) => break wait(&mut child, Duration::ZERO)?,
+            }
+        };
+        let how = match ended {
+            Some(status) => how(status),
+            None => format!("no answer in {} s", self.patience.as_secs()),
+        };
+        Ok((events, End::Early(how, doing)))
+    }
+}
+
+/// How long a child that has told all may take to end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Waits for the child to end, and kills it when it does not. None when it had to be killed.
+fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if started.elapsed() >= patience {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    // Its memory is free once it is gone. One that is stuck in the kernel is left behind.
+    let killed = Instant::now();
+    while child.try_wait()?.is_none() && killed.elapsed() < FAREWELL {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+fn how(status: ExitStatus) -> String {
+    match status.signal().map(Signal::try_from) {
+        Some(Ok(signal)) => format!("crashed ({signal})"),
+        Some(Err(_)) => "crashed".to_owned(),
+        None => format!("ended early ({status})"),
+    }
+}

@@ -1,0 +1,244 @@
+//! Finds the devices by a route and makes them ready to be asked: initialisation, identity, contexts.
+//! Touches: the driver.
+
+use super::abi::call;
+use super::apis::{Family, Name};
+use super::codes;
+use super::dl::Symbol;
+use super::routes::Opened;
+use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// A device as CUDA sees it.
+#[derive(Clone, Debug)]
+pub(super) struct CudaDevice {
+    /// Its ordinal, which is also its `CUdevice`.
+    pub(super) ordinal: c_int,
+    /// Its uuid, as NVML writes it.
+    pub(super) uuid: String,
+    /// Its marketing name.
+    pub(super) name: String,
+}
+
+/// A device as NVML sees it: a GPU that is not cut, or an instance.
+#[derive(Clone, Debug)]
+pub(super) struct NvmlDevice {
+    pub(super) handle: *mut c_void,
+    pub(super) uuid: String,
+    pub(super) name: String,
+    pub(super) mig: bool,
+}
+
+/// What NVML sees.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NvmlDevices {
+    pub(super) devices: Vec<NvmlDevice>,
+    /// GPUs that MIG has cut.
+    pub(super) parents: Vec<String>,
+}
+
+fn find(opened: &Opened, family: Family, name: &Name) -> Result<Symbol, String> {
+    opened.lookup(family, name)?.find(name)
+}
+
+fn cuda(opened: &Opened, export: &'static str, version: c_int) -> Result<Symbol, String> {
+    find(opened, Family::Cuda, &Name::cuda(export, export, version))
+}
+
+fn nvml(opened: &Opened, export: &'static str) -> Result<Symbol, String> {
+    find(opened, Family::Nvml, &Name::plain(export))
+}
+
+fn saying<T>(what: &str, result: Result<T, String>) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+/// Initialises CUDA and lists its devices.
+pub(super) fn cuda_devices(opened: &Opened) -> Result<Vec<CudaDevice>, String> {
+    let init = cuda(opened, "cuInit", 2000)?;
+    saying("cuInit", codes::cuda(call!(init, 0 => c_uint)))?;
+    let count_devices = cuda(opened, "cuDeviceGetCount", 2000)?;
+    let mut count: c_int = 0;
+    let code = call!(count_devices, &raw mut count => *mut c_int);
+    saying("cuDeviceGetCount", codes::cuda(code))?;
+    (0..count)
+        .map(|ordinal| {
+            Ok(CudaDevice {
+                ordinal,
+                uuid: cuda_uuid(opened, ordinal)?,
+                name: cuda_name(opened, ordinal).unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+fn cuda_name(opened: &Opened, device: c_int) -> Result<String, String> {
+    let get_name = cuda(opened, "cuDeviceGetName", 2000)?;
+    let mut text = [0 as c_char; 256];
+    codes::cuda(call!(get_name, text.as_mut_ptr() => *mut c_char, 255 => c_int, device => c_int))?;
+    Ok(text_of(&text))
+}
+
+/// A MIG instance has a uuid of its own, which only the newer function tells.
+fn cuda_uuid(opened: &Opened, device: c_int) -> Result<String, String> {
+    let ask = |symbol: Symbol| -> Result<[u8; 16], String> {
+        let mut bytes = [0u8; 16];
+        let code = call!(symbol, bytes.as_mut_ptr() => *mut u8, device => c_int);
+        saying("cuDeviceGetUuid", codes::cuda(code))?;
+        Ok(bytes)
+    };
+    let of_the_gpu = cuda(opened, "cuDeviceGetUuid", 9020).and_then(ask);
+    let newer = Name::cuda("cuDeviceGetUuid_v2", "cuDeviceGetUuid", 11040);
+    let own = find(opened, Family::Cuda, &newer).and_then(ask);
+    let (kind, bytes) = match (own, of_the_gpu) {
+        (Ok(own), Ok(gpu)) if own != gpu => (DeviceKind::Mig, own),
+        (Ok(uuid), _) | (Err(_), Ok(uuid)) => (DeviceKind::Gpu, uuid),
+        (Err(error), Err(_)) => return Err(error),
+    };
+    Ok(DeviceUuid { kind, bytes }.to_string())
+}
+
+/// What makes a device the current one of this thread, before each question.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Current {
+    /// The question needs none.
+    None,
+    /// cuCtxSetCurrent and the device's primary context.
+    Context(Symbol, *mut c_void),
+    /// cudaSetDevice and the ordinal.
+    Runtime(Symbol, c_int),
+}
+
+impl Current {
+    /// Makes it so.
+    pub(super) fn set(self) -> Result<(), String> {
+        match self {
+            Current::None => Ok(()),
+            Current::Context(set, context) => saying(
+                "cuCtxSetCurrent",
+                codes::cuda(call!(set, context => *mut c_void)),
+            ),
+            Current::Runtime(set, ordinal) => {
+                saying("cudaSetDevice", codes::cudart(call!(set, ordinal => c_int)))
+            }
+        }
+    }
+}
+
+/// Creates the device's primary context, or takes part in it, until this process ends.
+pub(super) fn hold_context(opened: &Opened, device: c_int) -> Result<Current, String> {
+    let retain = cuda(opened, "cuDevicePrimaryCtxRetain", 7000)?;
+    let set = cuda(opened, "cuCtxSetCurrent", 4000)?;
+    let mut context: *mut c_void = std::ptr::null_mut();
+    let code = call!(retain, &raw mut context => *mut *mut c_void, device => c_int);
+    saying("cuDevicePrimaryCtxRetain", codes::cuda(code))?;
+    Ok(Current::Context(set, context))
+}
+
+/// Lets libcudart create the device's primary context, as a program's first call does.
+pub(super) fn hold_runtime(opened: &Opened, ordinal: c_int) -> Result<Current, String> {
+    let runtime = |export| find(opened, Family::Cudart(&[]), &Name::plain(export));
+    let current = Current::Runtime(runtime("cudaSetDevice")?, ordinal);
+    current.set()?;
+    let free = runtime("cudaFree")?;
+    let code = call!(free, std::ptr::null_mut() => *mut c_void);
+    saying("cudaFree(0)", codes::cudart(code))?;
+    Ok(current)
+}
+
+/// Initialises NVML and lists its devices.
+pub(super) fn nvml_devices(opened: &Opened) -> Result<NvmlDevices, String> {
+    let init = nvml(opened, "nvmlInit_v2")?;
+    saying("nvmlInit_v2", codes::nvml(call!(init)))?;
+    let count_devices = nvml(opened, "nvmlDeviceGetCount_v2")?;
+    let mut count: c_uint = 0;
+    let code = call!(count_devices, &raw mut count => *mut c_uint);
+    saying("nvmlDeviceGetCount_v2", codes::nvml(code))?;
+    let by_index = nvml(opened, "nvmlDeviceGetHandleByIndex_v2")?;
+    let mut found = NvmlDevices::default();
+    for index in 0..count {
+        let mut handle: *mut c_void = std::ptr::null_mut();
+        let code = call!(by_index, index => c_uint, &raw mut handle => *mut *mut c_void);
+        saying("nvmlDeviceGetHandleByIndex_v2", codes::nvml(code))?;
+        let gpu = NvmlDevice {
+            handle,
+            uuid: nvml_text(opened, "nvmlDeviceGetUUID", handle)?,
+            name: nvml_text(opened, "nvmlDeviceGetName", handle).unwrap_or_default(),
+            mig: false,
+        };
+        if is_cut(opened, handle) {
+            found.devices.extend(instances(opened, &gpu));
+            found.parents.push(gpu.uuid);
+        } else {
+            found.devices.push(gpu);
+        }
+    }
+    Ok(found)
+}
+
+fn nvml_text(opened: &Opened, export: &'static str, handle: *mut c_void) -> Result<String, String> {
+    let get = nvml(opened, export)?;
+    let mut text = [0 as c_char; 128];
+    let code = call!(
+        get,
+        handle => *mut c_void,
+        text.as_mut_ptr() => *mut c_char,
+        127 => c_uint,
+    );
+    saying(export, codes::nvml(code))?;
+    Ok(text_of(&text))
+}
+
+fn text_of(text: &[c_char]) -> String {
+    // SAFETY: the arrays above are zeroed and one longer than the driver is told.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+    text.to_string_lossy().into_owned()
+}
+
+/// Whether MIG is on. A driver or a card without MIG says so by an error.
+fn is_cut(opened: &Opened, handle: *mut c_void) -> bool {
+    let Ok(mode) = nvml(opened, "nvmlDeviceGetMigMode") else {
+        return false;
+    };
+    let (mut current, mut pending): (c_uint, c_uint) = (0, 0);
+    let code = call!(
+        mode,
+        handle => *mut c_void,
+        &raw mut current => *mut c_uint,
+        &raw mut pending => *mut c_uint,
+    );
+    code == 0 && current == 1
+}
+
+fn instances(opened: &Opened, gpu: &NvmlDevice) -> Vec<NvmlDevice> {
+    let (Ok(most), Ok(by_index)) = (
+        nvml(opened, "nvmlDeviceGetMaxMigDeviceCount"),
+        nvml(opened, "nvmlDeviceGetMigDeviceHandleByIndex"),
+    ) else {
+        return Vec::new();
+    };
+    let mut count: c_uint = 0;
+    if call!(most, gpu.handle => *mut c_void, &raw mut count => *mut c_uint) != 0 {
+        return Vec::new();
+    }
+    (0..count)
+        .filter_map(|index| {
+            let mut handle: *mut c_void = std::ptr::null_mut();
+            let code = call!(
+                by_index,
+                gpu.handle => *mut c_void,
+                index => c_uint,
+                &raw mut handle => *mut *mut c_void,
+            );
+            // Not every place is taken: the vendor's error for that is NOT_FOUND.
+            codes::nvml(code).ok()?;
+            Some(NvmlDevice {
+                handle,
+                uuid: nvml_text(opened, "nvmlDeviceGetUUID", handle).ok()?,
+                name: nvml_text(opened, "nvmlDeviceGetName", handle)
+                    .unwrap_or_else(|_| gpu.name.clone()),
+                mig: true,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,68 @@
+//! The dynamic linker, asked directly: how a function is looked up is what `check` compares.
+//! Touches: the dynamic linker. Nothing that it opens is ever closed.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ptr::NonNull;
+
+/// A function of the driver, or anything else with a name.
+pub(super) type Symbol = NonNull<c_void>;
+
+/// A loaded library, or one of the two places that stand for "wherever it is".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(*mut c_void);
+
+/// Everything that the caller can see, in the order of loading.
+pub(super) const DEFAULT: Place = Place(libc::RTLD_DEFAULT);
+/// Everything that comes after the caller.
+pub(super) const NEXT: Place = Place(libc::RTLD_NEXT);
+
+impl Place {
+    /// For another caller of dlsym.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Loads `file`.
+pub(super) fn open(file: &CStr, flags: c_int) -> Result<Place, String> {
+    // SAFETY: the name is a C string. Constructors of the driver run, which is what any program
+    // that loads it agrees to.
+    let handle = unsafe { libc::dlopen(file.as_ptr(), flags) };
+    opened(handle)
+}
+
+/// Loads `file` into a namespace of its own, with its own copies of everything it needs.
+pub(super) fn open_apart(file: &CStr) -> Result<Place, String> {
+    // SAFETY: as for dlopen; the C library makes the namespace.
+    let handle = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, file.as_ptr(), libc::RTLD_NOW) };
+    opened(handle)
+}
+
+fn opened(handle: *mut c_void) -> Result<Place, String> {
+    if !handle.is_null() {
+        return Ok(Place(handle));
+    }
+    // SAFETY: dlerror returns null, or a text that stays until the next dl* call of this thread.
+    let error = unsafe { libc::dlerror() };
+    if error.is_null() {
+        return Err("the dynamic linker gave no reason".to_owned());
+    }
+    // SAFETY: not null, so it is the C string just described.
+    let error = unsafe { CStr::from_ptr(error) };
+    Err(error.to_string_lossy().into_owned())
+}
+
+/// Looks `name` up as this program's own code does.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is a program under test: which answer it gets is the question"
+)]
+pub(super) fn symbol(place: Place, name: &CStr) -> Option<Symbol> {
+    // SAFETY: the place is a handle that was never closed, RTLD_DEFAULT or RTLD_NEXT.
+    NonNull::new(unsafe { libc::dlsym(place.raw(), name.as_ptr()) })
+}
+
+/// A name as C reads it. None where it has a null inside, which no symbol has.
+pub(super) fn c_name(name: &str) -> Option<CString> {
+    CString::new(name).ok()
+}

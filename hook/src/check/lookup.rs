@@ -1,0 +1,142 @@
+//! How one library's functions are looked up, once a route has loaded it.
+//! Touches: the dynamic linker, cuGetProcAddress.
+
+use super::abi::call;
+use super::apis::Name;
+use super::codes;
+use super::dl::{self, Place, Symbol};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+/// Where a name is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lookup {
+    /// dlsym, called by this program.
+    Dlsym(Place),
+    /// What a linked library's references were bound to: its `gpuslice_linked`.
+    Linked(Symbol),
+    /// dlsym, called by a linked library: its `gpuslice_dlsym`.
+    LibraryDlsym(Symbol, Place),
+    /// cuGetProcAddress.
+    ProcAddress(ProcAddress),
+}
+
+impl Lookup {
+    /// What the references of the linked library at `object` were bound to.
+    pub(super) fn linked(object: Place) -> Result<Lookup, String> {
+        Ok(Lookup::Linked(own(object, c"gpuslice_linked")?))
+    }
+
+    /// dlsym for `place`, called by the linked library at `object`.
+    pub(super) fn library_dlsym(object: Place, place: Place) -> Result<Lookup, String> {
+        Ok(Lookup::LibraryDlsym(own(object, c"gpuslice_dlsym")?, place))
+    }
+
+    /// As a static libcudart does it: CUDA 12 and 13 begin with cuGetProcAddress_v2, CUDA 11
+    /// with cuGetProcAddress, and CUDA 10 knew only dlsym.
+    pub(super) fn as_static_cudart(driver: Place) -> Lookup {
+        ProcAddress::exported(driver, c"cuGetProcAddress_v2", true, 0)
+            .or_else(|_| ProcAddress::exported(driver, c"cuGetProcAddress", false, 0))
+            .map_or(Lookup::Dlsym(driver), Lookup::ProcAddress)
+    }
+
+    /// The function of that name.
+    pub(super) fn find(self, name: &Name) -> Result<Symbol, String> {
+        let not_found = || format!("{} is not found", name.export);
+        match self {
+            Lookup::Dlsym(place) => {
+                let name = dl::c_name(name.export).ok_or_else(not_found)?;
+                dl::symbol(place, &name).ok_or_else(not_found)
+            }
+            Lookup::Linked(linked) => {
+                let name = dl::c_name(name.export).ok_or_else(not_found)?;
+                // SAFETY: `linked` is gpuslice_linked of linked.c, whose prototype this is.
+                let linked = unsafe {
+                    std::mem::transmute::<Symbol, unsafe extern "C" fn(*const c_char) -> *mut c_void>(
+                        linked,
+                    )
+                };
+                // SAFETY: it reads a C string and returns an address.
+                NonNull::new(unsafe { linked(name.as_ptr()) }).ok_or_else(not_found)
+            }
+            Lookup::LibraryDlsym(dlsym, place) => {
+                let name = dl::c_name(name.export).ok_or_else(not_found)?;
+                // SAFETY: `dlsym` is gpuslice_dlsym of linked.c, whose prototype this is.
+                let dlsym = unsafe {
+                    std::mem::transmute::<
+                        Symbol,
+                        unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void,
+                    >(dlsym)
+                };
+                // SAFETY: as for dlsym: a place that stays valid and a C string.
+                NonNull::new(unsafe { dlsym(place.raw(), name.as_ptr()) }).ok_or_else(not_found)
+            }
+            Lookup::ProcAddress(asked) => asked.find(name.asked, name.version),
+        }
+    }
+}
+
+fn own(object: Place, name: &CStr) -> Result<Symbol, String> {
+    dl::symbol(object, name).ok_or_else(|| format!("{name:?} is not in gpuslice's own library"))
+}
+
+/// One of the functions called cuGetProcAddress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcAddress {
+    function: Symbol,
+    /// CUDA 12 added a fifth argument, the status.
+    with_status: bool,
+    flags: u64,
+}
+
+impl ProcAddress {
+    /// The one that the driver exports under `name`.
+    pub(super) fn exported(
+        driver: Place,
+        name: &'static CStr,
+        with_status: bool,
+        flags: u64,
+    ) -> Result<ProcAddress, String> {
+        let function = dl::symbol(driver, name)
+            .ok_or_else(|| format!("the driver has no {}", name.to_string_lossy()))?;
+        Ok(ProcAddress {
+            function,
+            with_status,
+            flags,
+        })
+    }
+
+    /// The one that it returns when asked for its own name.
+    pub(super) fn itself(self) -> Result<ProcAddress, String> {
+        Ok(ProcAddress {
+            function: self.find("cuGetProcAddress", 12000)?,
+            ..self
+        })
+    }
+
+    fn find(self, name: &str, version: c_int) -> Result<Symbol, String> {
+        let not_found = || format!("cuGetProcAddress does not find {name} at {version}");
+        let asked = dl::c_name(name).ok_or_else(not_found)?;
+        let mut found: *mut c_void = std::ptr::null_mut();
+        let mut status: c_int = 0;
+        let code = match self.with_status {
+            true => call!(
+                self.function,
+                asked.as_ptr() => *const c_char,
+                &raw mut found => *mut *mut c_void,
+                version => c_int,
+                self.flags => u64,
+                &raw mut status => *mut c_int,
+            ),
+            false => call!(
+                self.function,
+                asked.as_ptr() => *const c_char,
+                &raw mut found => *mut *mut c_void,
+                version => c_int,
+                self.flags => u64,
+            ),
+        };
+        codes::cuda(code).map_err(|error| format!("{}: {error}", not_found()))?;
+        NonNull::new(found).ok_or_else(not_found)
+    }
+}

@@ -1,0 +1,346 @@
+//! The child of `check`: asks every function that one route finds, on every device.
+//! Touches: the driver, by that route and by the yardstick.
+//!
+//! One truth: before anything is measured, the child holds the primary context of every device
+//! that CUDA shows it, whatever the route, so that each child finds the device as the last one
+//! did. It also asks the yardstick: `cuMemGetInfo_v2` (NVML's, where CUDA does not see the device)
+//! by dlopen and dlsym. A pass over all questions counts only when the next one answers the same.
+//! Children whose yardsticks agree are of one moment, and their answers are compared to the byte;
+//! where other programs have allocated in between, `free` and `used` are compared within each
+//! moment, and totals always. A child whose driver is in a namespace of its own has no yardstick,
+//! which would cost it a second context: it is of its neighbours' moment, if those have one.
+
+use super::apis::{APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
+use super::devices::{self, CudaDevice, Current, NvmlDevice};
+use super::dl::Symbol;
+use super::routes::{self, Objects, Opened, Route};
+use super::row::{Event, Reading, Row};
+use super::tell::Teller;
+use anyhow::Context;
+use std::ffi::CString;
+use std::time::Duration;
+
+/// What a child is told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Which route to go
+    #[arg(long, value_parser = Route::parse)]
+    route: Route,
+    /// The linked library that needs libcuda.so.1
+    #[arg(long)]
+    cuda: String,
+    /// The linked library that needs libnvidia-ml.so.1
+    #[arg(long)]
+    nvml: String,
+}
+
+/// Asks, and tells the parent.
+///
+/// # Errors
+/// When the arguments make no sense; what the driver does is told as events.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let objects = Objects {
+        cuda: CString::new(args.cuda.as_str())?,
+        nvml: CString::new(args.nvml.as_str())?,
+    };
+    let mut probe = Probe {
+        route: args.route,
+        questions: Vec::new(),
+        teller: Teller::take_stdout().context("cannot take standard output")?,
+    };
+    probe.teller.tell(&Event::Shim(loaded_shim()));
+    probe.teller.step("loading the driver");
+    let opened = routes::open(args.route, &objects);
+    probe.tell_libraries(&opened);
+    if args.route.cudart().is_none() {
+        probe.by_driver(&opened);
+    }
+    if !args.route.is_apart() {
+        probe.teller.step("loading the driver by dlopen and dlsym");
+        let yardstick = routes::open(Route::DlsymLocal, &objects);
+        probe.by_yardstick(&opened, &yardstick);
+    }
+    probe.measure();
+    probe.teller.tell(&Event::Done);
+    Ok(crate::exit::SUCCESS)
+}
+
+/// The library of gpuslice that this process has loaded.
+fn loaded_shim() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines()
+        .filter_map(|line| line.get(line.find('/')?..))
+        .find(|path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            name.starts_with(crate::preload::LIBRARY)
+        })
+        .map(str::to_owned)
+}
+
+/// A question, ready to be asked.
+struct Question {
+    api: &'static Api,
+    device: String,
+    symbol: Symbol,
+    target: Target,
+    current: Current,
+    /// Asked by dlopen and dlsym, whatever the route is.
+    yardstick: bool,
+}
+
+type Answer = Result<Reading, String>;
+
+impl Question {
+    fn ask(&self) -> Answer {
+        self.current.set()?;
+        (self.api.ask)(self.symbol, self.target)
+    }
+}
+
+/// How often a pass is repeated until two say the same.
+const PASSES: u32 = 6;
+
+struct Probe {
+    route: Route,
+    questions: Vec<Question>,
+    teller: Teller,
+}
+
+impl Probe {
+    fn tell_libraries(&mut self, opened: &Opened) {
+        if self.route != Route::DlsymLocal {
+            return;
+        }
+        for (name, library) in [
+            ("libcuda.so.1", &opened.cuda),
+            ("libnvidia-ml.so.1", &opened.nvml),
+        ] {
+            self.teller.tell(&Event::Library {
+                name: name.to_owned(),
+                error: library.as_ref().err().cloned(),
+            });
+        }
+    }
+
+    fn by_driver(&mut self, opened: &Opened) {
+        self.teller.step("cuInit");
+        match devices::cuda_devices(opened) {
+            Ok(found) => found
+                .iter()
+                .for_each(|device| self.ask_cuda(opened, device)),
+            Err(why) => self.unanswered(true, &why),
+        }
+        if !self.route.asks(Family::Nvml) {
+            return;
+        }
+        self.teller.step("nvmlInit_v2");
+        match devices::nvml_devices(opened) {
+            Ok(found) => {
+                for parent in found.parents {
+                    self.teller.tell(&Event::Parent(parent));
+                }
+                found
+                    .devices
+                    .iter()
+                    .for_each(|device| self.ask_nvml(opened, device));
+            }
+            Err(why) => self.unanswered(false, &why),
+        }
+    }
+
+    fn ask_cuda(&mut self, opened: &Opened, device: &CudaDevice) {
+        self.found(&device.uuid, &device.name);
+        self.teller.step("cuDevicePrimaryCtxRetain");
+        let context = devices::hold_context(opened, device.ordinal);
+        let target = Target::cuda(device.ordinal);
+        for api in self.apis(|family| matches!(family, Family::Cuda | Family::StaticCudart)) {
+            match &context {
+                Ok(context) => self.add(opened, api, &device.uuid, target, *context),
+                Err(_) if !api.needs_context() => {
+                    self.add(opened, api, &device.uuid, target, Current::None);
+                }
+                Err(why) => self.skip(api.name, format!("{}: no context: {why}", device.uuid)),
+            }
+        }
+    }
+
+    fn ask_nvml(&mut self, opened: &Opened, device: &NvmlDevice) {
+        self.found(&device.uuid, &device.name);
+        let target = Target::nvml(device.handle);
+        for api in self.apis(|family| matches!(family, Family::Nvml | Family::NvmlMig)) {
+            if api.family == Family::Nvml || device.mig {
+                self.add(opened, api, &device.uuid, target, Current::None);
+            }
+        }
+    }
+
+    /// What libcudart asks, and the yardstick.
+    fn by_yardstick(&mut self, opened: &Opened, yardstick: &Opened) {
+        let seen = devices::cuda_devices(yardstick);
+        if self.route.cudart().is_some() {
+            self.by_runtime(opened, &seen);
+        }
+        let seen = seen.unwrap_or_default();
+        for device in &seen {
+            self.teller.step("cuDevicePrimaryCtxRetain");
+            if let Ok(context) = devices::hold_context(yardstick, device.ordinal) {
+                let target = Target::cuda(device.ordinal);
+                self.add_yardstick(yardstick, CUDA_YARDSTICK, &device.uuid, target, context);
+            }
+        }
+        self.teller.step("nvmlInit_v2");
+        for device in devices::nvml_devices(yardstick).unwrap_or_default().devices {
+            if !seen.iter().any(|known| known.uuid == device.uuid) {
+                let target = Target::nvml(device.handle);
+                let current = Current::None;
+                self.add_yardstick(yardstick, NVML_YARDSTICK, &device.uuid, target, current);
+            }
+        }
+    }
+
+    fn by_runtime(&mut self, opened: &Opened, seen: &Result<Vec<CudaDevice>, String>) {
+        if let Err(why) = &opened.cudart {
+            return self.skip("*", format!("not installed ({why})"));
+        }
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(why) => return self.skip("*", why.clone()),
+        };
+        for device in seen {
+            self.found(&device.uuid, &device.name);
+            self.teller.step("cudaSetDevice");
+            match devices::hold_runtime(opened, device.ordinal) {
+                // A runtime newer than the driver is installed often enough, and is no news here.
+                Err(why) => self.skip("*", format!("{}: {why}", device.uuid)),
+                Ok(current) => {
+                    let target = Target::cuda(device.ordinal);
+                    for api in self.apis(|family| matches!(family, Family::Cudart(_))) {
+                        self.add(opened, api, &device.uuid, target, current);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The functions of these families that are asked by this route.
+    fn apis(&self, wanted: fn(Family) -> bool) -> impl Iterator<Item = &'static Api> + use<> {
+        let route = self.route;
+        APIS.iter()
+            .filter(move |api| wanted(api.family) && route.asks(api.family))
+    }
+
+    fn add(
+        &mut self,
+        opened: &Opened,
+        api: &'static Api,
+        device: &str,
+        target: Target,
+        current: Current,
+    ) {
+        let symbol = opened
+            .lookup(api.family, &api.symbol)
+            .and_then(|lookup| lookup.find(&api.symbol));
+        match symbol {
+            Err(why) => self.tell_unanswered(api.name, &why),
+            Ok(symbol) => self.questions.push(Question {
+                api,
+                device: device.to_owned(),
+                symbol,
+                target,
+                current,
+                yardstick: false,
+            }),
+        }
+    }
+
+    fn add_yardstick(
+        &mut self,
+        yardstick: &Opened,
+        name: &str,
+        device: &str,
+        target: Target,
+        current: Current,
+    ) {
+        let before = self.questions.len();
+        if let Some(api) = APIS.iter().find(|api| api.name == name) {
+            self.add(yardstick, api, device, target, current);
+        }
+        for added in self.questions.iter_mut().skip(before) {
+            added.yardstick = true;
+        }
+    }
+
+    fn found(&mut self, uuid: &str, name: &str) {
+        self.teller.tell(&Event::Device {
+            uuid: uuid.to_owned(),
+            name: name.to_owned(),
+        });
+    }
+
+    fn skip(&mut self, api: &str, why: String) {
+        self.teller.skip(api, self.route.name(), why);
+    }
+
+    /// Tells that nothing of a library can be asked by this route.
+    fn unanswered(&mut self, of_cuda: bool, why: &str) {
+        let families = match of_cuda {
+            true => |family| matches!(family, Family::Cuda | Family::StaticCudart),
+            false => |family| family == Family::Nvml,
+        };
+        for api in self.apis(families) {
+            self.tell_unanswered(api.name, why);
+        }
+    }
+
+    fn tell_unanswered(&mut self, api: &str, why: &str) {
+        self.teller.tell(&Event::Unanswered {
+            api: api.to_owned(),
+            route: self.route.name().to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
+    fn pass(&mut self) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(self.questions.len());
+        for question in &self.questions {
+            self.teller.step(question.api.name);
+            answers.push(question.ask());
+        }
+        answers
+    }
+
+    fn measure(&mut self) {
+        let mut answers = self.pass();
+        for tried in 1..=PASSES {
+            let again = self.pass();
+            if again == answers {
+                break;
+            }
+            answers = again;
+            if tried == PASSES {
+                self.teller.tell(&Event::Moving);
+            }
+            // Another program is allocating just now; give it time to finish.
+            std::thread::sleep(Duration::from_millis(5).saturating_mul(tried));
+        }
+        for (question, answer) in self.questions.iter().zip(answers) {
+            let (reading, error) = match answer {
+                Ok(reading) => (reading, None),
+                Err(error) => (Reading::default(), Some(error)),
+            };
+            self.teller.tell(&Event::Row {
+                row: Row {
+                    device: question.device.clone(),
+                    api: question.api.name.to_owned(),
+                    route: match question.yardstick {
+                        true => Route::DlsymLocal.name().to_owned(),
+                        false => self.route.name().to_owned(),
+                    },
+                    reading,
+                    error,
+                },
+                yardstick: question.yardstick,
+            });
+        }
+    }
+}

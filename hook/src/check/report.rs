@@ -1,0 +1,189 @@
+//! Everything that `check` found, and the same as JSON.
+//! Touches: its arguments.
+
+use super::answers::Says;
+use super::apis::{self, Width};
+use super::row::{Row, Skipped};
+use super::slice_shown::SliceShown;
+use super::survey::Survey;
+use super::verdict::{DeviceVerdict, Verdict, judge};
+use gpuslice_config::units::Bytes;
+use serde::Serialize;
+
+/// What was found.
+pub(super) struct Report {
+    /// What was asked and answered.
+    pub(super) survey: Survey,
+    /// The slice.
+    pub(super) slice: Option<SliceShown>,
+    /// What is to be said of it.
+    pub(super) verdict: Verdict,
+    /// What a person should know besides.
+    pub(super) notes: Vec<String>,
+}
+
+/// The JSON, whose keys come in this order.
+#[derive(Serialize)]
+struct Json<'a> {
+    consistent: bool,
+    slice: Option<&'a SliceShown>,
+    shim: Option<&'a str>,
+    devices: Vec<JsonDevice<'a>>,
+    rows: Vec<&'a Row>,
+    disagreements: &'a [String],
+    skipped: &'a [Skipped],
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JsonDevice<'a> {
+    device: &'a str,
+    name: &'a str,
+    integrated: Option<bool>,
+}
+
+impl Report {
+    /// Judges what was asked.
+    pub(super) fn new(survey: Survey, slice: Option<SliceShown>) -> Report {
+        let limits = slice.as_ref().and_then(|shown| shown.slice.as_deref());
+        let mut verdict = judge(&survey.asked, limits);
+        let mut notes = Vec::new();
+        if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
+            verdict.disagreements.insert(0, error);
+        } else if slice.is_some() {
+            verdict.disagreements.extend(not_loaded(&survey));
+        }
+        if !survey.moving.is_empty() {
+            verdict.disagreements.push(format!(
+                "moving: other programs allocated and freed all the time that was asked by {}; try \
+                 again",
+                survey.moving.join(", ")
+            ));
+        }
+        notes.extend(narrow(&survey));
+        for device in &verdict.devices {
+            notes.extend(notes_on(device, &survey));
+        }
+        for parent in &survey.parents {
+            notes.push(format!(
+                "{parent} is cut by MIG: its instances are compared, not it"
+            ));
+        }
+        Report {
+            survey,
+            slice,
+            verdict,
+            notes,
+        }
+    }
+
+    /// Whether nothing disagrees.
+    pub(super) fn consistent(&self) -> bool {
+        self.verdict.disagreements.is_empty()
+    }
+
+    /// The library that every child had loaded.
+    pub(super) fn shim(&self) -> Option<&str> {
+        let mut shims = self.survey.shims.iter().map(|(_, shim)| shim.as_deref());
+        let first = shims.next()??;
+        shims.all(|shim| shim.is_some()).then_some(first)
+    }
+
+    /// The answers, without the yardstick's.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        let asked = self.survey.asked.iter();
+        asked
+            .filter(|asked| !asked.yardstick)
+            .map(|asked| &asked.row)
+    }
+
+    /// The JSON.
+    pub(super) fn to_json(&self) -> serde_json::Result<String> {
+        let integrated = |uuid: &str| {
+            let device = self
+                .verdict
+                .devices
+                .iter()
+                .find(|device| device.uuid == uuid)?;
+            match device.integrated.first()?.says {
+                Says::Integrated(integrated) => Some(integrated),
+                _ => None,
+            }
+        };
+        let devices = self.survey.devices.iter().map(|(uuid, name)| JsonDevice {
+            device: uuid,
+            name,
+            integrated: integrated(uuid),
+        });
+        let mut text = serde_json::to_string_pretty(&Json {
+            consistent: self.consistent(),
+            slice: self.slice.as_ref(),
+            shim: self.shim(),
+            devices: devices.collect(),
+            rows: self.rows().collect(),
+            disagreements: &self.verdict.disagreements,
+            skipped: &self.survey.skipped,
+            notes: &self.notes,
+        })?;
+        text.push('\n');
+        Ok(text)
+    }
+}
+
+/// A slice that a program does not load the library for holds for nothing there.
+fn not_loaded(survey: &Survey) -> Option<String> {
+    let without: Vec<&str> = survey
+        .shims
+        .iter()
+        .filter(|(_, shim)| shim.is_none())
+        .map(|(route, _)| *route)
+        .collect();
+    let which = match without.len() {
+        0 => return None,
+        count if count == survey.shims.len() => "any program".to_owned(),
+        _ => format!("the programs that ask by {}", without.join(", ")),
+    };
+    Some(format!(
+        "there is a slice, but libgpuslice.so is not loaded into {which}"
+    ))
+}
+
+/// What a person should know who sees 4 GiB in the rows and 24 GiB in the table.
+fn narrow(survey: &Survey) -> Option<String> {
+    let cut = survey.asked.iter().any(|asked| {
+        let width = asked.width();
+        width == Width::Saturated32 && asked.row.reading.total == Some(width.cut(u64::MAX))
+    });
+    cut.then(|| {
+        "cuMemGetInfo and cuDeviceTotalMem tell 32 bits: 4 GiB or more reads as 4 GiB less a byte"
+            .to_owned()
+    })
+}
+
+fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
+    let uuid = &device.uuid;
+    let mut notes = Vec::new();
+    if let Some(bytes) = device.set_aside {
+        notes.push(format!(
+            "{uuid}: NVML counts {} as reserved, which CUDA leaves out; it is taken out of NVML's \
+             total and used before they are compared",
+            Bytes::new(bytes)
+        ));
+    }
+    if device.moved {
+        notes.push(format!(
+            "{uuid}: its memory moved between routes; each answer was compared with others of its \
+             own moment, and the totals with all"
+        ));
+    }
+    let visible = survey
+        .asked
+        .iter()
+        .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
+    if !visible {
+        notes.push(format!(
+            "{uuid}: CUDA does not show it here, only NVML was asked"
+        ));
+    }
+    notes
+}

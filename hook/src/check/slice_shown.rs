@@ -1,0 +1,110 @@
+//! The slice that programs find, as `check` shows it: from where, for what, and whether it can be read.
+//! Touches: the slice file.
+
+use crate::{environment, slice_file};
+use gpuslice_config::slice::{PresentAs, Slice, Total};
+use gpuslice_config::source;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A slice, as JSON shows it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SliceShown {
+    /// The slice file.
+    pub(super) path: PathBuf,
+    /// What people call the slice.
+    pub(super) name: Option<String>,
+    /// The budget of every device that is not listed.
+    pub(super) memory: Option<u64>,
+    /// What TOTAL says.
+    pub(super) total: Option<&'static str>,
+    /// How unified memory looks.
+    pub(super) present_as: Option<&'static str>,
+    /// What is kept back from TOTAL.
+    pub(super) headroom: Option<u64>,
+    /// The devices that have a budget of their own.
+    pub(super) devices: Vec<DeviceShown>,
+    /// Why the file cannot be used.
+    pub(super) error: Option<String>,
+    /// The slice itself.
+    #[serde(skip)]
+    pub(super) slice: Option<Box<Slice>>,
+}
+
+/// A device of a slice, as JSON shows it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DeviceShown {
+    /// Its uuid.
+    pub(super) device: String,
+    /// Its budget.
+    pub(super) memory: Option<u64>,
+}
+
+impl SliceShown {
+    /// The slice that a program finds in an environment with these changes.
+    pub(super) fn find(vars: &[(OsString, Option<OsString>)]) -> Option<SliceShown> {
+        let path = match environment::mounted_slice() {
+            Some(mounted) => mounted,
+            None => named(vars)?,
+        };
+        Some(match slice_file::read(&path) {
+            Err(error) => SliceShown::unusable(Some(&path), anyhow::Error::new(error).to_string()),
+            Ok(slice) => SliceShown::usable(path, slice),
+        })
+    }
+
+    /// A slice file that cannot be used.
+    pub(super) fn unusable(path: Option<&Path>, error: String) -> SliceShown {
+        let path = path.map(Path::to_owned).or_else(|| named(&[]));
+        SliceShown {
+            path: path.unwrap_or_default(),
+            name: None,
+            memory: None,
+            total: None,
+            present_as: None,
+            headroom: None,
+            devices: Vec::new(),
+            error: Some(error),
+            slice: None,
+        }
+    }
+
+    fn usable(path: PathBuf, slice: Slice) -> SliceShown {
+        SliceShown {
+            path,
+            name: Some(slice.name.as_str().to_owned()),
+            memory: slice.memory.map(|memory| memory.get()),
+            total: Some(match slice.total {
+                Total::Slice => "slice",
+                Total::Device => "device",
+            }),
+            present_as: Some(match slice.present_as {
+                PresentAs::Uma => "uma",
+                PresentAs::Discrete => "discrete",
+            }),
+            headroom: Some(slice.headroom.get()),
+            devices: slice
+                .devices()
+                .map(|listed| DeviceShown {
+                    device: listed.uuid.to_string(),
+                    memory: listed.memory.map(|memory| memory.get()),
+                })
+                .collect(),
+            error: None,
+            slice: Some(Box::new(slice)),
+        }
+    }
+}
+
+/// The slice file that the environment names.
+fn named(vars: &[(OsString, Option<OsString>)]) -> Option<PathBuf> {
+    let variable = OsStr::from_bytes(source::CONFIG.to_bytes());
+    let changed = vars.iter().rev().find(|(name, _)| name == variable);
+    let value = match changed {
+        Some((_, value)) => value.clone(),
+        None => std::env::var_os(variable),
+    };
+    value.filter(|path| !path.is_empty()).map(PathBuf::from)
+}

@@ -1,0 +1,227 @@
+//! What `check` found, for a person: the distinct answers and who gives them, then the verdict.
+//! Touches: its arguments.
+
+use super::answers::Says;
+use super::report::Report;
+use super::row::{Row, Skipped};
+use super::verdict::DeviceVerdict;
+use super::who::{Askers, askers, everybody};
+use gpuslice_config::units::Bytes;
+use std::fmt::{self, Write};
+
+/// The text.
+pub(super) fn table(report: &Report, verbose: bool) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_table(&mut text, report, verbose);
+    text
+}
+
+fn write_table(out: &mut String, report: &Report, verbose: bool) -> fmt::Result {
+    write_slice(out, report)?;
+    match report.shim() {
+        Some(path) => writeln!(out, "library  {path}")?,
+        None => writeln!(out, "library  not loaded")?,
+    }
+    for device in &report.verdict.devices {
+        write_device(out, report, device)?;
+    }
+    if verbose {
+        write_rows(out, report)?;
+    }
+    write_skipped(out, &report.survey.skipped, verbose)?;
+    if !report.notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in &report.notes {
+        for line in wrapped(&format!("note: {note}"), WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    write_verdict(out, report)
+}
+
+fn write_skipped(out: &mut String, skipped: &[Skipped], verbose: bool) -> fmt::Result {
+    if skipped.is_empty() {
+        return Ok(());
+    }
+    let what = |row: &Skipped| match row.api.as_str() {
+        "*" => format!("everything by {}", row.route),
+        api => format!("{api} by {}", row.route),
+    };
+    if verbose {
+        writeln!(out, "\nnot asked")?;
+        return skipped
+            .iter()
+            .try_for_each(|row| writeln!(out, "  {}: {}", what(row), row.why));
+    }
+    let mut all: Vec<String> = skipped.iter().map(what).collect();
+    all.dedup();
+    let text = format!("not asked: {} (--verbose says why)", all.join(", "));
+    writeln!(out)?;
+    for line in wrapped(&text, WIDTH) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn write_slice(out: &mut String, report: &Report) -> fmt::Result {
+    let Some(shown) = &report.slice else {
+        return writeln!(out, "slice    none");
+    };
+    let path = shown.path.display();
+    let Some(slice) = &shown.slice else {
+        return writeln!(out, "slice    unusable: {path}");
+    };
+    let mut limits = Vec::new();
+    if let Some(memory) = slice.memory {
+        limits.push(format!("{memory} on every GPU"));
+    }
+    for listed in slice.devices() {
+        let budget = slice.device(listed.uuid);
+        if let Some(budget) = budget.filter(|budget| Some(budget.memory) != slice.memory) {
+            limits.push(format!("{} on {}", budget.memory, listed.uuid));
+        }
+    }
+    if limits.is_empty() {
+        limits.push("no limit".to_owned());
+    }
+    let name = slice.name;
+    writeln!(out, "slice    {name}: {} (from {path})", limits.join(", "))
+}
+
+fn write_device(out: &mut String, report: &Report, device: &DeviceVerdict) -> fmt::Result {
+    let names = &report.survey.devices;
+    let name = names.iter().find(|(uuid, _)| *uuid == device.uuid);
+    let name = name.map_or("", |(_, name)| name);
+    writeln!(out, "\n{name}  {}", device.uuid)?;
+    writeln!(
+        out,
+        "  {:>11} {:>11} {:>11}  said by",
+        "total", "free", "used"
+    )?;
+    for groups in [&device.memory, &device.integrated] {
+        let all = everybody(groups);
+        for group in groups {
+            let askers = askers(&report.survey.asked, &all, &group.rows);
+            write_group(out, &group.says, &askers)?;
+        }
+    }
+    Ok(())
+}
+
+/// An answer's line, and one for each set of functions that give it.
+fn write_group(out: &mut String, says: &Says, askers: &[Askers]) -> fmt::Result {
+    let mut head = answer(says);
+    for line in askers.iter().flat_map(by_whom) {
+        writeln!(out, "  {head}  {line}")?;
+        head = " ".repeat(COLUMNS);
+    }
+    Ok(())
+}
+
+/// How wide the three columns of an answer are.
+const COLUMNS: usize = 35;
+/// How long a line may be.
+const WIDTH: usize = 116;
+
+/// The answer in three columns.
+fn answer(says: &Says) -> String {
+    let amount = |bytes: Option<u64>| {
+        bytes.map_or_else(|| "-".to_owned(), |bytes| Bytes::new(bytes).to_string())
+    };
+    match says {
+        Says::Memory { total, free, used } => format!(
+            "{:>11} {:>11} {:>11}",
+            amount(Some(*total)),
+            amount(*free),
+            amount(*used)
+        ),
+        other => format!("{:>COLUMNS$}", other.to_string()),
+    }
+}
+
+/// Who it was, in lines that fit a screen.
+fn by_whom(askers: &Askers) -> Vec<String> {
+    let text = askers.to_string();
+    wrapped(&text, WIDTH.saturating_sub(COLUMNS))
+}
+
+/// The text in lines of at most that many letters, all but the first indented.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count().saturating_add(word.chars().count()) < width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines
+}
+
+fn write_rows(out: &mut String, report: &Report) -> fmt::Result {
+    let rows: Vec<&Row> = report.rows().collect();
+    let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).len()).max().unwrap_or(0);
+    let (api, route) = (width(|row| &row.api), width(|row| &row.route));
+    writeln!(out, "\nevery answer, in bytes")?;
+    for row in rows {
+        let said = match &row.error {
+            Some(error) => error.clone(),
+            None => numbers(row),
+        };
+        writeln!(
+            out,
+            "  {}  {:<api$}  {:<route$}  {said}",
+            row.device, row.api, row.route
+        )?;
+    }
+    Ok(())
+}
+
+fn numbers(row: &Row) -> String {
+    let reading = &row.reading;
+    let amounts = [
+        ("total", reading.total),
+        ("free", reading.free),
+        ("used", reading.used),
+        ("reserved", reading.reserved),
+    ];
+    let told = amounts
+        .iter()
+        .filter_map(|(what, bytes)| Some(format!("{what} {}", (*bytes)?)));
+    let integrated = reading
+        .integrated
+        .map(|integrated| format!("integrated {integrated}"));
+    told.chain(integrated).collect::<Vec<_>>().join("  ")
+}
+
+fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
+    let disagreements = &report.verdict.disagreements;
+    if !disagreements.is_empty() {
+        writeln!(out, "\nINCONSISTENT")?;
+        for sentence in disagreements {
+            for line in wrapped(sentence, WIDTH) {
+                writeln!(out, "  {line}")?;
+            }
+        }
+        return Ok(());
+    }
+    let distinct = |of: fn(&Row) -> &str| {
+        let mut names: Vec<&str> = report.rows().map(of).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    };
+    writeln!(
+        out,
+        "\nCONSISTENT: {} functions by {} routes, {} answers, one truth",
+        distinct(|row| &row.api),
+        distinct(|row| &row.route),
+        report.rows().count()
+    )
+}

@@ -1,0 +1,266 @@
+//! From rows to a verdict: which distinct answers there are, who gives each, which disagree.
+//! Touches: its arguments.
+//! Law: every two distinct answers that disagree are named, with everybody who gives them.
+
+use super::answers::{Asked, Says, agree, integrated, memory, set_aside};
+use super::apis::Width;
+use super::who::sentence;
+use gpuslice_config::slice::{Slice, Total};
+use gpuslice_config::units::Bytes;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// One answer, and who gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// The answer.
+    pub(super) says: Says,
+    /// The rows, by their place in what was asked. The yardstick's are among them.
+    pub(super) rows: Vec<usize>,
+}
+
+/// What is to be said of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceVerdict {
+    /// Its uuid.
+    pub(super) uuid: String,
+    /// The distinct answers about its memory, the commonest first.
+    pub(super) memory: Vec<Group>,
+    /// The distinct answers about integration, the commonest first.
+    pub(super) integrated: Vec<Group>,
+    /// What was taken out of NVML's numbers before they were compared.
+    pub(super) set_aside: Option<u64>,
+    /// Whether its memory moved while it was asked about.
+    pub(super) moved: bool,
+}
+
+/// All that is to be said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Each device.
+    pub(super) devices: Vec<DeviceVerdict>,
+    /// Every pair of answers that disagree, in words.
+    pub(super) disagreements: Vec<String>,
+}
+
+/// The row's device when no device could be asked.
+pub(super) const NO_DEVICE: &str = "*";
+
+/// Judges what was asked.
+pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut uuids: Vec<&str> = Vec::new();
+    for uuid in asked.iter().map(|asked| asked.row.device.as_str()) {
+        if uuid != NO_DEVICE && !uuids.contains(&uuid) {
+            uuids.push(uuid);
+        }
+    }
+    for uuid in uuids {
+        let device = Device::new(uuid, asked);
+        let judged = device.judge();
+        let said = &mut verdict.disagreements;
+        let pairs = device.pairs(&judged.memory, &device.memory);
+        if pairs.is_empty() {
+            said.extend(device.over_budget(&judged, slice));
+        }
+        said.extend(pairs);
+        said.extend(device.pairs(&judged.integrated, &device.integrated));
+        said.extend(device.silence(&judged));
+        verdict.devices.push(judged);
+    }
+    for row in asked.iter().map(|asked| &asked.row) {
+        if row.device == NO_DEVICE {
+            let why = row.error.as_deref().unwrap_or("no answer");
+            let sentence = format!("{} by {}: {why}", row.api, row.route);
+            verdict.disagreements.push(sentence);
+        }
+    }
+    verdict
+}
+
+/// What each row says.
+type Sayings = BTreeMap<usize, Says>;
+
+struct Device<'a> {
+    uuid: &'a str,
+    asked: &'a [Asked],
+    memory: Sayings,
+    integrated: Sayings,
+    set_aside: Option<u64>,
+    moments: usize,
+}
+
+impl<'a> Device<'a> {
+    fn new(uuid: &'a str, asked: &'a [Asked]) -> Device<'a> {
+        let mut by_moment: BTreeMap<usize, Vec<(usize, &Asked)>> = BTreeMap::new();
+        for (row, asked) in asked.iter().enumerate() {
+            if asked.row.device == uuid {
+                by_moment
+                    .entry(asked.moment)
+                    .or_default()
+                    .push((row, asked));
+            }
+        }
+        let mut device = Device {
+            uuid,
+            asked,
+            memory: Sayings::new(),
+            integrated: Sayings::new(),
+            set_aside: None,
+            moments: by_moment.len(),
+        };
+        for rows in by_moment.values() {
+            let reserved = set_aside(rows.iter().map(|(_, asked)| *asked));
+            device.set_aside = device.set_aside.max(reserved);
+            for (row, asked) in rows {
+                device
+                    .memory
+                    .extend(memory(asked, reserved).map(|says| (*row, says)));
+                device
+                    .integrated
+                    .extend(integrated(asked).map(|says| (*row, says)));
+            }
+        }
+        device
+    }
+
+    fn judge(&self) -> DeviceVerdict {
+        DeviceVerdict {
+            uuid: self.uuid.to_owned(),
+            memory: self.group(&self.memory),
+            integrated: self.group(&self.integrated),
+            set_aside: self.set_aside,
+            moved: self.moments > 1,
+        }
+    }
+
+    /// Puts rows that say the same together. A row that tells less joins the first answer that it
+    /// does not contradict, one of its own moment before any other.
+    fn group(&self, says: &Sayings) -> Vec<Group> {
+        let (whole, mut partial): (Vec<_>, Vec<_>) = says
+            .iter()
+            .partition(|(row, says)| self.tells_all(**row, says));
+        let mut groups: Vec<Group> = Vec::new();
+        for (row, said) in whole {
+            let place = groups.iter().position(|group| group.says == *said);
+            join(&mut groups, place, *row, said);
+        }
+        groups.sort_by_key(|group| Reverse(group.rows.len()));
+        // Only the rows that made the answer speak for it: a row that joins it may be so coarse
+        // that it would fit others as well.
+        let mut speakers: Vec<Vec<usize>> = groups.iter().map(|group| group.rows.clone()).collect();
+        partial.sort_by_key(|(row, _)| !self.is_exact(**row));
+        for (row, said) in partial {
+            let fits = |speakers: &Vec<usize>, at_once: bool| {
+                speakers.iter().any(|other| {
+                    let same_moment = self.moment(*other) == self.moment(*row);
+                    (same_moment || !at_once) && !self.disagree(says, *row, *other)
+                })
+            };
+            let place = speakers.iter().position(|rows| fits(rows, true));
+            let place = place.or_else(|| speakers.iter().position(|rows| fits(rows, false)));
+            if place.is_none() {
+                speakers.push(vec![*row]);
+            }
+            join(&mut groups, place, *row, said);
+        }
+        let is_error = |group: &Group| matches!(group.says, Says::Error(_));
+        groups.sort_by_key(|group| (Reverse(group.rows.len()), is_error(group)));
+        groups
+    }
+
+    fn is_exact(&self, row: usize) -> bool {
+        let asked = self.asked.get(row);
+        asked.is_some_and(|asked| asked.width() == Width::Exact)
+    }
+
+    fn tells_all(&self, row: usize, says: &Says) -> bool {
+        match says {
+            Says::Memory { free, used, .. } => {
+                self.is_exact(row) && free.is_some() && used.is_some()
+            }
+            Says::Integrated(_) | Says::Error(_) => true,
+        }
+    }
+
+    fn moment(&self, row: usize) -> Option<usize> {
+        self.asked.get(row).map(|asked| asked.moment)
+    }
+
+    fn disagree(&self, says: &Sayings, one: usize, other: usize) -> bool {
+        let of = |row: usize| Some((self.asked.get(row)?, says.get(&row)?));
+        match (of(one), of(other)) {
+            (Some(one), Some(other)) => !agree(one, other),
+            _ => false,
+        }
+    }
+
+    /// Every two groups that disagree, the less common answer first.
+    fn pairs(&self, groups: &[Group], says: &Sayings) -> Vec<String> {
+        let mut pairs = Vec::new();
+        for (place, common) in groups.iter().enumerate() {
+            for rare in groups.iter().skip(place.saturating_add(1)) {
+                let disagrees = |one: &usize| {
+                    let with = |other: &usize| self.disagree(says, *one, *other);
+                    common.rows.iter().any(with)
+                };
+                if rare.rows.iter().any(disagrees) {
+                    pairs.push(format!(
+                        "{}: {}; {}",
+                        self.uuid,
+                        sentence(self.asked, groups, rare),
+                        sentence(self.asked, groups, common),
+                    ));
+                }
+            }
+        }
+        pairs
+    }
+
+    fn silence(&self, judged: &DeviceVerdict) -> Option<String> {
+        let amounts = |group: &Group| matches!(group.says, Says::Memory { .. });
+        (!judged.memory.iter().any(amounts))
+            .then(|| format!("{}: no function says how much memory there is", self.uuid))
+    }
+
+    /// Answers that agree, on more than the slice.
+    fn over_budget(&self, judged: &DeviceVerdict, slice: Option<&Slice>) -> Vec<String> {
+        let budget = self.uuid.parse().ok().and_then(|uuid| slice?.device(uuid));
+        let Some(budget) = budget else {
+            return Vec::new();
+        };
+        let shown = budget.memory.minus(budget.headroom).get();
+        let over = |says: &Says| match says {
+            Says::Memory { total, free, .. } => {
+                let total = budget.total == Total::Slice && *total > shown;
+                total || free.is_some_and(|free| free > shown)
+            }
+            Says::Integrated(_) | Says::Error(_) => false,
+        };
+        let groups = judged.memory.iter().filter(|group| over(&group.says));
+        groups
+            .map(|group| {
+                format!(
+                    "{}: the slice is {}; {}",
+                    self.uuid,
+                    Bytes::new(shown),
+                    sentence(self.asked, &judged.memory, group),
+                )
+            })
+            .collect()
+    }
+}
+
+fn join(groups: &mut Vec<Group>, place: Option<usize>, row: usize, says: &Says) {
+    match place.and_then(|place| groups.get_mut(place)) {
+        Some(group) => group.rows.push(row),
+        None => groups.push(Group {
+            says: says.clone(),
+            rows: vec![row],
+        }),
+    }
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

@@ -1,0 +1,291 @@
+//! The laws of the verdict.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "the amounts are chosen so that nothing overflows"
+)]
+
+use super::*;
+use crate::check::apis::{APIS, is_nvml, tells_memory};
+use crate::check::row::{Reading, Row};
+use gpuslice_config::slice::parse;
+use gpuslice_config::units::{GIB, MIB};
+use proptest::prelude::*;
+
+const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+
+/// What the function of that name says of a device.
+fn reading(api: &str, total: u64, free: u64) -> Reading {
+    let width = crate::check::apis::width(api);
+    let said = |bytes| Some(width.cut(bytes));
+    let nothing = Reading::default();
+    match api {
+        "cuMemGetInfo" => Reading {
+            total: said(total),
+            free: said(free),
+            ..nothing
+        },
+        "cuDeviceGetAttribute" | "cudaDeviceGetAttribute" => Reading {
+            integrated: Some(false),
+            ..nothing
+        },
+        _ if api.contains("TotalMem") || api.contains("Attributes") => Reading {
+            total: said(total),
+            ..nothing
+        },
+        _ if api.contains("Properties") => Reading {
+            total: said(total),
+            integrated: Some(false),
+            ..nothing
+        },
+        _ => Reading {
+            total: said(total),
+            free: said(free),
+            used: said(total - free),
+            ..nothing
+        },
+    }
+}
+
+fn asked(api: &str, route: &str, moment: usize, reading: Reading) -> Asked {
+    Asked {
+        row: Row {
+            device: UUID.to_owned(),
+            api: api.to_owned(),
+            route: route.to_owned(),
+            reading,
+            error: None,
+        },
+        moment,
+        settled: true,
+        yardstick: false,
+    }
+}
+
+fn failing(api: &str, moment: usize, error: &str) -> Asked {
+    let mut asked = asked(api, "dlsym-local", moment, Reading::default());
+    asked.row.error = Some(error.to_owned());
+    asked
+}
+
+/// Every function, by two routes at two moments, telling the truth.
+fn truth(total: u64, free: u64) -> Vec<Asked> {
+    let routes = ["dlsym-local", "dlmopen"];
+    let rows = routes.iter().enumerate().flat_map(|(moment, route)| {
+        APIS.iter()
+            .map(move |api| asked(api.name, route, moment, reading(api.name, total, free)))
+    });
+    rows.collect()
+}
+
+fn memory_strategy() -> impl Strategy<Value = (u64, u64)> {
+    (0..1u64 << 42).prop_flat_map(|total| (Just(total), 0..=total))
+}
+
+proptest! {
+    #[test]
+    fn one_truth_is_consistent_however_coarsely_it_is_told((total, free) in memory_strategy()) {
+        let verdict = judge(&truth(total, free), None);
+        prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());
+        prop_assert_eq!(verdict.devices.len(), 1);
+        prop_assert_eq!(verdict.devices[0].memory.len(), 1);
+    }
+
+    #[test]
+    fn one_byte_less_in_one_answer_is_named(
+        (total, free) in memory_strategy(),
+        place in 0..APIS.len(),
+        field in 0..3usize,
+    ) {
+        let mut rows = truth(total, free);
+        let row = &mut rows[place].row;
+        prop_assume!(tells_memory(&row.api) && crate::check::apis::width(&row.api) == Width::Exact);
+        let amount = match field {
+            0 => &mut row.reading.total,
+            1 => &mut row.reading.free,
+            _ => &mut row.reading.used,
+        };
+        prop_assume!(amount.is_some_and(|bytes| bytes > 0));
+        *amount = amount.map(|bytes| bytes - 1);
+        let api = row.api.clone();
+        let verdict = judge(&rows, None);
+        prop_assert!(!verdict.disagreements.is_empty());
+        prop_assert!(verdict.disagreements.iter().all(|said| said.contains(&api)), "{:?}", verdict);
+    }
+
+    #[test]
+    fn other_programs_may_allocate_between_two_children((total, free) in memory_strategy(), taken in 0u64..GIB) {
+        let mut rows = truth(total, free);
+        for asked in rows.iter_mut().filter(|asked| asked.moment == 1) {
+            asked.row.reading = reading(&asked.row.api.clone(), total, free.saturating_sub(taken));
+        }
+        let verdict = judge(&rows, None);
+        prop_assert_eq!(verdict.disagreements, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_nvml_reserves_on_a_bare_card_is_taken_out(
+        (total, free) in memory_strategy(),
+        reserved in 1u64..2 * GIB,
+    ) {
+        let mut rows = truth(total, free);
+        for asked in rows.iter_mut().filter(|asked| is_nvml(&asked.row.api)) {
+            let reading = &mut asked.row.reading;
+            reading.total = Some(total + reserved);
+            if asked.row.api == "nvmlDeviceGetMemoryInfo_v2" {
+                reading.reserved = Some(reserved);
+            } else {
+                reading.used = reading.used.map(|used| used + reserved);
+            }
+        }
+        // Whole MiB cannot tell a reserve that is none.
+        rows.retain(|asked| asked.width() != Width::WholeMib);
+        let verdict = judge(&rows, None);
+        prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());
+        prop_assert_eq!(verdict.devices[0].set_aside, Some(reserved));
+    }
+
+    #[test]
+    fn a_reserve_that_does_not_explain_the_difference_is_a_disagreement(
+        (total, free) in memory_strategy(),
+        reserved in 1u64..2 * GIB,
+        unexplained in 1u64..2 * GIB,
+    ) {
+        let mut rows = truth(total, free);
+        for asked in rows.iter_mut().filter(|asked| asked.row.api == "nvmlDeviceGetMemoryInfo_v2") {
+            asked.row.reading.total = Some(total + reserved + unexplained);
+            asked.row.reading.reserved = Some(reserved);
+        }
+        let verdict = judge(&rows, None);
+        prop_assert!(!verdict.disagreements.is_empty());
+        prop_assert_eq!(verdict.devices[0].set_aside, None);
+    }
+}
+
+#[test]
+fn a_spark_without_us_is_told_in_words() {
+    let total = 127_600_748 * 1024;
+    let rows = [
+        asked(
+            "cuMemGetInfo_v2",
+            "dlsym-local",
+            0,
+            reading("cuMemGetInfo_v2", total, 100 * GIB),
+        ),
+        failing("nvmlDeviceGetMemoryInfo", 0, "NVML_ERROR_NOT_SUPPORTED"),
+        failing("nvmlDeviceGetMemoryInfo_v2", 0, "NVML_ERROR_NOT_SUPPORTED"),
+        asked(
+            "cuDeviceTotalMem_v2",
+            "dlsym-local",
+            0,
+            reading("cuDeviceTotalMem_v2", total, 0),
+        ),
+    ];
+    assert_eq!(
+        judge(&rows, None).disagreements,
+        [format!(
+            "{UUID}: nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo_v2 say \
+             NVML_ERROR_NOT_SUPPORTED; cuMemGetInfo_v2, cuDeviceTotalMem_v2 say 121.69 GiB total, \
+             100.00 GiB free, 21.69 GiB used"
+        )]
+    );
+}
+
+#[test]
+fn a_route_that_gets_past_us_is_named_even_where_the_total_is_the_devices_own() {
+    let own = reading("cuMemGetInfo_v2", 24 * GIB, 23 * GIB);
+    let ours = reading("cuMemGetInfo_v2", 24 * GIB, 7 * GIB);
+    let mut yardstick = asked("cuMemGetInfo_v2", "dlsym-local", 1, ours);
+    yardstick.yardstick = true;
+    let rows = [
+        asked("cuMemGetInfo_v2", "dlsym-local", 0, ours),
+        asked("cuMemGetInfo_v2", "dlmopen", 1, own),
+        yardstick,
+    ];
+    let said = judge(&rows, None).disagreements;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("cuMemGetInfo_v2 by dlmopen says 24.00 GiB total, 23.00 GiB free"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn an_integrated_device_that_one_function_calls_discrete_is_named() {
+    let is = |integrated| Reading {
+        integrated: Some(integrated),
+        ..Reading::default()
+    };
+    let rows = [
+        asked(
+            "cuMemGetInfo_v2",
+            "dlsym-local",
+            0,
+            reading("cuMemGetInfo_v2", GIB, 0),
+        ),
+        asked("cuDeviceGetAttribute", "dlsym-local", 0, is(true)),
+        asked("cuDeviceGetAttribute", "dlmopen", 1, is(true)),
+        asked("cudaDeviceGetAttribute", "cudart-12", 2, is(false)),
+    ];
+    assert_eq!(
+        judge(&rows, None).disagreements,
+        [format!(
+            "{UUID}: cudaDeviceGetAttribute says not integrated; cuDeviceGetAttribute says integrated"
+        )]
+    );
+}
+
+#[test]
+fn answers_that_agree_on_more_than_the_slice_are_inconsistent() {
+    let slice = parse(br#"{"version":1,"memory":8589934592}"#).unwrap();
+    let rows = truth(24 * GIB, 20 * GIB);
+    let said = judge(&rows, Some(&slice)).disagreements;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("the slice is 8.00 GiB") && said[0].contains("24.00 GiB total"),
+        "{said:?}"
+    );
+    assert_eq!(
+        judge(&truth(8 * GIB, 7 * GIB), Some(&slice)).disagreements,
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_device_of_which_nobody_says_anything_is_inconsistent() {
+    let rows = [failing("cuMemGetInfo_v2", 0, "CUDA_ERROR_UNKNOWN")];
+    let said = judge(&rows, None).disagreements;
+    assert_eq!(
+        said,
+        [format!("{UUID}: no function says how much memory there is")]
+    );
+}
+
+#[test]
+fn a_child_whose_numbers_would_not_hold_still_is_compared_by_totals() {
+    let mut rows = truth(24 * GIB, 20 * GIB);
+    for asked in rows.iter_mut().filter(|asked| asked.moment == 1) {
+        asked.settled = false;
+        let freed = 20 * GIB + asked.row.api.len() as u64 * MIB;
+        asked.row.reading = reading(&asked.row.api.clone(), 24 * GIB, freed);
+    }
+    assert_eq!(judge(&rows, None).disagreements, Vec::<String>::new());
+    let last = rows.last_mut().unwrap();
+    last.row = Row {
+        reading: reading("cudaMemGetInfo", 8 * GIB, 0),
+        api: "cudaMemGetInfo".to_owned(),
+        ..last.row.clone()
+    };
+    assert!(!judge(&rows, None).disagreements.is_empty());
+}
+
+#[test]
+fn a_crash_is_a_disagreement_of_its_own() {
+    let mut crash = failing("cuInit", 3, "crashed (SIGSEGV)");
+    crash.row.device = NO_DEVICE.to_owned();
+    let mut rows = truth(GIB, MIB);
+    rows.push(crash);
+    assert_eq!(
+        judge(&rows, None).disagreements,
+        ["cuInit by dlsym-local: crashed (SIGSEGV)"]
+    );
+}
