@@ -46,11 +46,19 @@ impl Client {
     /// The client, ready to be run.
     #[must_use]
     pub fn run(&self) -> Run {
+        self.prepare(Run::new(&self.program))
+    }
+
+    /// The client, to be run by another command, `gpuslice run … --`.
+    #[must_use]
+    pub fn run_by(&self, command: Run) -> Run {
+        self.prepare(command.arg(&self.program))
+    }
+
+    fn prepare(&self, run: Run) -> Run {
         // numba-cuda says on standard error that Orin's driver is a year older than it would like.
         let quiet = "CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING";
-        Run::new(&self.program)
-            .args(&self.arguments)
-            .env(quiet, "1")
+        run.args(&self.arguments).env(quiet, "1")
     }
 }
 

@@ -1,14 +1,14 @@
 //! Real clients, unmodified, on every simulated machine: bare they say what the driver says, in
 //! a slice they all say the same smaller thing.
-//! Touches: every client, on every machine, twice.
+//! Touches: every client, on every machine, three times.
 
 mod expected;
 
 use expected::{Answers, Scenario};
 use gpuslice_suite::clients::{Client, Says};
-use gpuslice_suite::every_client;
-use gpuslice_suite::run::{Answer, Machine};
+use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::of_machine;
+use gpuslice_suite::{every_client, place};
 
 /// What a client of this kind should print.
 fn expected(scenario: &Scenario, answers: &Answers, says: Says) -> String {
@@ -85,27 +85,32 @@ fn wrong(
     (!is_right).then(|| format!("expected\n{wanted}, got\n{said}, all of it: {answer:?}"))
 }
 
-/// Runs every client bare and in a slice, and lists all that are wrong.
+/// Runs every client bare, in a slice, and in the same slice by `gpuslice run`, and lists all
+/// answers that are wrong.
 fn clients_are_told(scenario: &Scenario) {
     let mut list = Vec::new();
     for client in every_client!() {
+        let mut check = |way: &str, answers: &Answers, answer: Answer| {
+            if let Some(what) = wrong(&client, scenario, answers, &answer) {
+                list.push(format!("{}, {way}: {what}", client.name));
+            }
+        };
         let machine = Machine::new(scenario.name);
-        let bare = machine.place(client.run()).answer();
-        if let Some(what) = wrong(&client, scenario, &scenario.bare, &bare) {
-            list.push(format!("{}, bare: {what}", client.name));
-        }
+        check("bare", &scenario.bare, machine.place(client.run()).answer());
 
         let machine = Machine::new(scenario.name);
         let (memory, integrated) = (scenario.slice, scenario.integrated);
         let file = of_machine(machine.folder(), memory, integrated, &machine.state());
-        let sliced = machine
-            .place(client.run())
-            .with_shim()
-            .slice(&file)
-            .answer();
-        if let Some(what) = wrong(&client, scenario, &scenario.sliced, &sliced) {
-            list.push(format!("{}, in a slice: {what}", client.name));
-        }
+        let run = machine.place(client.run()).with_shim().slice(&file);
+        check("in a slice", &scenario.sliced, run.answer());
+
+        let (sim, memory) = (
+            ["run", "--sim", scenario.name, "--memory"],
+            memory.to_string(),
+        );
+        let command = Run::new(place::gpuslice()).args(sim).args([&memory, "--"]);
+        let answer = client.run_by(command).answer();
+        check("by gpuslice run", &scenario.sliced, answer);
     }
     let list = (list.len(), list.join("\n"));
     assert!(
