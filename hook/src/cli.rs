@@ -2,7 +2,7 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
-use crate::{devices, exit, inventory, pages, run, tidy_up};
+use crate::{check, devices, exit, inventory, pages, run, tidy_up};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
 use std::io::Write;
@@ -28,6 +28,8 @@ Examples:
 pub enum Verb {
     /// Run a command in a slice of GPU memory
     Run(run::Args),
+    /// Ask every memory API by every route and compare the answers
+    Check(check::Args),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
     /// Print a completion script for a shell
@@ -37,6 +39,9 @@ pub enum Verb {
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
+    /// Ask the driver by one route (gpuslice's own child)
+    #[command(hide = true)]
+    CheckProbe(check::probe::Args),
     /// Remove a private directory when its last user is gone (gpuslice's own child)
     #[command(hide = true)]
     TidyUp(tidy_up::Args),
@@ -74,6 +79,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Devices(args) => devices::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
+        Verb::Check(args) => check::main(&args),
+        Verb::CheckProbe(args) => check::probe::main(&args),
         Verb::InventoryProbe => inventory::probe::main(),
         Verb::TidyUp(args) => tidy_up::main(&args),
     }

@@ -4,7 +4,8 @@
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
 //! translation; somebody else then has to remove the folder. The users of the folder are the
 //! process that made it and every process whose environment names it: a server that the
-//! command left in the background must still find its slice.
+//! command left in the background must still find its slice. One folder stays behind: that of
+//! a command that is process 1 of a container, with which the kernel kills the watcher too.
 
 use crate::exit;
 use anyhow::{Context, bail};

@@ -27,6 +27,7 @@ end
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Print version'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
@@ -47,6 +48,26 @@ debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
+device\t'The device\'s own'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the slice, or as a discrete card [default: uma]' -r -f -a "uma\t'An integrated device'
+discrete\t'A discrete one'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
+info\t''
+debug\t''"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s v -l verbose -d 'List every function and route with its answer'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
