@@ -319,14 +319,11 @@ fn born() -> *const AtomicBool {
     flag
 }
 
-/// The path of this process's memory file of that name: found among the open descriptors, or made.
+/// The path of this process's memory file of that name: found among the open descriptors, or made. Of two that were
+/// made at the same moment everybody takes the one with the lower number.
 fn private(name: &str) -> io::Result<PathBuf> {
-    let wanted = format!("/memfd:{name} (deleted)");
-    for entry in fs::read_dir("/proc/self/fd")? {
-        let path = entry?.path();
-        if fs::read_link(&path).is_ok_and(|target| target.as_os_str() == wanted.as_str()) {
-            return Ok(path);
-        }
+    if let Some(path) = find_private(name)? {
+        return Ok(path);
     }
     let c_name = std::ffi::CString::new(name)?;
     // SAFETY: the name is a live C string.
@@ -336,5 +333,19 @@ fn private(name: &str) -> io::Result<PathBuf> {
     }
     // SAFETY: a fresh descriptor that nobody else owns; it stays open so that the file can be found again.
     std::mem::forget(unsafe { File::from_raw_fd(fd) });
-    Ok(PathBuf::from(format!("/proc/self/fd/{fd}")))
+    find_private(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn find_private(name: &str) -> io::Result<Option<PathBuf>> {
+    let wanted = format!("/memfd:{name} (deleted)");
+    let mut lowest: Option<u32> = None;
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        if fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str())
+            && let Some(fd) = entry.file_name().to_str().and_then(|fd| fd.parse().ok())
+        {
+            lowest = Some(lowest.map_or(fd, |known| known.min(fd)));
+        }
+    }
+    Ok(lowest.map(|fd| PathBuf::from(format!("/proc/self/fd/{fd}"))))
 }
