@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// An installation in which gpuslice is the one that was built for this test.
@@ -80,6 +81,15 @@ const VARIABLES: [&str; 9] = [
 fn built() -> PathBuf {
     let given = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
     given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))
+}
+
+/// Starts a script that prints a line when it is ready, and returns that line.
+pub(crate) fn start(command: &mut Command) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
 }
 
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
