@@ -107,18 +107,37 @@ pub(super) fn integrated(asked: &Asked) -> Option<Says> {
     }
 }
 
-/// How much NVML reserves, where that is the whole difference between its total and CUDA's: on a
-/// discrete card without a slice, by the vendor's definition. `rows` are of one device and moment.
-pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Option<u64> {
-    let answered = rows.filter(|asked| asked.row.error.is_none());
-    let (total, reserved) = answered.clone().find_map(|asked| {
-        let reading = asked.row.reading;
-        Some((reading.total?, reading.reserved.filter(|bytes| *bytes > 0)?))
-    })?;
-    let of_cuda = answered
-        .filter(|asked| !apis::is_nvml(&asked.row.api) && asked.width() == Width::Exact)
-        .find_map(|asked| asked.row.reading.total)?;
-    (total.checked_sub(reserved)? == of_cuda).then_some(reserved)
+/// What NVML counts and CUDA leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SetAside {
+    /// How much.
+    pub(super) bytes: u64,
+    /// Whether NVML says itself that it is reserved. Drivers before R510 do not: there it is what
+    /// total and used both have more than CUDA's, while free is the same.
+    pub(super) told: bool,
+}
+
+/// What NVML counts and CUDA leaves out, where that is the whole difference between their totals:
+/// on a discrete card without a slice, by the vendor's definition. `rows` are of one device and
+/// moment.
+pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Option<SetAside> {
+    let answers = |nvml: bool| {
+        rows.clone()
+            .filter(move |asked| apis::is_nvml(&asked.row.api) == nvml)
+            .filter(|asked| asked.row.error.is_none() && asked.width() == Width::Exact)
+            .map(|asked| asked.row.reading)
+    };
+    let told = answers(true).find(|reading| reading.reserved.is_some());
+    if let Some(reading) = told {
+        let bytes = reading.reserved.filter(|bytes| *bytes > 0)?;
+        let of_cuda = answers(false).find_map(|reading| reading.total)?;
+        let explains = reading.total?.checked_sub(bytes)? == of_cuda;
+        return explains.then_some(SetAside { bytes, told: true });
+    }
+    let of_nvml = answers(true).find(|reading| reading.used.is_some())?;
+    let of_cuda = answers(false).find(|reading| reading.used.is_some())?;
+    let bytes = of_nvml.total?.checked_sub(of_cuda.total?)?;
+    (bytes > 0 && of_nvml.free == of_cuda.free).then_some(SetAside { bytes, told: false })
 }
 
 /// Whether two rows agree. Between two moments other programs have allocated or freed, so only

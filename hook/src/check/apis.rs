@@ -193,6 +193,19 @@ pub(super) fn is_nvml(api: &str) -> bool {
     api.starts_with("nvml")
 }
 
+/// The driver's libraries.
+pub(super) const CUDA: &str = "libcuda.so.1";
+/// NVML.
+pub(super) const NVML: &str = "libnvidia-ml.so.1";
+
+/// The driver's library without which the function of that name cannot be asked.
+pub(super) fn library(api: &str) -> &'static str {
+    match is_nvml(api) {
+        true => NVML,
+        false => CUDA,
+    }
+}
+
 /// Where the function of that name stands in the table, for an order that people recognise.
 pub(super) fn place(api: &str) -> usize {
     APIS.iter()

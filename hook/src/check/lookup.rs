@@ -8,6 +8,9 @@ use super::dl::{self, Place, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
+/// How the error ends when a library does not have a function.
+pub(super) const NOT_FOUND: &str = " is not found";
+
 /// Where a name is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lookup {
@@ -42,7 +45,7 @@ impl Lookup {
 
     /// The function of that name.
     pub(super) fn find(self, name: &Name) -> Result<Symbol, String> {
-        let not_found = || format!("{} is not found", name.export);
+        let not_found = || format!("{}{NOT_FOUND}", name.export);
         match self {
             Lookup::Dlsym(place) => {
                 let name = dl::c_name(name.export).ok_or_else(not_found)?;

@@ -10,7 +10,7 @@
 //! moment, and totals always. A child whose driver is in a namespace of its own has no yardstick,
 //! which would cost it a second context: it is of its neighbours' moment, if those have one.
 
-use super::apis::{APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
+use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
 use super::dl::Symbol;
 use super::routes::{self, Objects, Opened, Route};
@@ -111,10 +111,7 @@ impl Probe {
         if self.route != Route::DlsymLocal {
             return;
         }
-        for (name, library) in [
-            ("libcuda.so.1", &opened.cuda),
-            ("libnvidia-ml.so.1", &opened.nvml),
-        ] {
+        for (name, library) in [(apis::CUDA, &opened.cuda), (apis::NVML, &opened.nvml)] {
             self.teller.tell(&Event::Library {
                 name: name.to_owned(),
                 error: library.as_ref().err().cloned(),

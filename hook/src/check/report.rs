@@ -1,7 +1,7 @@
 //! Everything that `check` found, and the same as JSON.
 //! Touches: its arguments.
 
-use super::answers::Says;
+use super::answers::{Says, SetAside};
 use super::apis::{self, Width};
 use super::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
@@ -59,6 +59,9 @@ impl Report {
                  again",
                 survey.moving.join(", ")
             ));
+        }
+        for (library, why) in survey.missing() {
+            notes.push(format!("{library} is not here, so it was not asked: {why}"));
         }
         notes.extend(narrow(&survey));
         for device in &verdict.devices {
@@ -163,11 +166,17 @@ fn narrow(survey: &Survey) -> Option<String> {
 fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
     let uuid = &device.uuid;
     let mut notes = Vec::new();
-    if let Some(bytes) = device.set_aside {
+    if let Some(SetAside { bytes, told }) = device.set_aside {
+        let bytes = Bytes::new(bytes);
+        let counts = match told {
+            true => format!("NVML counts {bytes} as reserved, which CUDA leaves out"),
+            false => format!(
+                "NVML counts {bytes} as used that CUDA leaves out, and this driver is too old to \
+                 call it reserved"
+            ),
+        };
         notes.push(format!(
-            "{uuid}: NVML counts {} as reserved, which CUDA leaves out; it is taken out of NVML's \
-             total and used before they are compared",
-            Bytes::new(bytes)
+            "{uuid}: {counts}; it is taken out of NVML's total and used before they are compared"
         ));
     }
     if device.moved {

@@ -2,7 +2,9 @@
 //! Touches: its own children, through `children`.
 
 use super::answers::Asked;
+use super::apis;
 use super::children::{End, Linked, Starter};
+use super::lookup;
 use super::routes::{self, Route};
 use super::row::{Event, Reading, Row, Skipped};
 use super::verdict::NO_DEVICE;
@@ -37,7 +39,7 @@ pub(super) struct Survey {
 /// After so many routes in a row that crash or hang it is the driver, not the route.
 const GIVE_UP: usize = 3;
 
-const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+const LIBRARIES: [&str; 2] = [apis::CUDA, apis::NVML];
 
 impl Survey {
     /// Asks everything. `vars` are set or removed in the children's environment.
@@ -85,6 +87,12 @@ impl Survey {
     /// Whether neither library of the driver can be loaded.
     pub(super) fn no_driver(&self) -> bool {
         self.missing.len() == LIBRARIES.len()
+    }
+
+    /// The library that is not here, where only one is, and why.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (&str, &str)> {
+        let missing = self.missing.iter();
+        missing.map(|(library, why)| (library.as_str(), why.as_str()))
     }
 
     /// One line that says so.
@@ -169,15 +177,45 @@ impl Survey {
     /// A function that no route reaches is one that this driver does not have. One that some
     /// route reaches must be reached by all.
     fn settle_unanswered(&mut self) {
-        for (skipped, child) in std::mem::take(&mut self.unanswered) {
-            let reached = self.asked.iter().any(|asked| {
-                asked.row.api == skipped.api && asked.row.error.is_none() && !asked.yardstick
-            });
-            match reached && !is_absence(&skipped) {
-                true => self.asked.push(no_answer(skipped, child)),
-                false if self.skipped.contains(&skipped) => {}
-                false => self.skipped.push(skipped),
+        for (mut skipped, child) in std::mem::take(&mut self.unanswered) {
+            if let Some(why) = self.missing.get(apis::library(&skipped.api)) {
+                skipped.why.clone_from(why);
             }
+            if is_absence(&skipped) {
+                "*".clone_into(&mut skipped.api);
+            } else if self.is_reached(&skipped.api) {
+                self.asked.push(no_answer(skipped, child));
+                continue;
+            } else {
+                self.withdraw(&skipped);
+            }
+            if !self.skipped.contains(&skipped) {
+                self.skipped.push(skipped);
+            }
+        }
+    }
+
+    fn is_reached(&self, api: &str) -> bool {
+        let mut asked = self.asked.iter().filter(|asked| !asked.yardstick);
+        asked.any(|asked| asked.row.api == api && asked.row.error.is_none())
+    }
+
+    /// Takes back the errors of a function that the driver does not have: a program linked to it
+    /// is given the export of libgpuslice.so, which can only say so.
+    fn withdraw(&mut self, missing: &Skipped) {
+        if !missing.why.ends_with(lookup::NOT_FOUND) {
+            return;
+        }
+        let (gone, kept): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut self.asked)
+            .into_iter()
+            .partition(|asked| asked.row.api == missing.api);
+        self.asked = kept;
+        for Asked { row, .. } in gone {
+            self.skipped.push(Skipped {
+                api: row.api,
+                route: row.route,
+                why: row.error.unwrap_or_default(),
+            });
         }
     }
 }

@@ -7,6 +7,7 @@ use super::row::{Row, Skipped};
 use super::verdict::DeviceVerdict;
 use super::who::{Askers, askers, everybody};
 use gpuslice_config::units::Bytes;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// The text.
@@ -29,7 +30,7 @@ fn write_table(out: &mut String, report: &Report, verbose: bool) -> fmt::Result 
     if verbose {
         write_rows(out, report)?;
     }
-    write_skipped(out, &report.survey.skipped, verbose)?;
+    write_skipped(out, report, verbose)?;
     if !report.notes.is_empty() {
         writeln!(out)?;
     }
@@ -41,24 +42,35 @@ fn write_table(out: &mut String, report: &Report, verbose: bool) -> fmt::Result 
     write_verdict(out, report)
 }
 
-fn write_skipped(out: &mut String, skipped: &[Skipped], verbose: bool) -> fmt::Result {
-    if skipped.is_empty() {
+fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Result {
+    let skipped = &report.survey.skipped;
+    let function = |row: &Skipped| match row.api.as_str() {
+        "*" => "everything".to_owned(),
+        api => api.to_owned(),
+    };
+    if verbose && !skipped.is_empty() {
+        writeln!(out, "\nnot asked")?;
+        return skipped.iter().try_for_each(|row| {
+            writeln!(out, "  {} by {}: {}", function(row), row.route, row.why)
+        });
+    }
+    let mut routes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for row in skipped {
+        // A library that is not here has a note of its own.
+        if !report.survey.missing().any(|(_, why)| why == row.why) {
+            let routes = routes.entry(function(row)).or_default();
+            routes.push(&row.route);
+            routes.dedup();
+        }
+    }
+    let each =
+        |(function, routes): (String, Vec<&str>)| format!("{function} by {}", routes.join(", "));
+    let all: Vec<String> = routes.into_iter().map(each).collect();
+    if all.is_empty() {
         return Ok(());
     }
-    let what = |row: &Skipped| match row.api.as_str() {
-        "*" => format!("everything by {}", row.route),
-        api => format!("{api} by {}", row.route),
-    };
-    if verbose {
-        writeln!(out, "\nnot asked")?;
-        return skipped
-            .iter()
-            .try_for_each(|row| writeln!(out, "  {}: {}", what(row), row.why));
-    }
-    let mut all: Vec<String> = skipped.iter().map(what).collect();
-    all.dedup();
-    let text = format!("not asked: {} (--verbose says why)", all.join(", "));
     writeln!(out)?;
+    let text = format!("not asked: {} (--verbose says why)", all.join("; "));
     for line in wrapped(&text, WIDTH) {
         writeln!(out, "{line}")?;
     }

@@ -2,10 +2,10 @@
 //! Touches: its arguments.
 //! Law: every two distinct answers that disagree are named, with everybody who gives them.
 
-use super::answers::{Asked, Says, agree, integrated, memory, set_aside};
+use super::answers::{Asked, Says, SetAside, agree, integrated, memory, set_aside};
 use super::apis::Width;
 use super::who::sentence;
-use gpuslice_config::slice::{Slice, Total};
+use gpuslice_config::slice::{DeviceSlice, Slice, Total};
 use gpuslice_config::units::Bytes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(super) struct DeviceVerdict {
     /// The distinct answers about integration, the commonest first.
     pub(super) integrated: Vec<Group>,
     /// What was taken out of NVML's numbers before they were compared.
-    pub(super) set_aside: Option<u64>,
+    pub(super) set_aside: Option<SetAside>,
     /// Whether its memory moved while it was asked about.
     pub(super) moved: bool,
 }
@@ -56,12 +56,13 @@ pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
         }
     }
     for uuid in uuids {
-        let device = Device::new(uuid, asked);
+        let budget = uuid.parse().ok().and_then(|uuid| slice?.device(uuid));
+        let device = Device::new(uuid, asked, budget.is_some());
         let judged = device.judge();
         let said = &mut verdict.disagreements;
         let pairs = device.pairs(&judged.memory, &device.memory);
         if pairs.is_empty() {
-            said.extend(device.over_budget(&judged, slice));
+            said.extend(device.over_budget(&judged, budget));
         }
         said.extend(pairs);
         said.extend(device.pairs(&judged.integrated, &device.integrated));
@@ -86,12 +87,12 @@ struct Device<'a> {
     asked: &'a [Asked],
     memory: Sayings,
     integrated: Sayings,
-    set_aside: Option<u64>,
+    set_aside: Option<SetAside>,
     moments: usize,
 }
 
 impl<'a> Device<'a> {
-    fn new(uuid: &'a str, asked: &'a [Asked]) -> Device<'a> {
+    fn new(uuid: &'a str, asked: &'a [Asked], limited: bool) -> Device<'a> {
         let mut by_moment: BTreeMap<usize, Vec<(usize, &Asked)>> = BTreeMap::new();
         for (row, asked) in asked.iter().enumerate() {
             if asked.row.device == uuid {
@@ -110,8 +111,13 @@ impl<'a> Device<'a> {
             moments: by_moment.len(),
         };
         for rows in by_moment.values() {
-            let reserved = set_aside(rows.iter().map(|(_, asked)| *asked));
+            let reserved = match limited {
+                // In a slice every total is the slice's, and nothing explains another.
+                true => None,
+                false => set_aside(rows.iter().map(|(_, asked)| *asked)),
+            };
             device.set_aside = device.set_aside.max(reserved);
+            let reserved = reserved.map(|reserved| reserved.bytes);
             for (row, asked) in rows {
                 device
                     .memory
@@ -224,8 +230,7 @@ impl<'a> Device<'a> {
     }
 
     /// Answers that agree, on more than the slice.
-    fn over_budget(&self, judged: &DeviceVerdict, slice: Option<&Slice>) -> Vec<String> {
-        let budget = self.uuid.parse().ok().and_then(|uuid| slice?.device(uuid));
+    fn over_budget(&self, judged: &DeviceVerdict, budget: Option<DeviceSlice>) -> Vec<String> {
         let Some(budget) = budget else {
             return Vec::new();
         };

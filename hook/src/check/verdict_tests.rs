@@ -5,7 +5,7 @@
 )]
 
 use super::*;
-use crate::check::apis::{APIS, is_nvml, tells_memory};
+use crate::check::apis::{APIS, is_nvml};
 use crate::check::row::{Reading, Row};
 use gpuslice_config::slice::parse;
 use gpuslice_config::units::{GIB, MIB};
@@ -36,6 +36,10 @@ fn reading(api: &str, total: u64, free: u64) -> Reading {
             total: said(total),
             integrated: Some(false),
             ..nothing
+        },
+        "nvmlDeviceGetMemoryInfo_v2" => Reading {
+            reserved: Some(0),
+            ..reading("nvmlDeviceGetMemoryInfo", total, free)
         },
         _ => Reading {
             total: said(total),
@@ -78,7 +82,7 @@ fn truth(total: u64, free: u64) -> Vec<Asked> {
 }
 
 fn memory_strategy() -> impl Strategy<Value = (u64, u64)> {
-    (0..1u64 << 42).prop_flat_map(|total| (Just(total), 0..=total))
+    (1..1u64 << 42).prop_flat_map(|total| (Just(total), 0..=total))
 }
 
 proptest! {
@@ -93,23 +97,23 @@ proptest! {
     #[test]
     fn one_byte_less_in_one_answer_is_named(
         (total, free) in memory_strategy(),
-        place in 0..APIS.len(),
-        field in 0..3usize,
+        place in any::<prop::sample::Index>(),
     ) {
         let mut rows = truth(total, free);
-        let row = &mut rows[place].row;
-        prop_assume!(tells_memory(&row.api) && crate::check::apis::width(&row.api) == Width::Exact);
-        let amount = match field {
-            0 => &mut row.reading.total,
-            1 => &mut row.reading.free,
-            _ => &mut row.reading.used,
-        };
-        prop_assume!(amount.is_some_and(|bytes| bytes > 0));
-        *amount = amount.map(|bytes| bytes - 1);
-        let api = row.api.clone();
-        let verdict = judge(&rows, None);
-        prop_assert!(!verdict.disagreements.is_empty());
-        prop_assert!(verdict.disagreements.iter().all(|said| said.contains(&api)), "{:?}", verdict);
+        let mut amounts: Vec<(String, &mut u64)> = Vec::new();
+        for asked in rows.iter_mut().filter(|asked| asked.width() == Width::Exact) {
+            let api = &asked.row.api;
+            let Reading { total, free, used, .. } = &mut asked.row.reading;
+            let told = [total, free, used].into_iter().filter_map(Option::as_mut);
+            amounts.extend(told.map(|amount| (api.clone(), amount)));
+        }
+        amounts.retain(|(_, amount)| **amount > 0);
+        let (api, amount) = amounts.swap_remove(place.index(amounts.len()));
+        *amount -= 1;
+        drop(amounts);
+        let said = judge(&rows, None).disagreements;
+        prop_assert!(!said.is_empty());
+        prop_assert!(said.iter().all(|said| said.contains(&api)), "{said:?}");
     }
 
     #[test]
@@ -141,7 +145,7 @@ proptest! {
         rows.retain(|asked| asked.width() != Width::WholeMib);
         let verdict = judge(&rows, None);
         prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());
-        prop_assert_eq!(verdict.devices[0].set_aside, Some(reserved));
+        prop_assert_eq!(verdict.devices[0].set_aside, Some(SetAside { bytes: reserved, told: true }));
     }
 
     #[test]
@@ -158,6 +162,50 @@ proptest! {
         let verdict = judge(&rows, None);
         prop_assert!(!verdict.disagreements.is_empty());
         prop_assert_eq!(verdict.devices[0].set_aside, None);
+    }
+}
+
+/// A card without us, of a driver with or without the newer struct.
+fn bare(reserved: u64, newer: bool) -> Vec<Asked> {
+    let mut rows = truth(23 * GIB, 20 * GIB);
+    rows.retain(|asked| asked.width() != Width::WholeMib);
+    rows.retain(|asked| newer || asked.row.api != "nvmlDeviceGetMemoryInfo_v2");
+    for asked in rows.iter_mut().filter(|asked| is_nvml(&asked.row.api)) {
+        let reading = &mut asked.row.reading;
+        reading.total = reading.total.map(|total| total + reserved);
+        if asked.row.api == "nvmlDeviceGetMemoryInfo_v2" {
+            reading.reserved = Some(reserved);
+        } else {
+            reading.used = reading.used.map(|used| used + reserved);
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_driver_that_cannot_say_what_it_reserves_is_believed_when_free_is_the_same() {
+    let mut rows = bare(GIB / 2, false);
+    let verdict = judge(&rows, None);
+    assert_eq!(verdict.disagreements, Vec::<String>::new());
+    assert_eq!(
+        verdict.devices[0].set_aside,
+        Some(SetAside {
+            bytes: GIB / 2,
+            told: false
+        })
+    );
+    for asked in rows.iter_mut().filter(|asked| is_nvml(&asked.row.api)) {
+        asked.row.reading.free = Some(20 * GIB + 1);
+    }
+    assert!(!judge(&rows, None).disagreements.is_empty());
+}
+
+#[test]
+fn in_a_slice_nothing_is_taken_out() {
+    let slice = parse(br#"{"version":1,"memory":25769803776}"#).unwrap();
+    for newer in [false, true] {
+        let said = judge(&bare(GIB / 2, newer), Some(&slice)).disagreements;
+        assert!(!said.is_empty(), "newer: {newer}");
     }
 }
 
