@@ -1,0 +1,77 @@
+/* What every probe needs: a function by a route, and one line for each answer.
+ * Touches: the loader and standard output. A probe is called with the route: plt, dlsym, procaddress. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUDA "libcuda.so.1"
+#define NVML "libnvidia-ml.so.1"
+#ifndef CUDART
+#define CUDART "libcudart.so.12"
+#endif
+
+static const char *route = "plt";
+
+__attribute__((unused)) static void die(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    exit(2);
+}
+
+/* From the handle of a library. */
+__attribute__((unused)) static void *by_handle(const char *library, const char *name) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        die(dlerror());
+    return dlsym(handle, name);
+}
+
+/* From cuGetProcAddress_v2, for the version that gives this function. */
+__attribute__((unused)) static void *by_procaddress(const char *base, int version) {
+    int (*ask)(const char *, void **, int, uint64_t, int *) = by_handle(CUDA, "cuGetProcAddress_v2");
+    void *found = NULL;
+    if (!ask || ask(base, &found, version, 0, NULL))
+        return NULL;
+    return found;
+}
+
+/* `linked` is the address that the program was linked to. */
+__attribute__((unused)) static void *reach(const char *library, const char *name, void *linked, const char *base,
+                                           int version) {
+    void *found = NULL;
+    if (!strcmp(route, "plt"))
+        found = linked;
+    else if (!strcmp(route, "dlsym"))
+        found = by_handle(library, name);
+    else if (!strcmp(route, "procaddress"))
+        found = base ? by_procaddress(base, version) : by_handle(library, name);
+    else
+        die("the route is plt, dlsym or procaddress");
+    if (!found)
+        die(name);
+    return found;
+}
+
+#define REACH(library, name, base, version) ((__typeof__(&name))reach(library, #name, (void *)name, base, version))
+
+/* The context that a program has before it asks. */
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxSetCurrent(void *);
+__attribute__((unused)) static void start_cuda(void) {
+    void *context = NULL;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
+        die("cuda does not start");
+}
+
+int nvmlInit_v2(void);
+int nvmlDeviceGetHandleByIndex_v2(unsigned, void **);
+__attribute__((unused)) static void *start_nvml(void) {
+    void *device = NULL;
+    if (nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device))
+        die("nvml does not start");
+    return device;
+}

@@ -1,0 +1,160 @@
+//! Compiles the C programs of this folder against the simulated driver and runs them.
+//! Touches: the C compiler, `probes/` in the build output, child processes.
+
+use gpuslice_suite::place;
+use gpuslice_suite::run::{Machine, Run};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// The routes by which a program can come to a function.
+pub const ROUTES: [&str; 3] = ["plt", "dlsym", "procaddress"];
+
+/// One compiler at a time: two tests that want the same program do not write it together.
+static COMPILING: Mutex<()> = Mutex::new(());
+
+/// What a program is linked to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Linked {
+    /// The driver, NVML and the runtime of this major version.
+    All(u32),
+    /// Nothing: it opens what it wants.
+    Nothing,
+    /// A library, linked to the driver alone.
+    DriverPlugin,
+    /// A library, linked to the runtime of this major version alone.
+    RuntimePlugin(u32),
+    /// A library, linked to nothing.
+    Interposer,
+}
+
+/// The file of a runtime.
+#[must_use]
+pub fn runtime(major: u32) -> String {
+    match major {
+        11 => "libcudart.so.11.0".into(),
+        _ => format!("libcudart.so.{major}"),
+    }
+}
+
+/// Compiles `c/<source>.c` and says where the result is.
+///
+/// # Panics
+/// When the compiler is missing or complains of anything.
+#[must_use]
+pub fn compile(source: &str, linked: Linked) -> PathBuf {
+    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (library, major, libraries) = match linked {
+        Linked::All(major) => (
+            false,
+            major,
+            vec![
+                "libcuda.so.1".into(),
+                "libnvidia-ml.so.1".into(),
+                runtime(major),
+            ],
+        ),
+        Linked::Nothing => (false, 12, vec![]),
+        Linked::DriverPlugin => (true, 0, vec!["libcuda.so.1".into()]),
+        Linked::RuntimePlugin(major) => (true, major, vec![runtime(major)]),
+        Linked::Interposer => (true, 0, vec![]),
+    };
+    let folder = place::target().join("probes");
+    std::fs::create_dir_all(&folder)
+        .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
+    let end = if library { ".so" } else { "" };
+    let place_of = folder.join(format!("{source}-{major}{end}"));
+    let unfinished = folder.join(format!("unfinished.{}", std::process::id()));
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.arg(format!("-DMAJOR={major}"));
+    command.arg(format!("-DCUDART=\"{}\"", runtime(major)));
+    if library {
+        command.args(["-shared", "-fPIC"]);
+    }
+    if matches!(linked, Linked::RuntimePlugin(_)) {
+        command.arg("-DPLUGIN_RUNTIME");
+    }
+    command.arg("-o").arg(&unfinished);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{source}.c")));
+    command.arg("-L").arg(place::sim());
+    command.args(libraries.iter().map(|library| format!("-l:{library}")));
+    command.args([
+        "-ldl",
+        "-pthread",
+        "-Wl,--unresolved-symbols=ignore-in-shared-libs",
+    ]);
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run cc ({error}): install gcc"));
+    assert!(
+        output.status.success(),
+        "cc does not compile {source}.c: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    std::fs::rename(&unfinished, &place_of)
+        .unwrap_or_else(|error| panic!("cannot keep {source}: {error}"));
+    place_of
+}
+
+/// A simulated machine with a slice on it, or none.
+pub struct Bench {
+    machine: Machine,
+    slice: Option<PathBuf>,
+}
+
+impl Bench {
+    /// A machine without a slice.
+    #[must_use]
+    pub fn bare(scenario: &str) -> Bench {
+        Bench {
+            machine: Machine::new(scenario),
+            slice: None,
+        }
+    }
+
+    /// A machine with a slice file of these keys, written as JSON without the braces. The
+    /// version and the path of the host's live meminfo come by themselves.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    #[must_use]
+    pub fn sliced(scenario: &str, keys: &str) -> Bench {
+        let machine = Machine::new(scenario);
+        let file = machine.folder().join("slice.json");
+        let mut text = String::from("{\"version\":1,");
+        let meminfo = machine.state().join("meminfo");
+        let _ = write!(text, "\"meminfo\":\"{}\",{keys}}}", meminfo.display());
+        std::fs::write(&file, text)
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+        Bench {
+            machine,
+            slice: Some(file),
+        }
+    }
+
+    /// A program on this machine, without the shim.
+    #[must_use]
+    pub fn run(&self, program: &Path) -> Run {
+        let run = self.machine.place(Run::new(program));
+        match &self.slice {
+            Some(slice) => run.slice(slice),
+            None => run,
+        }
+    }
+
+    /// What a probe says by this route, under the shim, with its log open for warnings.
+    #[must_use]
+    pub fn probe(&self, source: &str, major: u32, route: &str) -> String {
+        let program = compile(source, Linked::All(major));
+        let run = self.run(&program).arg(route).with_shim();
+        run.env("GPUSLICE_LOG", "warn").answer().clean()
+    }
+
+    /// A folder for whatever else the test writes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.machine.folder()
+    }
+}
