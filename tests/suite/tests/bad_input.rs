@@ -5,7 +5,7 @@
 use gpuslice_suite::compile::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
-use gpuslice_suite::slice::{GIB, of_all_devices, write};
+use gpuslice_suite::slice::{GIB, of_all_devices, of_machine, write};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -233,6 +233,72 @@ fn the_driver_stands_for_cuda(text: &str) -> Vec<String> {
         .env("GPUSLICE_LOG_FILE", &log);
     assert_eq!(run.answer().clean(), CUDA);
     log_of(&log)
+}
+
+#[test]
+fn a_bad_slice_file_leaves_unified_memory_alone() {
+    for program in [linked_cuda(), linked_nvml()] {
+        let bare = Machine::new("gb10");
+        let bare = bare.place(Run::new(&program)).answer();
+        let machine = Machine::new("gb10");
+        let file = machine.folder().join("slice.json");
+        write(&file, b"{\"version\":1,\"memroy\":8589934592}");
+        let run = machine.place(Run::new(&program)).with_shim().slice(&file);
+        assert_eq!(run.answer(), bare);
+    }
+}
+
+/// The numbers of an output, in its order.
+fn numbers(output: &str) -> Vec<u64> {
+    let words = output.split([' ', '\n']);
+    let values = words.filter_map(|word| word.split_once('=')?.1.parse().ok());
+    values.collect()
+}
+
+#[test]
+fn a_meminfo_that_cannot_be_used_never_makes_a_number_larger_than_the_drivers() {
+    let bare = Machine::new("gb10");
+    let drivers = bare.place(Run::new(linked_cuda())).answer().clean();
+    type Make = fn(&Path);
+    let kinds: [(&str, Make); 5] = [
+        ("missing", |_| {}),
+        ("garbled", |file| write(file, b"MemTotal: much\n")),
+        ("a folder", |file| fs::create_dir(file).unwrap()),
+        ("endless", |file| symlink("/dev/zero", file).unwrap()),
+        ("a FIFO", |file| {
+            assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+        }),
+    ];
+    for (kind, make) in kinds {
+        let machine = Machine::new("gb10");
+        let (meminfo, log) = (
+            machine.folder().join("meminfo"),
+            machine.folder().join("log"),
+        );
+        make(&meminfo);
+        let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
+        // `meminfo` is looked for in the folder that is given as the machine's state.
+        let file = of_machine(machine.folder(), 40 * GIB, Some(uuid), machine.folder());
+        let run = machine
+            .place(Run::new(linked_cuda()))
+            .with_shim()
+            .slice(&file);
+        let run = run
+            .env("GPUSLICE_LOG", "warn")
+            .env("GPUSLICE_LOG_FILE", &log);
+        let said = run.patience(Duration::from_secs(20)).answer().clean();
+        let pairs = numbers(&said).into_iter().zip(numbers(&drivers));
+        assert_eq!(pairs.clone().count(), 7, "{kind}: {said}");
+        assert!(
+            pairs.clone().all(|(ours, drivers)| ours <= drivers),
+            "{kind}: {said}"
+        );
+        let log = log_of(&log);
+        assert!(
+            log.len() == 1 && log[0].contains("meminfo"),
+            "{kind}: {log:?}"
+        );
+    }
 }
 
 #[test]
