@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"os/user"
 	"strings"
 	"sync"
 )
@@ -49,9 +51,10 @@ func main() {
 	}
 	fmt.Println("echoed", sum)
 
-	addresses, err := net.LookupHost("localhost")
+	// Asks the C library, where there is one.
+	who, err := user.Current()
 	must(err)
-	fmt.Println("localhost", len(addresses) > 0)
+	fmt.Println("user", who.Uid == fmt.Sprint(os.Getuid()))
 
 	for i := 0; i < 5; i++ {
 		out, err := exec.Command("echo", "child", fmt.Sprint(i)).Output()

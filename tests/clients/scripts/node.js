@@ -12,7 +12,7 @@ new Worker('require("worker_threads").parentPort.postMessage(6 * 7)', { eval: tr
   console.log('worker', answer);
   const server = http.createServer((request, response) => response.end('served ' + request.url));
   server.listen(0, '127.0.0.1', () => {
-    http.get({ port: server.address().port, path: '/page' }, (response) => {
+    http.get({ host: '127.0.0.1', port: server.address().port, path: '/page' }, (response) => {
       response.on('data', (data) => console.log(data.toString()));
       response.on('end', () => server.close());
     });

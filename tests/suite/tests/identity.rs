@@ -76,3 +76,17 @@ fn two_cards_of_one_kind_are_left_alone() {
 fn two_kinds_of_cards_are_left_alone() {
     is_identical("rtx3090+h200");
 }
+
+#[test]
+fn unified_memory_without_a_slice_is_left_alone() {
+    for scenario in ["gb10", "orin", "thor", "n1x"] {
+        for client in every_client!() {
+            // nvitop shows the test machine's own memory where NVML does not answer.
+            if client.says != Says::Nvitop {
+                let bare = answer(&client, scenario, false);
+                let with_shim = answer(&client, scenario, true);
+                assert_eq!(with_shim, bare, "{} on {scenario}", client.name);
+            }
+        }
+    }
+}
