@@ -8,7 +8,7 @@ use crate::inventory::cuda::CudaError;
 use crate::private_dir::PrivateDir;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
-use crate::{preload, slice_file};
+use crate::{preload, sim_host, slice_file};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::source;
@@ -80,6 +80,8 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// Removes the folder when it goes out of use.
     pub private: Option<PrivateDir>,
+    /// The simulated machine's meminfo, where its GPUs share the host's memory.
+    pub meminfo: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -91,6 +93,15 @@ impl Prepared {
                 None => command.env_remove(name),
             };
         }
+    }
+
+    /// Shows this process, and all that it starts from now on, the simulated machine's
+    /// `/proc/meminfo`.
+    ///
+    /// # Errors
+    /// When it cannot be mounted although this process may mount.
+    pub fn enter(&self) -> Result<(), sim_host::SimHostError> {
+        self.meminfo.as_deref().map_or(Ok(()), sim_host::show)
     }
 
     /// This process's environment with what was prepared, for `exec`.
@@ -138,12 +149,18 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         .transpose()?;
     let folder = private.as_ref().map(PrivateDir::path);
     let state = state.or_else(|| sim.is_some().then(|| Some(folder?.join("sim")))?);
-    let config = plan.finish(folder, state.as_deref())?;
+    let meminfo = match (&sim, &state) {
+        (Some(sim), Some(state)) => {
+            fs::create_dir_all(state)
+                .with_context(|| format!("cannot make {} ({})", state.display(), sim::STATE))?;
+            sim_host::start(&sim.driver, &sim.machine, state)?
+        }
+        _ => None,
+    };
+    let config = plan.finish(folder, meminfo.as_deref())?;
 
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
-    if let (Some(state), true) = (state, sim.is_some()) {
-        fs::create_dir_all(&state)
-            .with_context(|| format!("cannot make {} ({})", state.display(), sim::STATE))?;
+    if let (Some(state), Some(_)) = (state, &sim) {
         vars.push((sim::STATE.into(), Some(state.into())));
     }
     vars.extend(
@@ -158,6 +175,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         inventory: plan.inventory,
         warnings: plan.warnings,
         private,
+        meminfo,
     })
 }
 
@@ -217,17 +235,14 @@ impl Plan {
     fn finish(
         &mut self,
         folder: Option<&Path>,
-        state: Option<&Path>,
+        meminfo: Option<&Path>,
     ) -> anyhow::Result<Option<OsString>> {
         let (true, Some(slice), Some(folder)) = (self.writes_file(), &mut self.slice, folder)
         else {
             return Ok(self.file.clone().map(Into::into));
         };
-        let unified = slice
-            .devices()
-            .any(|device| device.integrated == Some(true));
-        if let (Some(state), true) = (state, unified) {
-            slice.meminfo = Some(meminfo_text(state.join("meminfo"))?);
+        if let Some(meminfo) = meminfo {
+            slice.meminfo = Some(meminfo_text(meminfo.to_owned())?);
         }
         let path = folder.join("slice.json");
         write_private(&path, &slice.to_json())

@@ -13,6 +13,7 @@ pub mod preload;
 pub mod private_dir;
 pub mod run;
 pub mod sim;
+pub mod sim_host;
 pub mod slice_file;
 pub mod slice_options;
 pub mod tidy_up;

@@ -50,6 +50,7 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     for warning in &prepared.warnings {
         crate::cli::tell(&format!("warning: {warning}"));
     }
+    prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
     child_signal.restore();
     let failure = become_command(args.command, &prepared)?;

@@ -255,3 +255,39 @@ fn a_reader_of_the_device_list_may_leave_early() {
     // As `cat` does: 128 + SIGPIPE, and not a word.
     assert_eq!(told(&mut command), (String::new(), String::new(), 128 + 13));
 }
+
+#[test]
+fn a_simulated_spark_has_its_own_meminfo_and_this_machine_keeps_its() {
+    let line = |options: &[&str]| {
+        let (out, err, status) = told(&mut HERE.run(options, "head -1 /proc/meminfo"));
+        assert_eq!((err.as_str(), status), ("", 0), "{options:?}");
+        out
+    };
+    let here = fs::read_to_string("/proc/meminfo").unwrap();
+    let here = format!("{}\n", here.lines().next().unwrap());
+    let spark = match nix::unistd::geteuid().is_root() {
+        true => "MemTotal:       127600748 kB\n",
+        false => &here,
+    };
+    assert_eq!(line(&["--sim=gb10", "--bare"]), spark);
+    assert_eq!(line(&["--sim=gb10", "--memory=40GiB"]), spark);
+    assert_eq!(line(&["--sim=rtx3090", "--bare"]), here);
+    let after = fs::read_to_string("/proc/meminfo").unwrap();
+    assert!(after.starts_with(here.trim_end()));
+}
+
+#[test]
+fn a_state_folder_of_another_machine_is_named_before_the_command_starts() {
+    let state = tempfile::tempdir().unwrap();
+    let on = |machine: &str| {
+        let mut command = HERE.run(&["--bare", machine], "echo started");
+        told(command.env("GPUSLICE_SIM_STATE", state.path()))
+    };
+    assert_eq!(on("--sim=gb10").0, "started\n");
+    let (out, err, status) = on("--sim=orin");
+    assert_eq!((out.as_str(), status), ("", 125));
+    assert!(
+        err.starts_with("gpuslice: cannot start the simulated machine: "),
+        "{err}"
+    );
+}

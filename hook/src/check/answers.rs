@@ -1,10 +1,10 @@
 //! What a row says, in terms in which rows can be compared.
 //! Touches: its arguments.
-//! Law: two rows disagree when they speak of the same thing at the same moment and differ by one
-//! byte, in the coarser of their two precisions. Nothing is "about equal".
+//! Law: two rows disagree when they differ by one byte, in the coarser of their two precisions, as
+//! of one moment. Nothing is "about equal"; what moves and has no moment is not compared.
 
 use super::apis::{self, Width};
-use super::row::Row;
+use super::row::{Reading, Row};
 use gpuslice_config::units::Bytes;
 use std::fmt;
 
@@ -13,18 +13,21 @@ use std::fmt;
 pub(super) struct Asked {
     /// The question and the answer.
     pub(super) row: Row,
-    /// When it was asked: rows of one moment are compared to the byte.
-    pub(super) moment: usize,
-    /// Whether the numbers held still while its child asked.
+    /// What the yardstick said at that moment.
+    pub(super) beside: Option<Reading>,
+    /// Whether the numbers held still while it was asked.
     pub(super) settled: bool,
-    /// Asked by the child besides its own route, to tell its moment by.
-    pub(super) yardstick: bool,
 }
 
 impl Asked {
     /// How finely the function tells.
     pub(super) fn width(&self) -> Width {
         apis::width(&self.row.api)
+    }
+
+    /// Whether what moves can be compared: it is known what the yardstick said.
+    fn is_placed(&self) -> bool {
+        self.settled && self.beside.is_some()
     }
 }
 
@@ -65,9 +68,13 @@ impl fmt::Display for Says {
     }
 }
 
-/// What the rows say of memory, one for each; None where a row does not speak of it. `reserved`
-/// tells, for a row, how much NVML counts that CUDA leaves out.
-pub(super) fn memory(asked: &Asked, reserved: Option<u64>) -> Option<Says> {
+/// What a row says of memory, as of the moment when the yardstick said `reference`; None where it
+/// does not speak of it. `reserved` is how much NVML counts that CUDA leaves out.
+pub(super) fn memory(
+    asked: &Asked,
+    reserved: Option<u64>,
+    reference: Option<Reading>,
+) -> Option<Says> {
     let Row {
         reading,
         api,
@@ -81,21 +88,39 @@ pub(super) fn memory(asked: &Asked, reserved: Option<u64>) -> Option<Says> {
         return Some(Says::Error(error.clone()));
     }
     let own = reading.reserved.unwrap_or(0);
-    let (total, used) = (reading.total?, reading.used);
-    Some(match reserved.filter(|_| apis::is_nvml(api)) {
+    let (mut total, mut used) = (reading.total?, reading.used);
+    match reserved.filter(|_| apis::is_nvml(api)) {
         // CUDA's total leaves out what NVML calls reserved. The newer struct has taken it out of
         // `used` already.
-        Some(reserved) => Says::Memory {
-            total: total.saturating_sub(reserved),
-            free: reading.free,
-            used: used.map(|used| used.saturating_sub(reserved.saturating_sub(own))),
-        },
-        None => Says::Memory {
-            total,
-            free: reading.free,
-            used: used.map(|used| used.saturating_add(own)),
-        },
+        Some(reserved) => {
+            total = total.saturating_sub(reserved);
+            used = used.map(|used| used.saturating_sub(reserved.saturating_sub(own)));
+        }
+        None => used = used.map(|used| used.saturating_add(own)),
+    }
+    let moved = |said: Option<u64>, of: fn(Reading) -> Option<u64>| {
+        let then = asked.beside.and_then(of);
+        match (said, then, reference.and_then(of)) {
+            (Some(said), Some(then), Some(now)) => Some(moved(asked.width(), said, then, now)),
+            _ => said,
+        }
+    };
+    Some(Says::Memory {
+        total,
+        free: moved(reading.free, |reading| reading.free),
+        used: moved(used, |reading| reading.used),
     })
+}
+
+/// What was said beside `then`, as it is beside `now`: as far from it as it was.
+fn moved(width: Width, said: u64, then: u64, now: u64) -> u64 {
+    if said == width.cut(then) {
+        return width.cut(now);
+    }
+    match now.checked_sub(then) {
+        Some(more) => said.saturating_add(more),
+        None => said.saturating_sub(then.saturating_sub(now)),
+    }
 }
 
 /// What the rows say of integration.
@@ -134,21 +159,22 @@ pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Op
         let explains = reading.total?.checked_sub(bytes)? == of_cuda;
         return explains.then_some(SetAside { bytes, told: true });
     }
-    let of_nvml = answers(true).find(|reading| reading.used.is_some())?;
-    let of_cuda = answers(false).find(|reading| reading.used.is_some())?;
+    let mut of_nvml = rows.filter(|asked| apis::is_nvml(&asked.row.api) && asked.is_placed());
+    let (of_nvml, of_cuda) = of_nvml.find_map(|asked| {
+        let reading = asked.row.reading;
+        Some((reading.used.and(Some(reading))?, asked.beside?))
+    })?;
     let bytes = of_nvml.total?.checked_sub(of_cuda.total?)?;
     (bytes > 0 && of_nvml.free == of_cuda.free).then_some(SetAside { bytes, told: false })
 }
 
-/// Whether two rows agree. Between two moments other programs have allocated or freed, so only
-/// what never moves is compared.
+/// Whether two rows agree.
 pub(super) fn agree(one: (&Asked, &Says), other: (&Asked, &Says)) -> bool {
     let ((asked, says), (other_asked, other_says)) = (one, other);
-    let settled = asked.settled && other_asked.settled;
-    let same_moment = settled && asked.moment == other_asked.moment;
+    let placed = asked.is_placed() && other_asked.is_placed();
     let cut = |bytes: u64| coarser(asked.width(), other_asked.width(), bytes);
     let same = |one: Option<u64>, other: Option<u64>| match (one, other) {
-        (Some(one), Some(other)) => !same_moment || cut(one) == cut(other),
+        (Some(one), Some(other)) => !placed || cut(one) == cut(other),
         _ => true,
     };
     match (says, other_says) {

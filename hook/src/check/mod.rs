@@ -102,6 +102,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     {
         crate::cli::tell(warning);
     }
+    prepared.as_ref().map_or(Ok(()), Prepared::enter)?;
     let slice = SliceShown::find(&vars);
     let patience = Duration::from_secs(args.timeout);
     let survey = Survey::make(&vars, patience)?;

@@ -1,14 +1,15 @@
 //! The child of `check`: asks every function that one route finds, on every device.
 //! Touches: the driver, by that route and by the yardstick.
 //!
-//! One truth: before anything is measured, the child holds the primary context of every device
-//! that CUDA shows it, whatever the route, so that each child finds the device as the last one
-//! did. It also asks the yardstick: `cuMemGetInfo_v2` (NVML's, where CUDA does not see the device)
-//! by dlopen and dlsym. A pass over all questions counts only when the next one answers the same.
-//! Children whose yardsticks agree are of one moment, and their answers are compared to the byte;
-//! where other programs have allocated in between, `free` and `used` are compared within each
-//! moment, and totals always. A child whose driver is in a namespace of its own has no yardstick,
-//! which would cost it a second context: it is of its neighbours' moment, if those have one.
+//! One truth: `free` moves while it is asked for, by other programs and, on unified memory, by
+//! the host alone. So each question stands between two askings of a yardstick, `cuMemGetInfo_v2`
+//! by dlopen and dlsym (NVML's, where CUDA does not see the device), and counts when those two say
+//! the same: whoever moved the device since, the answer and the yardstick's are about one moment,
+//! and are compared to the byte. The child holds the primary context of every device that CUDA
+//! shows it, whatever the route, so on a quiet device all children find the same numbers.
+//!
+//! A child whose driver is in a namespace of its own has no yardstick, which would cost it a second
+//! context: it asks twice, and its answers are of everybody's moment if the device was quiet.
 
 use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
@@ -46,6 +47,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let mut probe = Probe {
         route: args.route,
         questions: Vec::new(),
+        yardsticks: Vec::new(),
         teller: Teller::take_stdout().context("cannot take standard output")?,
     };
     probe.teller.tell(&Event::Shim(loaded_shim()));
@@ -84,8 +86,6 @@ struct Question {
     symbol: Symbol,
     target: Target,
     current: Current,
-    /// Asked by dlopen and dlsym, whatever the route is.
-    yardstick: bool,
 }
 
 type Answer = Result<Reading, String>;
@@ -97,12 +97,52 @@ impl Question {
     }
 }
 
-/// How often a pass is repeated until two say the same.
-const PASSES: u32 = 6;
+/// How often a question is asked until the numbers hold still.
+const TRIES: u32 = 30;
+/// After how many of those it waits in between.
+const AT_ONCE: u32 = 15;
+
+/// An answer and its circumstances.
+struct Measured {
+    answer: Answer,
+    beside: Option<Reading>,
+    settled: bool,
+}
+
+impl Question {
+    /// Asks between two askings of the yardstick, until those say the same.
+    fn measure(&self, yardstick: Option<&Question>) -> Measured {
+        let mut tried = 0;
+        loop {
+            let before = yardstick.map(Question::ask);
+            let answer = self.ask();
+            let after = yardstick.map(Question::ask);
+            let moves = answer.as_ref().is_ok_and(|reading| reading.free.is_some());
+            let settled = match yardstick {
+                _ if !moves => true,
+                Some(_) => before == after,
+                None => self.ask() == answer,
+            };
+            if settled || tried >= TRIES {
+                return Measured {
+                    answer,
+                    beside: after.and_then(Result::ok),
+                    settled,
+                };
+            }
+            tried = tried.saturating_add(1);
+            if tried > AT_ONCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
 
 struct Probe {
     route: Route,
     questions: Vec<Question>,
+    /// One for each device, asked by dlopen and dlsym.
+    yardsticks: Vec<Question>,
     teller: Teller,
 }
 
@@ -245,26 +285,30 @@ impl Probe {
                 symbol,
                 target,
                 current,
-                yardstick: false,
             }),
         }
     }
 
     fn add_yardstick(
         &mut self,
-        yardstick: &Opened,
+        opened: &Opened,
         name: &str,
         device: &str,
         target: Target,
         current: Current,
     ) {
-        let before = self.questions.len();
-        if let Some(api) = APIS.iter().find(|api| api.name == name) {
-            self.add(yardstick, api, device, target, current);
-        }
-        for added in self.questions.iter_mut().skip(before) {
-            added.yardstick = true;
-        }
+        let api = APIS.iter().find(|api| api.name == name);
+        let symbol = api.and_then(|api| {
+            let lookup = opened.lookup(api.family, &api.symbol).ok()?;
+            Some((api, lookup.find(&api.symbol).ok()?))
+        });
+        self.yardsticks.extend(symbol.map(|(api, symbol)| Question {
+            api,
+            device: device.to_owned(),
+            symbol,
+            target,
+            current,
+        }));
     }
 
     fn found(&mut self, uuid: &str, name: &str) {
@@ -297,46 +341,26 @@ impl Probe {
         });
     }
 
-    fn pass(&mut self) -> Vec<Answer> {
-        let mut answers = Vec::with_capacity(self.questions.len());
+    fn measure(&mut self) {
         for question in &self.questions {
             self.teller.step(question.api.name);
-            answers.push(question.ask());
-        }
-        answers
-    }
-
-    fn measure(&mut self) {
-        let mut answers = self.pass();
-        for tried in 1..=PASSES {
-            let again = self.pass();
-            if again == answers {
-                break;
-            }
-            answers = again;
-            if tried == PASSES {
-                self.teller.tell(&Event::Moving);
-            }
-            // Another program is allocating just now; give it time to finish.
-            std::thread::sleep(Duration::from_millis(5).saturating_mul(tried));
-        }
-        for (question, answer) in self.questions.iter().zip(answers) {
-            let (reading, error) = match answer {
+            let device = &question.device;
+            let yardstick = self.yardsticks.iter().find(|other| other.device == *device);
+            let measured = question.measure(yardstick);
+            let (reading, error) = match measured.answer {
                 Ok(reading) => (reading, None),
                 Err(error) => (Reading::default(), Some(error)),
             };
             self.teller.tell(&Event::Row {
                 row: Row {
-                    device: question.device.clone(),
+                    device: device.clone(),
                     api: question.api.name.to_owned(),
-                    route: match question.yardstick {
-                        true => Route::DlsymLocal.name().to_owned(),
-                        false => self.route.name().to_owned(),
-                    },
+                    route: self.route.name().to_owned(),
                     reading,
                     error,
                 },
-                yardstick: question.yardstick,
+                beside: measured.beside,
+                settled: measured.settled,
             });
         }
     }

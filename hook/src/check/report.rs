@@ -53,19 +53,19 @@ impl Report {
         } else if slice.is_some() {
             verdict.disagreements.extend(not_loaded(&survey));
         }
-        if !survey.moving.is_empty() {
-            verdict.disagreements.push(format!(
-                "moving: other programs allocated and freed all the time that was asked by {}; try \
-                 again",
-                survey.moving.join(", ")
-            ));
-        }
+        verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {
             notes.push(format!("{library} is not here, so it was not asked: {why}"));
         }
         notes.extend(narrow(&survey));
         for device in &verdict.devices {
             notes.extend(notes_on(device, &survey));
+        }
+        for device in &survey.unplaced {
+            notes.push(format!(
+                "{device}: its memory moved meanwhile, so that the answers of drivers in a \
+                 namespace of their own were compared by their totals alone"
+            ));
         }
         for parent in &survey.parents {
             notes.push(format!(
@@ -92,12 +92,9 @@ impl Report {
         shims.all(|shim| shim.is_some()).then_some(first)
     }
 
-    /// The answers, without the yardstick's.
+    /// The answers.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
-        let asked = self.survey.asked.iter();
-        asked
-            .filter(|asked| !asked.yardstick)
-            .map(|asked| &asked.row)
+        self.survey.asked.iter().map(|asked| &asked.row)
     }
 
     /// The JSON.
@@ -151,6 +148,25 @@ fn not_loaded(survey: &Survey) -> Option<String> {
     ))
 }
 
+/// Answers that were never about one moment.
+fn moving(survey: &Survey) -> Option<String> {
+    let mut routes: Vec<&str> = Vec::new();
+    for asked in survey.asked.iter().filter(|asked| !asked.settled) {
+        if !routes.contains(&asked.row.route.as_str()) {
+            routes.push(&asked.row.route);
+        }
+    }
+    let routes = match routes.len() {
+        0 => return None,
+        all if all == survey.shims.len() => "every route".to_owned(),
+        _ => routes.join(", "),
+    };
+    Some(format!(
+        "moving: free and used would not hold still while asked for by {routes}; other programs \
+         allocate and free all the time, try again when they rest"
+    ))
+}
+
 /// What a person should know who sees 4 GiB in the rows and 24 GiB in the table.
 fn narrow(survey: &Survey) -> Option<String> {
     let cut = survey.asked.iter().any(|asked| {
@@ -177,12 +193,6 @@ fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
         };
         notes.push(format!(
             "{uuid}: {counts}; it is taken out of NVML's total and used before they are compared"
-        ));
-    }
-    if device.moved {
-        notes.push(format!(
-            "{uuid}: its memory moved between routes; each answer was compared with others of its \
-             own moment, and the totals with all"
         ));
     }
     let visible = survey

@@ -72,8 +72,10 @@ pub(super) enum Event {
     Row {
         /// The answer.
         row: Row,
-        /// Whether it is the yardstick that every child asks besides its own route.
-        yardstick: bool,
+        /// What the yardstick said of the device immediately before and after.
+        beside: Option<Reading>,
+        /// Whether the numbers held still for so long.
+        settled: bool,
     },
     /// The route does not get as far as asking this function: it is not found, or nothing can be
     /// initialised. Whether that is a disagreement depends on the other routes.
@@ -87,8 +89,6 @@ pub(super) enum Event {
     },
     /// A question that was not asked.
     Skipped(Skipped),
-    /// The numbers would not hold still, so this child's cannot be compared.
-    Moving,
     /// All is said.
     Done,
 }

@@ -26,14 +26,14 @@ pub(super) struct Survey {
     pub(super) parents: Vec<String>,
     /// For each route that a child went, the library of gpuslice that it had loaded.
     pub(super) shims: Vec<(&'static str, Option<String>)>,
-    /// Routes whose numbers would not hold still.
-    pub(super) moving: Vec<&'static str>,
+    /// Devices that moved, so that answers without a yardstick have no moment.
+    pub(super) unplaced: Vec<String>,
     /// The driver's libraries that cannot be loaded, and why.
     missing: BTreeMap<String, String>,
     /// How many routes in a row have not come to an end.
     silent: usize,
     /// Questions that a route did not get as far as asking.
-    unanswered: Vec<(Skipped, usize)>,
+    unanswered: Vec<Skipped>,
 }
 
 /// After so many routes in a row that crash or hang it is the driver, not the route.
@@ -49,7 +49,7 @@ impl Survey {
     ) -> anyhow::Result<Survey> {
         let linked = Linked::create()?;
         let mut survey = Survey::default();
-        for (child, route) in routes::all().enumerate() {
+        for route in routes::all() {
             progress(&format!("asking by {}", route.name()));
             let starter = Starter {
                 linked: &linked,
@@ -60,11 +60,11 @@ impl Survey {
             };
             let (events, end) = starter.ask(route)?;
             for event in events {
-                survey.take(event, route, child);
+                survey.take(event, route);
             }
             match end {
                 End::Done => survey.silent = 0,
-                End::Early(how, doing) => survey.failed(route, child, &doing, how),
+                End::Early(how, doing) => survey.failed(route, &doing, how),
             }
             if survey.no_driver() {
                 break;
@@ -76,7 +76,7 @@ impl Survey {
         }
         progress("");
         survey.settle_unanswered();
-        survey.tell_moments();
+        survey.place();
         Ok(survey)
     }
 
@@ -101,7 +101,7 @@ impl Survey {
         format!("no NVIDIA driver here: {}", reasons.join("; "))
     }
 
-    fn take(&mut self, event: Event, route: Route, child: usize) {
+    fn take(&mut self, event: Event, route: Route) {
         match event {
             Event::Library { name, error } => {
                 self.missing.extend(error.map(|error| (name, error)));
@@ -117,30 +117,32 @@ impl Survey {
                     self.parents.push(uuid);
                 }
             }
-            Event::Row { row, yardstick } => self.asked.push(Asked {
+            Event::Row {
                 row,
-                moment: child,
-                settled: true,
-                yardstick,
+                beside,
+                settled,
+            } => self.asked.push(Asked {
+                row,
+                beside,
+                settled,
             }),
             Event::Unanswered { api, route, why } => {
                 let skipped = Skipped { api, route, why };
-                self.unanswered.push((skipped, child));
+                self.unanswered.push(skipped);
             }
             Event::Skipped(skipped) => self.skipped.push(skipped),
-            Event::Moving => self.moving.push(route.name()),
             Event::Step(_) | Event::Done => {}
         }
     }
 
     /// A child that crashed or hung: a row that says so.
-    fn failed(&mut self, route: Route, child: usize, doing: &str, how: String) {
+    fn failed(&mut self, route: Route, doing: &str, how: String) {
         let skipped = Skipped {
             api: doing.to_owned(),
             route: route.name().to_owned(),
             why: how,
         };
-        self.asked.push(no_answer(skipped, child));
+        self.asked.push(no_answer(skipped));
         self.silent = self.silent.saturating_add(1);
     }
 
@@ -154,37 +156,45 @@ impl Survey {
         }
     }
 
-    /// Puts children of one moment together. Until here each child's answers are a moment of
-    /// their own.
-    fn tell_moments(&mut self) {
-        let children = routes::all().count();
-        let yardsticks: Vec<Vec<&Row>> = (0..children)
-            .map(|child| {
-                let own = self.asked.iter().filter(|asked| asked.moment == child);
-                own.filter(|asked| asked.yardstick)
-                    .map(|asked| &asked.row)
-                    .collect()
-            })
-            .collect();
-        let moments = moments(&yardsticks);
-        for asked in &mut self.asked {
-            let route = routes::all().nth(asked.moment).map(Route::name);
-            asked.settled = !route.is_some_and(|route| self.moving.contains(&route));
-            asked.moment = moments.get(asked.moment).copied().unwrap_or(asked.moment);
+    /// Gives the answers of children that had no yardstick their moment: everybody's, if the
+    /// yardstick said the same all the time.
+    fn place(&mut self) {
+        for (uuid, _) in &self.devices {
+            let of_device = |asked: &&mut Asked| asked.row.device == *uuid;
+            let mut said = self
+                .asked
+                .iter_mut()
+                .filter(of_device)
+                .filter_map(|asked| asked.beside);
+            let first = said.next();
+            let quiet = said.all(|beside| Some(beside) == first);
+            let apart = self
+                .asked
+                .iter_mut()
+                .filter(of_device)
+                .filter(|asked| Route::parse(&asked.row.route).is_ok_and(Route::is_apart));
+            let mut any = false;
+            for asked in apart {
+                any = true;
+                asked.beside = first.filter(|_| quiet);
+            }
+            if any && !quiet {
+                self.unplaced.push(uuid.clone());
+            }
         }
     }
 
     /// A function that no route reaches is one that this driver does not have. One that some
     /// route reaches must be reached by all.
     fn settle_unanswered(&mut self) {
-        for (mut skipped, child) in std::mem::take(&mut self.unanswered) {
+        for mut skipped in std::mem::take(&mut self.unanswered) {
             if let Some(why) = self.missing.get(apis::library(&skipped.api)) {
                 skipped.why.clone_from(why);
             }
             if is_absence(&skipped) {
                 "*".clone_into(&mut skipped.api);
             } else if self.is_reached(&skipped.api) {
-                self.asked.push(no_answer(skipped, child));
+                self.asked.push(no_answer(skipped));
                 continue;
             } else {
                 self.withdraw(&skipped);
@@ -196,7 +206,7 @@ impl Survey {
     }
 
     fn is_reached(&self, api: &str) -> bool {
-        let mut asked = self.asked.iter().filter(|asked| !asked.yardstick);
+        let mut asked = self.asked.iter();
         asked.any(|asked| asked.row.api == api && asked.row.error.is_none())
     }
 
@@ -220,39 +230,12 @@ impl Survey {
     }
 }
 
-/// The moment of each child, from what its yardstick said. A child whose yardstick says what the
-/// last one's said is of the same moment. A child without one is of the moment around it, if
-/// nothing moved meanwhile.
-fn moments<T: PartialEq>(yardsticks: &[Vec<T>]) -> Vec<usize> {
-    let mut moments: Vec<usize> = Vec::with_capacity(yardsticks.len());
-    let mut last: Option<(usize, &Vec<T>)> = None;
-    for (child, said) in yardsticks.iter().enumerate() {
-        if said.is_empty() {
-            moments.push(child);
-            continue;
-        }
-        let moment = match last {
-            Some((before, earlier)) if earlier == said => {
-                let moment = moments.get(before).copied().unwrap_or(child);
-                for between in moments.iter_mut().skip(before.saturating_add(1)) {
-                    *between = moment;
-                }
-                moment
-            }
-            _ => child,
-        };
-        moments.push(moment);
-        last = Some((child, said));
-    }
-    moments
-}
-
 /// Whether the route itself is missing, as on a driver older than it.
 fn is_absence(skipped: &Skipped) -> bool {
     skipped.why.starts_with("the driver has no ")
 }
 
-fn no_answer(skipped: Skipped, moment: usize) -> Asked {
+fn no_answer(skipped: Skipped) -> Asked {
     Asked {
         row: Row {
             device: NO_DEVICE.to_owned(),
@@ -261,9 +244,8 @@ fn no_answer(skipped: Skipped, moment: usize) -> Asked {
             reading: Reading::default(),
             error: Some(skipped.why),
         },
-        moment,
+        beside: None,
         settled: true,
-        yardstick: false,
     }
 }
 
@@ -273,24 +255,5 @@ fn progress(what: &str) {
     if out.is_terminal() {
         // Nobody is left to be told when even this cannot be written.
         let _ = write!(out, "\r\x1b[K{what}").and_then(|()| out.flush());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::moments;
-
-    #[test]
-    fn children_that_measured_the_same_are_of_one_moment() {
-        assert_eq!(moments(&[vec![7], vec![7], vec![7]]), [0, 0, 0]);
-        assert_eq!(moments(&[vec![7], vec![8], vec![8], vec![7]]), [0, 1, 1, 3]);
-    }
-
-    #[test]
-    fn a_child_without_a_yardstick_is_of_the_moment_around_it_or_of_none() {
-        assert_eq!(moments(&[vec![7], vec![], vec![], vec![7]]), [0, 0, 0, 0]);
-        assert_eq!(moments(&[vec![7], vec![], vec![8], vec![]]), [0, 1, 2, 3]);
-        assert_eq!(moments(&[vec![], vec![7], vec![7]]), [0, 1, 1]);
-        assert_eq!(moments::<u8>(&[vec![], vec![]]), [0, 1]);
     }
 }

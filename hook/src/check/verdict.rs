@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(super) struct Group {
     /// The answer.
     pub(super) says: Says,
-    /// The rows, by their place in what was asked. The yardstick's are among them.
+    /// The rows, by their place in what was asked.
     pub(super) rows: Vec<usize>,
 }
 
@@ -30,8 +30,6 @@ pub(super) struct DeviceVerdict {
     pub(super) integrated: Vec<Group>,
     /// What was taken out of NVML's numbers before they were compared.
     pub(super) set_aside: Option<SetAside>,
-    /// Whether its memory moved while it was asked about.
-    pub(super) moved: bool,
 }
 
 /// All that is to be said.
@@ -88,46 +86,33 @@ struct Device<'a> {
     memory: Sayings,
     integrated: Sayings,
     set_aside: Option<SetAside>,
-    moments: usize,
 }
 
 impl<'a> Device<'a> {
     fn new(uuid: &'a str, asked: &'a [Asked], limited: bool) -> Device<'a> {
-        let mut by_moment: BTreeMap<usize, Vec<(usize, &Asked)>> = BTreeMap::new();
-        for (row, asked) in asked.iter().enumerate() {
-            if asked.row.device == uuid {
-                by_moment
-                    .entry(asked.moment)
-                    .or_default()
-                    .push((row, asked));
-            }
-        }
-        let mut device = Device {
+        let rows = || {
+            let rows = asked.iter().enumerate();
+            rows.filter(|(_, asked)| asked.row.device == uuid)
+        };
+        let set_aside = match limited {
+            // In a slice every total is the slice's, and nothing explains another.
+            true => None,
+            false => set_aside(rows().map(|(_, asked)| asked)),
+        };
+        let reserved = set_aside.map(|aside| aside.bytes);
+        let reference = rows().find_map(|(_, asked)| asked.beside);
+        let memory = |asked| memory(asked, reserved, reference);
+        Device {
             uuid,
             asked,
-            memory: Sayings::new(),
-            integrated: Sayings::new(),
-            set_aside: None,
-            moments: by_moment.len(),
-        };
-        for rows in by_moment.values() {
-            let reserved = match limited {
-                // In a slice every total is the slice's, and nothing explains another.
-                true => None,
-                false => set_aside(rows.iter().map(|(_, asked)| *asked)),
-            };
-            device.set_aside = device.set_aside.max(reserved);
-            let reserved = reserved.map(|reserved| reserved.bytes);
-            for (row, asked) in rows {
-                device
-                    .memory
-                    .extend(memory(asked, reserved).map(|says| (*row, says)));
-                device
-                    .integrated
-                    .extend(integrated(asked).map(|says| (*row, says)));
-            }
+            memory: rows()
+                .filter_map(|(row, asked)| Some((row, memory(asked)?)))
+                .collect(),
+            integrated: rows()
+                .filter_map(|(row, asked)| Some((row, integrated(asked)?)))
+                .collect(),
+            set_aside,
         }
-        device
     }
 
     fn judge(&self) -> DeviceVerdict {
@@ -136,12 +121,11 @@ impl<'a> Device<'a> {
             memory: self.group(&self.memory),
             integrated: self.group(&self.integrated),
             set_aside: self.set_aside,
-            moved: self.moments > 1,
         }
     }
 
     /// Puts rows that say the same together. A row that tells less joins the first answer that it
-    /// does not contradict, one of its own moment before any other.
+    /// does not contradict.
     fn group(&self, says: &Sayings) -> Vec<Group> {
         let (whole, mut partial): (Vec<_>, Vec<_>) = says
             .iter()
@@ -157,14 +141,8 @@ impl<'a> Device<'a> {
         let mut speakers: Vec<Vec<usize>> = groups.iter().map(|group| group.rows.clone()).collect();
         partial.sort_by_key(|(row, _)| !self.is_exact(**row));
         for (row, said) in partial {
-            let fits = |speakers: &Vec<usize>, at_once: bool| {
-                speakers.iter().any(|other| {
-                    let same_moment = self.moment(*other) == self.moment(*row);
-                    (same_moment || !at_once) && !self.disagree(says, *row, *other)
-                })
-            };
-            let place = speakers.iter().position(|rows| fits(rows, true));
-            let place = place.or_else(|| speakers.iter().position(|rows| fits(rows, false)));
+            let fits = |other: &usize| !self.disagree(says, *row, *other);
+            let place = speakers.iter().position(|rows| rows.iter().any(fits));
             if place.is_none() {
                 speakers.push(vec![*row]);
             }
@@ -187,10 +165,6 @@ impl<'a> Device<'a> {
             }
             Says::Integrated(_) | Says::Error(_) => true,
         }
-    }
-
-    fn moment(&self, row: usize) -> Option<usize> {
-        self.asked.get(row).map(|asked| asked.moment)
     }
 
     fn disagree(&self, says: &Sayings, one: usize, other: usize) -> bool {

@@ -50,35 +50,42 @@ fn reading(api: &str, total: u64, free: u64) -> Reading {
     }
 }
 
-fn asked(api: &str, route: &str, moment: usize, reading: Reading) -> Asked {
+/// The function's true answer, while the yardstick says the truth.
+fn asked(api: &str, route: &str, total: u64, free: u64) -> Asked {
     Asked {
         row: Row {
             device: UUID.to_owned(),
             api: api.to_owned(),
             route: route.to_owned(),
-            reading,
+            reading: reading(api, total, free),
             error: None,
         },
-        moment,
+        beside: Some(reading("cuMemGetInfo_v2", total, free)),
         settled: true,
-        yardstick: false,
     }
 }
 
-fn failing(api: &str, moment: usize, error: &str) -> Asked {
-    let mut asked = asked(api, "dlsym-local", moment, Reading::default());
+fn saying(reading: Reading, asked: Asked) -> Asked {
+    let mut said = asked;
+    said.row.reading = reading;
+    said
+}
+
+fn failing(api: &str, error: &str) -> Asked {
+    let mut asked = saying(Reading::default(), asked(api, "dlsym-local", GIB, 0));
     asked.row.error = Some(error.to_owned());
     asked
 }
 
-/// Every function, by two routes at two moments, telling the truth.
+const ROUTES: [&str; 2] = ["dlsym-local", "dlmopen"];
+
+/// Every function, by two routes, telling the truth.
 fn truth(total: u64, free: u64) -> Vec<Asked> {
-    let routes = ["dlsym-local", "dlmopen"];
-    let rows = routes.iter().enumerate().flat_map(|(moment, route)| {
+    let by_route = |route| {
         APIS.iter()
-            .map(move |api| asked(api.name, route, moment, reading(api.name, total, free)))
-    });
-    rows.collect()
+            .map(move |api| asked(api.name, route, total, free))
+    };
+    ROUTES.into_iter().flat_map(by_route).collect()
 }
 
 fn memory_strategy() -> impl Strategy<Value = (u64, u64)> {
@@ -117,13 +124,19 @@ proptest! {
     }
 
     #[test]
-    fn other_programs_may_allocate_between_two_children((total, free) in memory_strategy(), taken in 0u64..GIB) {
-        let mut rows = truth(total, free);
-        for asked in rows.iter_mut().filter(|asked| asked.moment == 1) {
-            asked.row.reading = reading(&asked.row.api.clone(), total, free.saturating_sub(taken));
-        }
+    fn other_programs_may_allocate_between_any_two_answers(
+        total in 1..1u64 << 42,
+        frees in proptest::collection::vec(any::<prop::sample::Index>(), APIS.len() * ROUTES.len()),
+    ) {
+        let free = |place: &prop::sample::Index| place.index(usize::try_from(total).unwrap()) as u64;
+        let calls = ROUTES.into_iter().flat_map(|route| APIS.iter().map(move |api| (api.name, route)));
+        let rows: Vec<Asked> = calls
+            .zip(&frees)
+            .map(|((api, route), place)| asked(api, route, total, free(place)))
+            .collect();
         let verdict = judge(&rows, None);
-        prop_assert_eq!(verdict.disagreements, Vec::<String>::new());
+        prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());
+        prop_assert_eq!(verdict.devices[0].memory.len(), 1);
     }
 
     #[test]
@@ -211,22 +224,12 @@ fn in_a_slice_nothing_is_taken_out() {
 
 #[test]
 fn a_spark_without_us_is_told_in_words() {
-    let total = 127_600_748 * 1024;
+    let (total, free) = (127_600_748 * 1024, 100 * GIB);
     let rows = [
-        asked(
-            "cuMemGetInfo_v2",
-            "dlsym-local",
-            0,
-            reading("cuMemGetInfo_v2", total, 100 * GIB),
-        ),
-        failing("nvmlDeviceGetMemoryInfo", 0, "NVML_ERROR_NOT_SUPPORTED"),
-        failing("nvmlDeviceGetMemoryInfo_v2", 0, "NVML_ERROR_NOT_SUPPORTED"),
-        asked(
-            "cuDeviceTotalMem_v2",
-            "dlsym-local",
-            0,
-            reading("cuDeviceTotalMem_v2", total, 0),
-        ),
+        asked("cuMemGetInfo_v2", "dlsym-local", total, free),
+        failing("nvmlDeviceGetMemoryInfo", "NVML_ERROR_NOT_SUPPORTED"),
+        failing("nvmlDeviceGetMemoryInfo_v2", "NVML_ERROR_NOT_SUPPORTED"),
+        asked("cuDeviceTotalMem_v2", "dlsym-local", total, free),
     ];
     assert_eq!(
         judge(&rows, None).disagreements,
@@ -240,20 +243,17 @@ fn a_spark_without_us_is_told_in_words() {
 
 #[test]
 fn a_route_that_gets_past_us_is_named_even_where_the_total_is_the_devices_own() {
-    let own = reading("cuMemGetInfo_v2", 24 * GIB, 23 * GIB);
-    let ours = reading("cuMemGetInfo_v2", 24 * GIB, 7 * GIB);
-    let mut yardstick = asked("cuMemGetInfo_v2", "dlsym-local", 1, ours);
-    yardstick.yardstick = true;
-    let rows = [
-        asked("cuMemGetInfo_v2", "dlsym-local", 0, ours),
-        asked("cuMemGetInfo_v2", "dlmopen", 1, own),
-        yardstick,
-    ];
-    let said = judge(&rows, None).disagreements;
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(
-        said[0].contains("cuMemGetInfo_v2 by dlmopen says 24.00 GiB total, 23.00 GiB free"),
-        "{said:?}"
+    let ours = || asked("cuMemGetInfo_v2", "dlsym-local", 24 * GIB, 7 * GIB);
+    let mut past = asked("cuMemGetInfo_v2", "dlmopen", 24 * GIB, 7 * GIB);
+    past.row.reading = reading("cuMemGetInfo_v2", 24 * GIB, 23 * GIB);
+    let said = judge(&[ours(), past, ours()], None).disagreements;
+    assert_eq!(
+        said,
+        [format!(
+            "{UUID}: cuMemGetInfo_v2 by dlmopen says 24.00 GiB total, 23.00 GiB free, 1.00 GiB \
+             used; cuMemGetInfo_v2 by dlsym-local says 24.00 GiB total, 7.00 GiB free, 17.00 GiB \
+             used"
+        )]
     );
 }
 
@@ -263,21 +263,18 @@ fn an_integrated_device_that_one_function_calls_discrete_is_named() {
         integrated: Some(integrated),
         ..Reading::default()
     };
+    let attribute = |api, route, integrated| saying(is(integrated), asked(api, route, GIB, 0));
     let rows = [
-        asked(
-            "cuMemGetInfo_v2",
-            "dlsym-local",
-            0,
-            reading("cuMemGetInfo_v2", GIB, 0),
-        ),
-        asked("cuDeviceGetAttribute", "dlsym-local", 0, is(true)),
-        asked("cuDeviceGetAttribute", "dlmopen", 1, is(true)),
-        asked("cudaDeviceGetAttribute", "cudart-12", 2, is(false)),
+        asked("cuMemGetInfo_v2", "dlsym-local", GIB, 0),
+        attribute("cuDeviceGetAttribute", "dlsym-local", true),
+        attribute("cuDeviceGetAttribute", "dlmopen", true),
+        attribute("cudaDeviceGetAttribute", "cudart-12", false),
     ];
     assert_eq!(
         judge(&rows, None).disagreements,
         [format!(
-            "{UUID}: cudaDeviceGetAttribute says not integrated; cuDeviceGetAttribute says integrated"
+            "{UUID}: cudaDeviceGetAttribute says not integrated; cuDeviceGetAttribute says \
+             integrated"
         )]
     );
 }
@@ -285,22 +282,17 @@ fn an_integrated_device_that_one_function_calls_discrete_is_named() {
 #[test]
 fn answers_that_agree_on_more_than_the_slice_are_inconsistent() {
     let slice = parse(br#"{"version":1,"memory":8589934592}"#).unwrap();
-    let rows = truth(24 * GIB, 20 * GIB);
-    let said = judge(&rows, Some(&slice)).disagreements;
+    let said = judge(&truth(24 * GIB, 20 * GIB), Some(&slice)).disagreements;
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(
-        said[0].contains("the slice is 8.00 GiB") && said[0].contains("24.00 GiB total"),
-        "{said:?}"
-    );
-    assert_eq!(
-        judge(&truth(8 * GIB, 7 * GIB), Some(&slice)).disagreements,
-        Vec::<String>::new()
-    );
+    assert!(said[0].contains("the slice is 8.00 GiB"), "{said:?}");
+    assert!(said[0].contains("24.00 GiB total"), "{said:?}");
+    let within = judge(&truth(8 * GIB, 7 * GIB), Some(&slice));
+    assert_eq!(within.disagreements, Vec::<String>::new());
 }
 
 #[test]
 fn a_device_of_which_nobody_says_anything_is_inconsistent() {
-    let rows = [failing("cuMemGetInfo_v2", 0, "CUDA_ERROR_UNKNOWN")];
+    let rows = [failing("cuMemGetInfo_v2", "CUDA_ERROR_UNKNOWN")];
     let said = judge(&rows, None).disagreements;
     assert_eq!(
         said,
@@ -309,31 +301,27 @@ fn a_device_of_which_nobody_says_anything_is_inconsistent() {
 }
 
 #[test]
-fn a_child_whose_numbers_would_not_hold_still_is_compared_by_totals() {
+fn what_would_not_hold_still_is_compared_by_totals() {
     let mut rows = truth(24 * GIB, 20 * GIB);
-    for asked in rows.iter_mut().filter(|asked| asked.moment == 1) {
+    for (steps, asked) in rows.iter_mut().enumerate() {
         asked.settled = false;
-        let freed = 20 * GIB + asked.row.api.len() as u64 * MIB;
-        asked.row.reading = reading(&asked.row.api.clone(), 24 * GIB, freed);
+        let api = asked.row.api.clone();
+        asked.row.reading = reading(&api, 24 * GIB, 20 * GIB + steps as u64 * MIB);
     }
     assert_eq!(judge(&rows, None).disagreements, Vec::<String>::new());
-    let last = rows.last_mut().unwrap();
-    last.row = Row {
-        reading: reading("cudaMemGetInfo", 8 * GIB, 0),
-        api: "cudaMemGetInfo".to_owned(),
-        ..last.row.clone()
-    };
+    rows.push(saying(
+        reading("cudaMemGetInfo", 8 * GIB, 0),
+        asked("cudaMemGetInfo", "cudart-12", 24 * GIB, 20 * GIB),
+    ));
     assert!(!judge(&rows, None).disagreements.is_empty());
 }
 
 #[test]
 fn a_crash_is_a_disagreement_of_its_own() {
-    let mut crash = failing("cuInit", 3, "crashed (SIGSEGV)");
-    crash.row.device = NO_DEVICE.to_owned();
+    let mut crash = failing("cuInit", "crashed (SIGSEGV)");
+    NO_DEVICE.clone_into(&mut crash.row.device);
     let mut rows = truth(GIB, MIB);
     rows.push(crash);
-    assert_eq!(
-        judge(&rows, None).disagreements,
-        ["cuInit by dlsym-local: crashed (SIGSEGV)"]
-    );
+    let said = judge(&rows, None).disagreements;
+    assert_eq!(said, ["cuInit by dlsym-local: crashed (SIGSEGV)"]);
 }
