@@ -33,6 +33,7 @@ demo: build ## three real programs on a simulated card: bare, in a slice, on uni
 
 test: build clients ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
+	tests/aarch64/run.sh
 
 check: format clippy test docs deny ## what CI runs
 
@@ -60,7 +61,7 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/gpuslice.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
 	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice
 	install -D -m 644 packaging/completions/gpuslice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpuslice.fish
