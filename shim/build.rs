@@ -12,19 +12,20 @@ use std::process::Command;
 /// It is linked against a stand-in that has these names, libc's soname and no symbol versions:
 /// so the library does not ask for the glibc of the machine that built it, and a name that is
 /// not on this list does not link.
-const IMPORTS: [&str; 8] = [
+const IMPORTS: [&str; 9] = [
+    "_r_debug",
     "bcmp",
     "dl_iterate_phdr",
-    "getenv",
     "memcmp",
     "memcpy",
     "memmove",
     "memset",
+    "secure_getenv",
     "strlen",
 ];
 
 /// Why each is there: every process of a container pays for what the loader does with us.
-const LINK: [&str; 10] = [
+const LINK: [&str; 9] = [
     // One linker on every architecture, and one that puts constants and code in one mapping.
     "-fuse-ld=bfd",
     // No crt files: they bring constructors, and an import of __cxa_finalize.
@@ -32,7 +33,6 @@ const LINK: [&str; 10] = [
     // Code and data in as few mappings as the loader can make.
     "-Wl,-z,noseparate-code",
     "-Wl,-z,norelro",
-    "-Wl,-z,max-page-size=4096",
     "-Wl,--hash-style=gnu",
     "-Wl,-Bsymbolic",
     "-Wl,--build-id=sha1",
@@ -47,6 +47,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stub = stand_in(Path::new(&out))?;
     for argument in LINK {
         println!("cargo:rustc-cdylib-link-arg={argument}");
+    }
+    if env::var("CARGO_CFG_TARGET_ARCH")? == "x86_64" {
+        // Elsewhere pages may be larger: the linker's own choice loads on all of them.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,max-page-size=4096");
     }
     println!("cargo:rustc-cdylib-link-arg={stub}");
     if env::var("PROFILE")? == "release" {

@@ -9,7 +9,7 @@ use gpuslice_config::slice::DeviceSlice;
 
 use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUuuid, NVML_UUID_LENGTH, SUCCESS, nvmlDevice_t};
 use crate::log::Piece::{Dec, Str};
-use crate::real::{self, Library, SLOTS, Slot};
+use crate::real::{self, SLOTS, Slot};
 use crate::runtime::{Budget, Runtime};
 use crate::{count, table};
 
@@ -104,11 +104,12 @@ pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Optio
 
 #[cold]
 fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
+    let which = Dec(u64::from(ordinal.0));
     let budget = match uuid(slot, ordinal) {
         Some(bytes) => runtime.budget(bytes, None),
+        None if runtime.treats_all_alike() => runtime.unlisted(),
         None => {
-            let which = u64::from(ordinal.0);
-            count::UUID.say("device", &[Str("no uuid of ordinal "), Dec(which)]);
+            count::UUID.say("device", &[Str("no uuid of ordinal "), which]);
             return None;
         }
     };
@@ -116,7 +117,20 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
         return Some(KNOWN | u16::from(UNLIMITED));
     };
     let told = runtime.numbers(budget)?.integrated == Some(true);
-    let unified = told || integrated(slot, ordinal)?;
+    let asked = if told {
+        Some(true)
+    } else {
+        integrated(slot, ordinal)
+    };
+    let Some(unified) = asked else {
+        let line = [
+            Str("whether ordinal "),
+            which,
+            Str(" is integrated is not known"),
+        ];
+        count::FACTS.say("device", &line);
+        return None;
+    };
     let unified = if unified { UNIFIED } else { 0 };
     Some(KNOWN | unified | u16::from(budget.0))
 }
@@ -152,7 +166,7 @@ fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
 
 /// The CUDA device that NVML calls by this uuid, in a driver that is there and initialised.
 pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
-    let slot = real::any(Library::Cuda)?;
+    let slot = real::any_driver()?;
     let mut devices = 0;
     let count = table::cuDeviceGetCount::real(slot)?;
     // SAFETY: cuDeviceGetCount's contract.

@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::elf::Object;
-use crate::loader::{self, LinkMap, RTLD_DEFAULT, RTLD_NEXT};
+use crate::elf::{self, LinkMap, Object};
+use crate::loader::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::log::{self, Level, Piece::Str};
 use crate::real::{self, Library};
 use crate::table::{self, Row};
@@ -226,7 +226,7 @@ unsafe extern "C" fn filter(
         return NULL;
     }
     let object = loader::object_of(address);
-    if object.is_some_and(|object| object.dynamic == loader::own_dynamic()) {
+    if object.is_some_and(|object| object.dynamic == elf::own_dynamic()) {
         // The handle sees the global scope, and us in it: what is there without us?
         address = behind_us(handle, name, caller.as_ref());
         if address.is_null() {

@@ -3,6 +3,7 @@
 //! Law: an object is known by its dynamic section; two loaded objects never share one.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// What `dl_iterate_phdr` tells of an object; the fields that every libc has.
 #[repr(C)]
@@ -29,12 +30,106 @@ struct Phdr {
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 
+type Visit = unsafe extern "C" fn(*const dl_phdr_info, usize, *mut c_void) -> c_int;
+type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
+
 unsafe extern "C" {
+    /// The loader's own list, for debuggers.
+    static _r_debug: Rendezvous;
+    /// Our own dynamic section; the linker makes the name.
+    static _DYNAMIC: u8;
     /// Visits the objects of the caller's own namespace: the one we live in.
-    fn dl_iterate_phdr(
-        visit: unsafe extern "C" fn(*const dl_phdr_info, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
+    fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
+}
+
+/// `struct r_debug_extended`.
+#[repr(C)]
+struct Rendezvous {
+    r_version: c_int,
+    r_map: *const LinkMap,
+    r_brk: usize,
+    r_state: c_int,
+    r_ldbase: usize,
+    /// The next namespace, from version 2 on.
+    r_next: *const Rendezvous,
+}
+
+/// `struct link_map`, its public part.
+#[repr(C)]
+pub(crate) struct LinkMap {
+    pub(crate) l_addr: usize,
+    pub(crate) l_name: *const c_char,
+    pub(crate) l_ld: usize,
+    pub(crate) l_next: *const LinkMap,
+    pub(crate) l_prev: *const LinkMap,
+}
+
+impl LinkMap {
+    pub(crate) fn object(&self) -> Object {
+        Object {
+            base: self.l_addr,
+            dynamic: self.l_ld,
+            name: self.l_name,
+        }
+    }
+}
+
+/// Our own dynamic section.
+pub(crate) fn own_dynamic() -> usize {
+    (&raw const _DYNAMIC) as usize
+}
+
+/// The list of the namespace that we live in.
+fn own_list() -> Option<*const LinkMap> {
+    let mut namespace = &raw const _r_debug;
+    // SAFETY: the loader's own structures, which it never frees; null ends them.
+    while let Some(list) = unsafe { namespace.as_ref() } {
+        let mut next = list.r_map;
+        // SAFETY: we come soon after the program, among what is loaded from the start and
+        // never freed.
+        while let Some(map) = unsafe { next.as_ref() } {
+            if map.l_ld == own_dynamic() {
+                return Some(list.r_map);
+            }
+            next = map.l_next;
+        }
+        if list.r_version < 2 {
+            break;
+        }
+        namespace = list.r_next;
+    }
+    None
+}
+
+/// One of the libraries that are there from the start, found without calling anybody: what
+/// others have put in the place of the loader's functions may not be ready yet, or may be
+/// looking for them just now.
+pub(crate) fn from_the_start(wanted: fn(&[u8]) -> bool) -> Option<Object> {
+    let mut next = own_list()?;
+    // SAFETY: the loader's own list; libc is among what is loaded from the start.
+    while let Some(map) = unsafe { next.as_ref() } {
+        let object = map.object();
+        if wanted(object.file_name()) {
+            return Some(object);
+        }
+        next = map.l_next;
+    }
+    None
+}
+
+/// libc's own dl_iterate_phdr, not that of somebody who has put one before it.
+fn iterate() -> Iterate {
+    static KNOWN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let mut address = KNOWN.load(Ordering::Acquire);
+    if address.is_null() {
+        let libc = from_the_start(|name| name == b"libc.so.6");
+        // SAFETY: libc stays loaded.
+        let own = libc.and_then(|libc| unsafe { symbol(&libc, b"dl_iterate_phdr") });
+        address = own.map_or(dl_iterate_phdr as *mut c_void, |own| own as *mut c_void);
+        KNOWN.store(address, Ordering::Release);
+    }
+    // SAFETY: one of the two above; both have this signature.
+    unsafe { core::mem::transmute::<*mut c_void, Iterate>(address) }
 }
 
 /// A loaded library or program.
@@ -101,7 +196,7 @@ fn search(wanted: &mut dyn FnMut(&Object, &[Phdr]) -> bool) -> Option<Object> {
         found: None,
     };
     // SAFETY: `visit` gets `search`, which outlives the call.
-    unsafe { dl_iterate_phdr(visit, (&raw mut search).cast()) };
+    unsafe { iterate()(visit, (&raw mut search).cast()) };
     search.found
 }
 

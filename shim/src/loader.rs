@@ -3,9 +3,9 @@
 //! Law: none of these is one of our own exports.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::elf::{self, Object};
+use crate::elf::{self, LinkMap, Object};
 
 /// `RTLD_NEXT`.
 pub(crate) const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
@@ -32,16 +32,6 @@ struct DlInfo {
     dli_saddr: *const c_void,
 }
 
-/// `struct link_map`, its public part.
-#[repr(C)]
-pub(crate) struct LinkMap {
-    pub(crate) l_addr: usize,
-    pub(crate) l_name: *const c_char,
-    pub(crate) l_ld: usize,
-    pub(crate) l_next: *const LinkMap,
-    pub(crate) l_prev: *const LinkMap,
-}
-
 /// Where the naked exports find what they jump to. Null: not found, or not looked for yet.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`DLSYM`].
@@ -65,7 +55,7 @@ fn find(cached: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
         return known;
     }
     for home in HOMES {
-        let Some(object) = elf::named(home) else {
+        let Some(object) = elf::from_the_start(home).or_else(|| elf::named(home)) else {
             continue;
         };
         // SAFETY: libc and libdl stay loaded as long as anybody, and we, use them.
@@ -139,29 +129,13 @@ pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
     }
     // SAFETY: the loader's own link map, or null.
     let map = unsafe { map.as_ref() }?;
-    Some(Object {
-        base: map.l_addr,
-        dynamic: map.l_ld,
-        name: map.l_name,
-    })
+    Some(map.object())
 }
 
 /// Whether the object with this dynamic section is still loaded, in whatever namespace.
 pub(crate) fn is_loaded(dynamic: usize) -> bool {
     elf::is_loaded(dynamic)
         || object_of(dynamic as *const c_void).is_some_and(|object| object.dynamic == dynamic)
-}
-
-/// Our own dynamic section.
-pub(crate) fn own_dynamic() -> usize {
-    static OWN: AtomicUsize = AtomicUsize::new(0);
-    let known = OWN.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    let own = elf::containing((&raw const OWN) as usize).map_or(0, |object| object.dynamic);
-    OWN.store(own, Ordering::Relaxed);
-    own
 }
 
 /// What comes after us in the global scope: the view without the shim.

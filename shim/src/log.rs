@@ -47,17 +47,19 @@ static SETTINGS: Settings = Settings {
 };
 
 unsafe extern "C" {
-    fn getenv(name: *const c_char) -> *const c_char;
+    /// Null in a program with more rights than its caller: /etc/ld.so.preload puts us there too,
+    /// and the caller may not choose what it opens.
+    fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
 /// A variable of the environment.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv's contract.
-    let value = unsafe { getenv(name.as_ptr()) };
+    // SAFETY: secure_getenv's contract.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
-    // SAFETY: getenv gives a string that ends in NUL. Callers copy it at once.
+    // SAFETY: secure_getenv gives a string that ends in NUL. Callers copy it at once.
     Some(unsafe { CStr::from_ptr(value) })
 }
 

@@ -136,25 +136,16 @@ fn object_at(library: Library, slot: Slot) -> Option<Object> {
     })
 }
 
-/// A copy of a library that is there now, whoever loaded it.
-pub(crate) fn any(library: Library) -> Option<Slot> {
-    for (slot, place) in slots(library) {
+/// A driver that is there now, whoever loaded it.
+pub(crate) fn any_driver() -> Option<Slot> {
+    for (slot, place) in slots(Library::Cuda) {
         let held = place.dynamic.load(Ordering::Acquire);
         if held > BUSY && loader::is_loaded(held) {
             return Some(slot);
         }
     }
-    let name = match library {
-        Library::Cuda => c"cuInit",
-        Library::Cudart => c"cudaGetDevice",
-        Library::Nvml => c"nvmlDeviceGetUUID",
-        Library::Libc => return None,
-    };
-    let address = elsewhere(library, name);
-    if address.is_null() {
-        return None;
-    }
-    claim(library, &loader::object_of(address)?)
+    let driver = elf::named(|name| name.starts_with(b"libcuda.so"))?;
+    claim(Library::Cuda, &driver)
 }
 
 /// One real function, in each copy of its library.
@@ -242,7 +233,7 @@ fn place(row: Row, address: *mut c_void) -> Option<Slot> {
         count::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
         return None;
     };
-    if object.dynamic == loader::own_dynamic() {
+    if object.dynamic == elf::own_dynamic() {
         return None;
     }
     let Some(slot) = claim(library, &object) else {
@@ -279,11 +270,6 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     let Some(row) = table::row(row) else {
         return table::absent(Library::Cuda);
     };
-    let (library, name) = (table::library(row), table::name_c(row));
-    let global = loader::next(name);
-    if !global.is_null() {
-        return for_all(row, global);
-    }
     let key = (caller as u64) << 16 | (row as u64) << 8;
     let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) & 31);
     let seen = home.map_or(0, |home| home.load(Ordering::Relaxed));
@@ -291,6 +277,11 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
     {
         return table::entry(row, Slot(slot));
+    }
+    let (library, name) = (table::library(row), table::name_c(row));
+    let global = loader::next(name);
+    if !global.is_null() {
+        return for_all(row, global);
     }
     let object = loader::object_of(caller as *const c_void);
     let mut address = match &object {

@@ -175,6 +175,11 @@ impl Runtime {
         }
     }
 
+    /// Whether it is the same which device is meant.
+    pub(crate) fn treats_all_alike(&self) -> bool {
+        self.slice.devices().next().is_none()
+    }
+
     /// The budget of a device that the slice does not name.
     pub(crate) fn unlisted(&self) -> Option<Budget> {
         self.others.is_some().then_some(OTHERS)

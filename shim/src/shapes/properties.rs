@@ -3,7 +3,7 @@
 
 use crate::abi::{SUCCESS, cudaDeviceProp, cudaError_t};
 use crate::log::Piece::{Dec, Str};
-use crate::real::{self, Library, Slot};
+use crate::real::{self, Slot};
 use crate::shapes::query;
 use crate::table::{self, Call};
 use crate::{count, device, runtime};
@@ -101,7 +101,7 @@ pub(crate) fn version(slot: Slot) -> i32 {
 /// The runtime has written a struct of this layout at `prop`.
 unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
     // What the runtime wrote may be our own answer already: the driver says what is there.
-    let Some(slot) = real::any(Library::Cuda) else {
+    let Some(slot) = real::any_driver() else {
         return;
     };
     let ordinal = device::ordinal(dev);

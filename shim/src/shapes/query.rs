@@ -10,7 +10,7 @@ use crate::answer::{self, Amount};
 use crate::count;
 use crate::device::{self, Device};
 use crate::log::Piece::Str;
-use crate::real::{self, Library, Slot};
+use crate::real::{self, Slot};
 use crate::runtime::{self, Runtime};
 use crate::table::{self, Call};
 
@@ -88,7 +88,7 @@ pub(crate) unsafe fn runtime_mem_get_info(
         return code;
     };
     if code == SUCCESS
-        && let Some(slot) = real::any(Library::Cuda)
+        && let Some(slot) = real::any_driver()
         && let Some(driver) = facts(slot)
     {
         let said = (Some(driver.free.get()), Some(driver.total.get()));
@@ -143,6 +143,9 @@ unsafe fn show<T: Amount>(
     total: *mut T,
 ) {
     let ordinal = device::current(slot);
+    if ordinal.is_none() {
+        count::FACTS.say("query", &[Str("the current device is not known")]);
+    }
     let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, slot, ordinal)) else {
         return;
     };
@@ -261,7 +264,7 @@ pub(crate) unsafe fn runtime_device_attribute(
         && code == SUCCESS
         && !value.is_null()
         && runtime::slice().is_some()
-        && real::any(Library::Cuda).is_some_and(|slot| hidden(slot, device))
+        && real::any_driver().is_some_and(|slot| hidden(slot, device))
     {
         // SAFETY: cudaSuccess, so the runtime has written there.
         unsafe { value.write(0) };

@@ -10,7 +10,7 @@ use crate::abi::{CUresult, PER_THREAD_DEFAULT_STREAM, SUCCESS, cudaError_t};
 use crate::log::{self, Level, Piece::Dec, Piece::Raw, Piece::Str};
 use crate::real::{self, Library, Slot};
 use crate::table::{self, Call, Row};
-use crate::{count, loader};
+use crate::{count, elf, loader};
 
 type ProcAddressV1 =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, c_ulonglong) -> CUresult;
@@ -243,7 +243,7 @@ fn stand_in(
 ) -> Option<*mut c_void> {
     candidates(name).next()?;
     let object = loader::object_of(address)?;
-    if object.dynamic == loader::own_dynamic() {
+    if object.dynamic == elf::own_dynamic() {
         // The runtime has asked the driver through us.
         return None;
     }

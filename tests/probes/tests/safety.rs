@@ -84,6 +84,18 @@ fn another_interposer_works_before_and_behind_us() {
 }
 
 #[test]
+fn what_others_put_before_the_loader_is_not_called_before_it_is_ready() {
+    let program = compile("safety_memory", Linked::All(12));
+    let other = compile("safety_iterate", Linked::Interposer);
+    let bench = Bench::sliced("rtx3090", EIGHT);
+    let expected = format!("0 total={SLICE} free={}\n", SLICE - CONTEXT);
+    let behind = bench.run(&program).with_shim().preload(&other).answer();
+    assert_eq!(behind.clean(), expected);
+    let before = bench.run(&program).preload(&other).with_shim().answer();
+    assert_eq!(before.clean(), expected);
+}
+
+#[test]
 fn a_driver_may_be_closed_opened_again_and_there_twice() {
     let program = compile("safety_reopen", Linked::Nothing);
     let bench = Bench::sliced("rtx3090", EIGHT);
