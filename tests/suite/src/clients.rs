@@ -1,7 +1,7 @@
 //! The clients: which there are, how each is run, and which answer of a scenario it gives.
 //! Touches: nothing until one is run.
 
-use crate::compile::compile;
+use crate::compile::{compile, dlopened, linked};
 use crate::place;
 use crate::run::Run;
 use std::path::PathBuf;
@@ -113,12 +113,7 @@ fn python() -> Vec<Client> {
 }
 
 fn compiled() -> Vec<Client> {
-    let linked = |source: &str, name, says, library: &str| {
-        let (file, library) = (format!("c/{source}.c"), format!("-l:{library}"));
-        let program = source.replace('_', "-");
-        let words = ["-pthread", "-L{sim}", &library];
-        client(name, says, compile("cc", &file, &program, &words))
-    };
+    let linked = |source, name, says, library| client(name, says, linked(source, library));
     let runtime = |major: u32, name, says, library: &str| {
         let (define, library) = (format!("-DCUDART_MAJOR={major}"), format!("-l:{library}"));
         let words = [&define, "-L{sim}", &library, "-ldl", "-pthread"];
@@ -128,7 +123,6 @@ fn compiled() -> Vec<Client> {
             ..client(name, says, compile("cc", "c/runtime.c", &program, &words))
         }
     };
-    let dlopened = compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"]);
     vec![
         linked(
             "linked_cuda",
@@ -157,7 +151,7 @@ fn compiled() -> Vec<Client> {
             "libcudart_static.a",
         ),
         linked("threads", "four threads", Says::Threads, "libcuda.so.1"),
-        client("C++ with dlopen", Says::Both, dlopened),
+        client("C++ with dlopen", Says::Both, dlopened()),
     ]
 }
 

@@ -89,6 +89,32 @@ fn is_newer(program: &Path, than: &[&Path]) -> bool {
         .all(|path| age(path).is_some_and(|age| age < built))
 }
 
+/// A C program that is linked with a library of the simulated driver.
+#[must_use]
+pub fn linked(source: &str, library: &str) -> PathBuf {
+    let (file, library) = (format!("c/{source}.c"), format!("-l:{library}"));
+    let words = ["-pthread", "-L{sim}", &library];
+    compile("cc", &file, &source.replace('_', "-"), &words)
+}
+
+/// The program linked with -lcuda.
+#[must_use]
+pub fn linked_cuda() -> PathBuf {
+    linked("linked_cuda", "libcuda.so.1")
+}
+
+/// The program linked with -lnvidia-ml.
+#[must_use]
+pub fn linked_nvml() -> PathBuf {
+    linked("linked_nvml", "libnvidia-ml.so.1")
+}
+
+/// The C++ program that dlopens both.
+#[must_use]
+pub fn dlopened() -> PathBuf {
+    compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"])
+}
+
 /// A C program that needs no driver at link time.
 #[must_use]
 pub fn c(name: &str) -> PathBuf {

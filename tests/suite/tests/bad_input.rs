@@ -2,13 +2,13 @@
 //! programs: the driver's answers stand, nothing ends, nothing hangs, and the log says it once.
 //! Touches: files of every bad kind, in a folder of their own.
 
-use gpuslice_suite::compile::compile;
+use gpuslice_suite::compile::{compile, linked_cuda, linked_nvml};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices, of_machine, write};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,24 +25,6 @@ const NVML: &str = "\
 nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25769803776 free=25438126080 used=331677696
 nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25769803776 reserved=331677696 free=25438126080 used=0
 ";
-
-fn linked_cuda() -> PathBuf {
-    compile(
-        "cc",
-        "c/linked_cuda.c",
-        "linked-cuda",
-        &["-L{sim}", "-l:libcuda.so.1"],
-    )
-}
-
-fn linked_nvml() -> PathBuf {
-    compile(
-        "cc",
-        "c/linked_nvml.c",
-        "linked-nvml",
-        &["-L{sim}", "-l:libnvidia-ml.so.1"],
-    )
-}
 
 /// The log's lines, without who wrote them and without the folder of this test.
 fn log_of(file: &Path) -> Vec<String> {

@@ -2,20 +2,15 @@
 //! own total; and what it does not name is left alone.
 //! Touches: the programs linked with -lcuda and -lnvidia-ml.
 
-use gpuslice_suite::compile::compile;
+use gpuslice_suite::compile::{linked_cuda, linked_nvml};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::write;
 use std::path::PathBuf;
 
-/// The program linked with -lcuda, then the one linked with -lnvidia-ml.
+/// Asks CUDA, and asks NVML.
 fn programs() -> [PathBuf; 2] {
-    let cuda = ["-pthread", "-L{sim}", "-l:libcuda.so.1"];
-    let nvml = ["-pthread", "-L{sim}", "-l:libnvidia-ml.so.1"];
-    [
-        compile("cc", "c/linked_cuda.c", "linked-cuda", &cuda),
-        compile("cc", "c/linked_nvml.c", "linked-nvml", &nvml),
-    ]
+    [linked_cuda(), linked_nvml()]
 }
 
 /// What both say in the slice that this file describes; `{meminfo}` in it is the host's.

@@ -2,7 +2,7 @@
 //! run under the preload exactly as without it.
 //! Touches: compilers and interpreters that `tests/clients/setup.sh` installs.
 
-use gpuslice_suite::compile::{c, compile, find, library};
+use gpuslice_suite::compile::{c, compile, dlopened, find, library, linked_cuda};
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
 use gpuslice_suite::{place, run};
@@ -129,7 +129,8 @@ fn in_a_slice(program: &Path, preload: &[PathBuf]) -> Answer {
     preload.iter().fold(run, Run::preload).answer()
 }
 
-fn linked_cuda(name: &str, flags: &[&str]) -> PathBuf {
+/// The program linked with -lcuda, built for a sanitizer.
+fn sanitized(name: &str, flags: &[&str]) -> PathBuf {
     let words = [flags, &["-L{sim}", "-l:libcuda.so.1"]].concat();
     compile("cc", "c/linked_cuda.c", name, &words)
 }
@@ -150,7 +151,7 @@ fn system_library(name: &str) -> PathBuf {
 
 #[test]
 fn other_allocators_work_in_both_orders() {
-    let (plain, cuda) = (c("allocate"), linked_cuda("linked-cuda", &[]));
+    let (plain, cuda) = (c("allocate"), linked_cuda());
     for allocator in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"].map(system_library) {
         for preload in [
             [allocator.clone(), place::shim()],
@@ -168,11 +169,11 @@ fn other_allocators_work_in_both_orders() {
 
 #[test]
 fn address_sanitizer_works_when_it_comes_first_or_is_linked_in() {
-    let shared = linked_cuda("linked-cuda-asan", &["-fsanitize=address"]);
+    let shared = sanitized("linked-cuda-asan", &["-fsanitize=address"]);
     let preload = [system_library("libasan.so"), place::shim()];
     assert_eq!(in_a_slice(&shared, &preload).clean(), SLICED);
 
-    let inside = linked_cuda(
+    let inside = sanitized(
         "linked-cuda-static-asan",
         &["-fsanitize=address", "-static-libasan"],
     );
@@ -216,10 +217,7 @@ fn thread_sanitizer_works_and_sees_no_race() {
 
 #[test]
 fn another_library_that_hooks_dlsym_works_in_both_orders() {
-    let (program, interposer) = (
-        compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"]),
-        library("interposer"),
-    );
+    let (program, interposer) = (dlopened(), library("interposer"));
     let expected = "device total=8589934592\n\
         cuda total=8589934592 free=8323596288\n\
         nvml total=8589934592 free=8323596288 used=266338304\n";
