@@ -4,7 +4,7 @@
 //! of one moment. Nothing is "about equal"; what moves and has no moment is not compared.
 
 use super::apis::{self, Width};
-use super::row::{Reading, Row};
+use super::row::Row;
 use gpuslice_config::units::Bytes;
 use std::fmt;
 
@@ -13,8 +13,8 @@ use std::fmt;
 pub(super) struct Asked {
     /// The question and the answer.
     pub(super) row: Row,
-    /// What the yardstick said at that moment.
-    pub(super) beside: Option<Reading>,
+    /// The `free` that the yardstick told at that moment.
+    pub(super) beside: Option<u64>,
     /// Whether the numbers held still while it was asked.
     pub(super) settled: bool,
 }
@@ -26,7 +26,7 @@ impl Asked {
     }
 
     /// Whether what moves can be compared: it is known what the yardstick said.
-    fn is_placed(&self) -> bool {
+    pub(super) fn is_placed(&self) -> bool {
         self.settled && self.beside.is_some()
     }
 }
@@ -68,13 +68,9 @@ impl fmt::Display for Says {
     }
 }
 
-/// What a row says of memory, as of the moment when the yardstick said `reference`; None where it
-/// does not speak of it. `reserved` is how much NVML counts that CUDA leaves out.
-pub(super) fn memory(
-    asked: &Asked,
-    reserved: Option<u64>,
-    reference: Option<Reading>,
-) -> Option<Says> {
+/// What a row says of memory, as of the moment when `reference` was free; None where it does not
+/// speak of it. `reserved` is how much NVML counts that CUDA leaves out.
+pub(super) fn memory(asked: &Asked, reserved: Option<u64>, reference: Option<u64>) -> Option<Says> {
     let Row {
         reading,
         api,
@@ -98,28 +94,27 @@ pub(super) fn memory(
         }
         None => used = used.map(|used| used.saturating_add(own)),
     }
-    let moved = |said: Option<u64>, of: fn(Reading) -> Option<u64>| {
-        let then = asked.beside.and_then(of);
-        match (said, then, reference.and_then(of)) {
-            (Some(said), Some(then), Some(now)) => Some(moved(asked.width(), said, then, now)),
-            _ => said,
-        }
-    };
-    Some(Says::Memory {
-        total,
-        free: moved(reading.free, |reading| reading.free),
-        used: moved(used, |reading| reading.used),
-    })
+    let mut free = reading.free;
+    if let (Some(said), Some(then), Some(now)) = (free, asked.beside, reference) {
+        free = Some(moved(asked.width(), said, then, now));
+        // What was freed is no longer used: the total stays.
+        used = used.map(|used| move_by(used, now, then));
+    }
+    Some(Says::Memory { total, free, used })
 }
 
 /// What was said beside `then`, as it is beside `now`: as far from it as it was.
 fn moved(width: Width, said: u64, then: u64, now: u64) -> u64 {
-    if said == width.cut(then) {
-        return width.cut(now);
+    match said == width.cut(then) {
+        true => width.cut(now),
+        false => move_by(said, then, now),
     }
-    match now.checked_sub(then) {
+}
+
+fn move_by(said: u64, from: u64, to: u64) -> u64 {
+    match to.checked_sub(from) {
         Some(more) => said.saturating_add(more),
-        None => said.saturating_sub(then.saturating_sub(now)),
+        None => said.saturating_sub(from.saturating_sub(to)),
     }
 }
 
@@ -159,13 +154,14 @@ pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Op
         let explains = reading.total?.checked_sub(bytes)? == of_cuda;
         return explains.then_some(SetAside { bytes, told: true });
     }
-    let mut of_nvml = rows.filter(|asked| apis::is_nvml(&asked.row.api) && asked.is_placed());
-    let (of_nvml, of_cuda) = of_nvml.find_map(|asked| {
+    let of_cuda = answers(false).find_map(|reading| reading.total)?;
+    let mut placed = rows.filter(|asked| apis::is_nvml(&asked.row.api) && asked.is_placed());
+    let (of_nvml, beside) = placed.find_map(|asked| {
         let reading = asked.row.reading;
-        Some((reading.used.and(Some(reading))?, asked.beside?))
+        Some((reading.used.and(Some(reading))?, asked.beside))
     })?;
-    let bytes = of_nvml.total?.checked_sub(of_cuda.total?)?;
-    (bytes > 0 && of_nvml.free == of_cuda.free).then_some(SetAside { bytes, told: false })
+    let bytes = of_nvml.total?.checked_sub(of_cuda)?;
+    (bytes > 0 && of_nvml.free == beside).then_some(SetAside { bytes, told: false })
 }
 
 /// Whether two rows agree.

@@ -8,8 +8,9 @@
 //! and are compared to the byte. The child holds the primary context of every device that CUDA
 //! shows it, whatever the route, so on a quiet device all children find the same numbers.
 //!
-//! A child whose driver is in a namespace of its own has no yardstick, which would cost it a second
-//! context: it asks twice, and its answers are of everybody's moment if the device was quiet.
+//! A child whose driver is in a namespace of its own takes NVML's yardstick, as CUDA's would cost it
+//! a second context. Where NVML does not answer, it asks twice, and its answers are of everybody's
+//! moment if the device was quiet.
 
 use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
@@ -57,11 +58,9 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     if args.route.cudart().is_none() {
         probe.by_driver(&opened);
     }
-    if !args.route.is_apart() {
-        probe.teller.step("loading the driver by dlopen and dlsym");
-        let yardstick = routes::open(Route::DlsymLocal, &objects);
-        probe.by_yardstick(&opened, &yardstick);
-    }
+    probe.teller.step("loading the driver by dlopen and dlsym");
+    let yardstick = routes::open(Route::DlsymLocal, &objects);
+    probe.by_yardstick(&opened, &yardstick);
     probe.measure();
     probe.teller.tell(&Event::Done);
     Ok(crate::exit::SUCCESS)
@@ -105,7 +104,7 @@ const AT_ONCE: u32 = 15;
 /// An answer and its circumstances.
 struct Measured {
     answer: Answer,
-    beside: Option<Reading>,
+    beside: Option<u64>,
     settled: bool,
 }
 
@@ -123,10 +122,11 @@ impl Question {
                 Some(_) => before == after,
                 None => self.ask() == answer,
             };
+            let free = |answer: Answer| answer.ok()?.free;
             if settled || tried >= TRIES {
                 return Measured {
                     answer,
-                    beside: after.and_then(Result::ok),
+                    beside: after.and_then(free),
                     settled,
                 };
             }
@@ -213,7 +213,10 @@ impl Probe {
 
     /// What libcudart asks, and the yardstick.
     fn by_yardstick(&mut self, opened: &Opened, yardstick: &Opened) {
-        let seen = devices::cuda_devices(yardstick);
+        let seen = match self.route.is_apart() {
+            true => Ok(Vec::new()),
+            false => devices::cuda_devices(yardstick),
+        };
         if self.route.cudart().is_some() {
             self.by_runtime(opened, &seen);
         }

@@ -72,8 +72,8 @@ pub(super) enum Event {
     Row {
         /// The answer.
         row: Row,
-        /// What the yardstick said of the device immediately before and after.
-        beside: Option<Reading>,
+        /// The `free` that the yardstick told immediately before and after.
+        beside: Option<u64>,
         /// Whether the numbers held still for so long.
         settled: bool,
     },

@@ -168,15 +168,13 @@ impl Survey {
                 .filter_map(|asked| asked.beside);
             let first = said.next();
             let quiet = said.all(|beside| Some(beside) == first);
-            let apart = self
-                .asked
-                .iter_mut()
-                .filter(of_device)
-                .filter(|asked| Route::parse(&asked.row.route).is_ok_and(Route::is_apart));
             let mut any = false;
-            for asked in apart {
-                any = true;
-                asked.beside = first.filter(|_| quiet);
+            for asked in self.asked.iter_mut().filter(of_device) {
+                let apart = Route::parse(&asked.row.route).is_ok_and(Route::is_apart);
+                if apart && asked.beside.is_none() && asked.row.reading.free.is_some() {
+                    any = true;
+                    asked.beside = first.filter(|_| quiet);
+                }
             }
             if any && !quiet {
                 self.unplaced.push(uuid.clone());

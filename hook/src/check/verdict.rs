@@ -159,9 +159,10 @@ impl<'a> Device<'a> {
     }
 
     fn tells_all(&self, row: usize, says: &Says) -> bool {
+        let placed = || self.asked.get(row).is_some_and(Asked::is_placed);
         match says {
             Says::Memory { free, used, .. } => {
-                self.is_exact(row) && free.is_some() && used.is_some()
+                self.is_exact(row) && free.is_some() && used.is_some() && placed()
             }
             Says::Integrated(_) | Says::Error(_) => true,
         }
