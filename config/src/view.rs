@@ -20,6 +20,32 @@ pub struct DriverMemory {
     pub free: Bytes,
 }
 
+impl DriverMemory {
+    /// What NVML says, without the part that it calls reserved.
+    #[must_use]
+    pub const fn of_nvml(total: Bytes, reserved: Bytes, free: Bytes) -> DriverMemory {
+        DriverMemory {
+            total: total.minus(reserved),
+            free,
+        }
+    }
+
+    /// What of it can be there on a host with this much memory.
+    #[must_use]
+    pub const fn within(self, host_total: Bytes) -> DriverMemory {
+        DriverMemory {
+            total: self.total.at_most(host_total),
+            free: self.free.at_most(host_total),
+        }
+    }
+}
+
+/// A limit that the driver enforces by itself: the smaller of it and the slice's, never both.
+#[must_use]
+pub const fn limit(driver: Bytes, slice: &DeviceSlice) -> Bytes {
+    driver.at_most(slice.memory)
+}
+
 /// The host of a device that shares its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {

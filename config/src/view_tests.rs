@@ -58,6 +58,29 @@ fn without_a_slice_the_answer_is_the_drivers() {
 }
 
 #[test]
+fn nvmls_numbers_are_cudas_without_what_is_reserved() {
+    let nvml = DriverMemory::of_nvml(Bytes::mib(24_576), Bytes::mib(316), Bytes::mib(24_000));
+    assert_eq!(nvml, CARD);
+    let more = DriverMemory::of_nvml(Bytes::mib(1), Bytes::mib(2), Bytes::ZERO);
+    assert_eq!(more.total, Bytes::ZERO);
+}
+
+#[test]
+fn a_device_has_no_more_than_the_host_that_it_shares() {
+    let host = Bytes::gib(8);
+    let within = CARD.within(host);
+    assert_eq!((within.total, within.free), (host, host));
+    assert_eq!(CARD.within(Bytes::gib(64)), CARD);
+}
+
+#[test]
+fn of_two_limits_the_smaller_counts() {
+    let slice = slice_of(Bytes::gib(8));
+    assert_eq!(limit(Bytes::gib(6), &slice), Bytes::gib(6));
+    assert_eq!(limit(Bytes::MAX, &slice), Bytes::gib(8));
+}
+
+#[test]
 fn a_slice_of_eight_is_a_card_of_eight() {
     assert_eq!(
         view(&discrete(None), Some(&slice_of(Bytes::gib(8)))),

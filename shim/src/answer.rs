@@ -70,10 +70,7 @@ pub(crate) fn of_host(
 fn shared(runtime: &Runtime, driver: DriverMemory) -> Option<Facts> {
     let memory = runtime.host()?;
     Some(Facts {
-        driver: DriverMemory {
-            total: driver.total.at_most(memory.total),
-            free: driver.free.at_most(memory.total),
-        },
+        driver: driver.within(memory.total),
         own_use: None,
         host: Some(Host {
             memory,

@@ -2,7 +2,7 @@
 //! Touches: the real function, then what the caller gave a place for.
 
 use gpuslice_config::units::Bytes;
-use gpuslice_config::view::MemoryView;
+use gpuslice_config::view::{DriverMemory, MemoryView, limit};
 
 use crate::abi::{
     NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
@@ -152,12 +152,12 @@ fn seen(
         return answer::of_host(runtime, &device, total);
     }
     let said = said?;
-    let total = Bytes::new(said.total).minus(Bytes::new(said.reserved));
-    Some(answer::of(
-        runtime,
-        &device,
-        answer::driver(total.get(), said.free),
-    ))
+    let driver = DriverMemory::of_nvml(
+        Bytes::new(said.total),
+        Bytes::new(said.reserved),
+        Bytes::new(said.free),
+    );
+    Some(answer::of(runtime, &device, driver))
 }
 
 /// `nvmlDeviceGetConfComputeProtectedMemoryUsage`.
@@ -233,7 +233,7 @@ pub(crate) unsafe fn memory_limits(
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { limits.read() };
-        let lowered = |limit: u64| Bytes::new(limit).at_most(device.budget.memory).get();
+        let lowered = |driver: u64| limit(Bytes::new(driver), device.budget).get();
         let filled = nvmlMemoryLimits_v1_t {
             softLimit: lowered(said.softLimit),
             hardLimit: lowered(said.hardLimit),
