@@ -220,6 +220,19 @@ pub(crate) fn is_loaded(dynamic: usize) -> bool {
     search(&mut |object, _| object.dynamic == dynamic).is_some()
 }
 
+/// The first definition of a symbol in our namespace that is not ours.
+pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
+    let mut address = None;
+    search(&mut |object, _| {
+        if object.dynamic != own_dynamic() {
+            // SAFETY: the loader holds what it shows us.
+            address = unsafe { symbol(object, name) };
+        }
+        address.is_some()
+    });
+    address
+}
+
 /// An ELF image in memory.
 ///
 /// Its law stands in `new`: whoever makes one has promised that it is mapped and well formed,

@@ -141,7 +141,9 @@ pub(crate) fn is_loaded(dynamic: usize) -> bool {
 /// What comes after us in the global scope: the view without the shim.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     let Some(dlsym) = dlsym() else {
-        return core::ptr::null_mut();
+        // Before glibc 2.34 a program, or a namespace, may do without libdl.
+        let address = elf::defined_by_others(name.to_bytes());
+        return address.map_or(core::ptr::null_mut(), |address| address as *mut c_void);
     };
     // SAFETY: dlsym's contract; it takes this function, in our own library, for the caller.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }

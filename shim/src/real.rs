@@ -253,6 +253,10 @@ fn place(row: Row, address: *mut c_void) -> Option<Slot> {
         forget(library, slot);
     }
     cells.store(slot, address);
+    if library == Library::Cuda {
+        // Opened again, perhaps, with other visible devices: its ordinals are asked anew.
+        device::forget(slot);
+    }
     Some(slot)
 }
 
