@@ -156,28 +156,33 @@ impl Survey {
         }
     }
 
-    /// Gives the answers of children that had no yardstick their moment: everybody's, if the
-    /// yardstick said the same all the time.
+    /// Gives the answers of drivers in a namespace of their own their moment. Their yardstick is
+    /// NVML's, which tells it where NVML says what CUDA says. Elsewhere it is everybody's, if the
+    /// device was quiet.
     fn place(&mut self) {
         for (uuid, _) in &self.devices {
-            let of_device = |asked: &&mut Asked| asked.row.device == *uuid;
-            let mut said = self
+            let is_apart =
+                |asked: &Asked| Route::parse(&asked.row.route).is_ok_and(Route::is_apart);
+            let of_device = self
                 .asked
                 .iter_mut()
-                .filter(of_device)
-                .filter_map(|asked| asked.beside);
+                .filter(|asked| asked.row.device == *uuid);
+            let (apart, others): (Vec<_>, Vec<_>) = of_device.partition(|asked| is_apart(asked));
+            let mut said = others.iter().filter_map(|asked| asked.beside);
             let first = said.next();
             let quiet = said.all(|beside| Some(beside) == first);
-            let mut any = false;
-            for asked in self.asked.iter_mut().filter(of_device) {
-                let apart = Route::parse(&asked.row.route).is_ok_and(Route::is_apart);
-                if apart && asked.beside.is_none() && asked.row.reading.free.is_some() {
-                    any = true;
+            let nvml_tells = others.iter().any(|asked| {
+                let same = asked.beside.is_some() && asked.row.reading.free == asked.beside;
+                same && asked.row.api == apis::NVML_YARDSTICK
+            });
+            for asked in apart {
+                if !nvml_tells {
                     asked.beside = first.filter(|_| quiet);
                 }
-            }
-            if any && !quiet {
-                self.unplaced.push(uuid.clone());
+                let moves = asked.row.reading.free.is_some();
+                if moves && asked.beside.is_none() && !self.unplaced.contains(uuid) {
+                    self.unplaced.push(uuid.clone());
+                }
             }
         }
     }

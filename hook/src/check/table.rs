@@ -98,8 +98,11 @@ fn write_slice(out: &mut String, report: &Report) -> fmt::Result {
     if limits.is_empty() {
         limits.push("no limit".to_owned());
     }
-    let name = slice.name;
-    writeln!(out, "slice    {name}: {} (from {path})", limits.join(", "))
+    let name = match slice.name.as_str() {
+        "" => String::new(),
+        name => format!("{name}: "),
+    };
+    writeln!(out, "slice    {name}{} (from {path})", limits.join(", "))
 }
 
 fn write_device(out: &mut String, report: &Report, device: &DeviceVerdict) -> fmt::Result {

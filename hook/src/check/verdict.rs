@@ -3,7 +3,7 @@
 //! Law: every two distinct answers that disagree are named, with everybody who gives them.
 
 use super::answers::{Asked, Says, SetAside, agree, integrated, memory, set_aside};
-use super::apis::Width;
+use super::apis::{self, Width};
 use super::who::sentence;
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
 use gpuslice_config::units::Bytes;
@@ -58,11 +58,8 @@ pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
         let device = Device::new(uuid, asked, budget.is_some());
         let judged = device.judge();
         let said = &mut verdict.disagreements;
-        let pairs = device.pairs(&judged.memory, &device.memory);
-        if pairs.is_empty() {
-            said.extend(device.over_budget(&judged, budget));
-        }
-        said.extend(pairs);
+        said.extend(device.over_budget(&judged, budget));
+        said.extend(device.pairs(&judged.memory, &device.memory));
         said.extend(device.pairs(&judged.integrated, &device.integrated));
         said.extend(device.silence(&judged));
         verdict.devices.push(judged);
@@ -142,7 +139,12 @@ impl<'a> Device<'a> {
         partial.sort_by_key(|(row, _)| !self.is_exact(**row));
         for (row, said) in partial {
             let fits = |other: &usize| !self.disagree(says, *row, *other);
-            let place = speakers.iter().position(|rows| rows.iter().any(fits));
+            let kin = |other: &usize| self.is_nvml(*other) == self.is_nvml(*row);
+            let found = |fits: &dyn Fn(&usize) -> bool| {
+                speakers.iter().position(|rows| rows.iter().any(fits))
+            };
+            // A coarse answer may fit several: then its own library's.
+            let place = found(&|other| fits(other) && kin(other)).or_else(|| found(&fits));
             if place.is_none() {
                 speakers.push(vec![*row]);
             }
@@ -156,6 +158,11 @@ impl<'a> Device<'a> {
     fn is_exact(&self, row: usize) -> bool {
         let asked = self.asked.get(row);
         asked.is_some_and(|asked| asked.width() == Width::Exact)
+    }
+
+    fn is_nvml(&self, row: usize) -> bool {
+        let asked = self.asked.get(row);
+        asked.is_some_and(|asked| apis::is_nvml(&asked.row.api))
     }
 
     fn tells_all(&self, row: usize, says: &Says) -> bool {
@@ -204,20 +211,24 @@ impl<'a> Device<'a> {
             .then(|| format!("{}: no function says how much memory there is", self.uuid))
     }
 
-    /// Answers that agree, on more than the slice.
+    /// Answers that are more than the slice, if all are: the slice holds for nobody.
     fn over_budget(&self, judged: &DeviceVerdict, budget: Option<DeviceSlice>) -> Vec<String> {
         let Some(budget) = budget else {
             return Vec::new();
         };
         let shown = budget.memory.minus(budget.headroom).get();
-        let over = |says: &Says| match says {
+        let within = |says: &Says| match says {
             Says::Memory { total, free, .. } => {
-                let total = budget.total == Total::Slice && *total > shown;
-                total || free.is_some_and(|free| free > shown)
+                let total = budget.total == Total::Device || *total <= shown;
+                total && free.is_none_or(|free| free <= shown)
             }
             Says::Integrated(_) | Says::Error(_) => false,
         };
-        let groups = judged.memory.iter().filter(|group| over(&group.says));
+        let amounts = |group: &&Group| matches!(group.says, Says::Memory { .. });
+        if judged.memory.iter().any(|group| within(&group.says)) {
+            return Vec::new();
+        }
+        let groups = judged.memory.iter().filter(amounts);
         groups
             .map(|group| {
                 format!(
