@@ -7,8 +7,10 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod admit;
 pub mod device;
 pub mod json;
+pub mod ledger;
 pub mod meminfo;
 pub mod policy;
 pub mod slice;

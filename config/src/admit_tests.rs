@@ -1,0 +1,116 @@
+//! Law 1: `view` and `admit` agree.
+
+use super::*;
+use crate::meminfo::HostMemory;
+use crate::slice::Total;
+use crate::view::{DriverMemory, Host};
+use proptest::prelude::*;
+
+fn slice_of(memory: Bytes) -> DeviceSlice {
+    DeviceSlice {
+        memory,
+        headroom: Bytes::ZERO,
+        total: Total::Slice,
+        integrated: None,
+    }
+}
+
+const FACTS: Facts = Facts {
+    driver: DriverMemory {
+        total: Bytes::gib(24),
+        free: Bytes::gib(20),
+    },
+    own_use: Some(Bytes::gib(1)),
+    host: None,
+};
+
+#[test]
+fn a_refusal_says_what_was_free_and_how_much_was_missing() {
+    let refusal = admit(&FACTS, Some(&slice_of(Bytes::gib(8))), Bytes::gib(9));
+    let (free, short_by) = (Bytes::gib(7), Bytes::gib(2));
+    assert_eq!(refusal, Err(Refusal { free, short_by }));
+}
+
+#[test]
+fn headroom_is_there_for_who_asks_for_more_than_is_shown() {
+    let slice = DeviceSlice {
+        headroom: Bytes::gib(1),
+        ..slice_of(Bytes::gib(8))
+    };
+    assert_eq!(view(&FACTS, Some(&slice)).free, Bytes::gib(6));
+    assert_eq!(admit(&FACTS, Some(&slice), Bytes::gib(7)), Ok(()));
+    let byte = Bytes::new(1);
+    assert!(admit(&FACTS, Some(&slice), Bytes::gib(7).plus(byte)).is_err());
+}
+
+#[test]
+fn without_a_slice_the_driver_decides() {
+    assert_eq!(admit(&FACTS, None, Bytes::MAX), Ok(()));
+}
+
+#[test]
+fn a_slice_that_only_counts_has_no_limit() {
+    let slice = slice_of(Bytes::gib(8));
+    assert_eq!(claim_limit(&slice, true), Bytes::gib(8));
+    assert_eq!(claim_limit(&slice, false), Bytes::MAX);
+}
+
+prop_compose! {
+    fn any_facts()(
+        total in 0u64.., free in 0u64.., own in proptest::option::of(0u64..),
+        host in proptest::option::of((0u64.., 0u64.., 0u64.., proptest::option::of(0u64..), 0u64..)),
+    ) -> Facts {
+        Facts {
+            driver: DriverMemory { total: Bytes::new(total), free: Bytes::new(free) },
+            own_use: own.map(Bytes::new),
+            host: host.map(|(total, free, available, reserve, others)| Host {
+                memory: HostMemory {
+                    total: Bytes::new(total),
+                    free: Bytes::new(free),
+                    available: Bytes::new(available),
+                },
+                reserve: reserve.map(Bytes::new),
+                others_unused: Bytes::new(others),
+            }),
+        }
+    }
+}
+
+prop_compose! {
+    fn any_slice()(memory in 1u64.., headroom in 0u64.., device in any::<bool>()) -> DeviceSlice {
+        DeviceSlice {
+            memory: Bytes::new(memory),
+            headroom: Bytes::new(headroom),
+            total: if device { Total::Device } else { Total::Slice },
+            integrated: None,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_shown_as_free_is_granted(facts in any_facts(), slice in any_slice()) {
+        let free = view(&facts, Some(&slice)).free;
+        prop_assert_eq!(admit(&facts, Some(&slice), free), Ok(()));
+    }
+
+    #[test]
+    fn one_byte_more_than_is_shown_is_refused(facts in any_facts(), slice in any_slice()) {
+        let slice = DeviceSlice { headroom: Bytes::ZERO, ..slice };
+        let free = view(&facts, Some(&slice)).free;
+        prop_assume!(free < Bytes::MAX);
+        let one = Bytes::new(1);
+        let refusal = Refusal { free, short_by: one };
+        prop_assert_eq!(admit(&facts, Some(&slice), free.plus(one)), Err(refusal));
+    }
+
+    #[test]
+    fn a_grant_never_takes_the_slice_over_its_limit(
+        facts in any_facts(), slice in any_slice(), request in 0u64..,
+    ) {
+        let request = Bytes::new(request);
+        if let (Some(own), Ok(())) = (facts.own_use, admit(&facts, Some(&slice), request)) {
+            prop_assert!(request <= claim_limit(&slice, true).minus(own));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Files that are no ledger, or were one: refused, or harmless.
+//! Touches: files on tmpfs, real processes.
+
+use super::layout::SIZE;
+use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, unshare};
+use super::shared::{Claim, Ledger, LedgerError, Open, Uncounted};
+use super::snapshot::Snapshot;
+use super::sys::Errno;
+use crate::device::{DeviceKind, DeviceUuid};
+use crate::ledger::{DEVICES, Kind};
+use crate::units::Bytes;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::vec::Vec;
+
+fn open(path: &Path) -> Result<Ledger, LedgerError> {
+    Ledger::open(&c_path(path), Open::Existing)
+}
+
+fn look(path: &Path) -> Result<(), LedgerError> {
+    let mut bytes = [0; SIZE];
+    Snapshot::read(&c_path(path), &mut bytes).map(drop)
+}
+
+#[test]
+fn what_is_no_ledger_is_refused() {
+    let place = Place::new();
+    let at = |name: &str| place.folder.path().join(name);
+    assert_eq!(
+        open(&at("absent")).unwrap_err(),
+        LedgerError::Open(Errno(2))
+    );
+
+    std::os::unix::fs::symlink(place.path(), at("link")).unwrap();
+    let link = LedgerError::Open(Errno(libc::ELOOP));
+    assert_eq!(open(&at("link")).unwrap_err(), link);
+    assert_eq!(look(&at("link")).unwrap_err(), link);
+
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    assert_eq!(open(&at("pipe")).unwrap_err(), LedgerError::NotAFile);
+    assert_eq!(look(&at("pipe")).unwrap_err(), LedgerError::NotAFile);
+    assert_eq!(
+        look(place.folder.path()).unwrap_err(),
+        LedgerError::NotAFile
+    );
+
+    for length in [0, 1, 4096, SIZE - 1, SIZE + 1] {
+        fs::write(at("length"), std::vec![0; length]).unwrap();
+        let wrong = LedgerError::Length(length as u64);
+        assert_eq!(open(&at("length")).unwrap_err(), wrong);
+        assert_eq!(look(&at("length")).unwrap_err(), wrong);
+    }
+
+    fs::write(at("other"), std::vec![b'x'; SIZE]).unwrap();
+    assert_eq!(open(&at("other")).unwrap_err(), LedgerError::Magic);
+    assert_eq!(look(&at("other")).unwrap_err(), LedgerError::Magic);
+
+    let mut newer = fs::read(place.path()).unwrap();
+    newer[8] = 2;
+    fs::write(at("newer"), newer).unwrap();
+    assert_eq!(open(&at("newer")).unwrap_err(), LedgerError::Version(2));
+    assert_eq!(look(&at("newer")).unwrap_err(), LedgerError::Version(2));
+
+    let long = at(&"x".repeat(250));
+    assert_eq!(open(&long).unwrap_err(), LedgerError::Path);
+}
+
+#[test]
+fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
+    let place = Place::new();
+    for mode in [0o600, 0o666] {
+        let path = place.folder.path().join(std::format!("{mode:o}"));
+        for _ in 0..2 {
+            Ledger::open(&c_path(&path), Open::Create { mode }).unwrap();
+        }
+        let made = fs::metadata(&path).unwrap();
+        assert_eq!(
+            (made.permissions().mode() & 0o777, made.len()),
+            (mode, SIZE as u64)
+        );
+    }
+}
+
+#[test]
+fn many_may_make_the_same_ledger_at_once() {
+    let place = Place::new();
+    let path = c_path(&place.folder.path().join("new"));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let ledger = Ledger::open(&path, Open::Create { mode: 0o600 }).unwrap();
+                assert!(ledger.device(&UUID).is_some());
+            });
+        }
+    });
+}
+
+#[test]
+fn threads_that_come_first_at_once_share_one_slot() {
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(place.claim(10), Claim::Granted));
+        }
+    });
+    assert_eq!(place.sum(), 80);
+    assert_eq!(place.ledger.slots().count(), 1);
+}
+
+#[test]
+fn devices_keep_their_places_and_there_is_an_end_to_them() {
+    let place = Place::new();
+    let numbered = |number: u8, kind| DeviceUuid {
+        kind,
+        bytes: [number; 16],
+    };
+    let gpu = numbered(0, DeviceKind::Gpu);
+    let mig = numbered(0, DeviceKind::Mig);
+    let devices = [gpu, mig].map(|uuid| place.ledger.device(&uuid).unwrap());
+    let again = place.open();
+    assert_eq!([gpu, mig].map(|uuid| again.device(&uuid).unwrap()), devices);
+    assert_eq!(
+        devices.map(|device| place.ledger.file.header.uuid(device)),
+        [Some(gpu), Some(mig)]
+    );
+    let places: Vec<_> = (3..DEVICES)
+        .map(|number| {
+            place
+                .ledger
+                .device(&numbered(number.try_into().unwrap(), DeviceKind::Gpu))
+        })
+        .collect();
+    assert!(places.iter().all(Option::is_some));
+    assert_eq!(place.ledger.device(&numbered(200, DeviceKind::Gpu)), None);
+    assert_eq!(place.ledger.device(&UUID), Some(place.gpu));
+}
+
+#[test]
+fn devices_are_counted_apart() {
+    let place = Place::new();
+    let mig = DeviceUuid {
+        kind: DeviceKind::Mig,
+        ..UUID
+    };
+    let mig = place.ledger.device(&mig).unwrap();
+    assert_eq!(place.claim(LIMIT), Claim::Granted);
+    assert_eq!(claim(&place.ledger, mig, 7), Claim::Granted);
+    assert_eq!((place.sum(), place.ledger.sum(mig)), (LIMIT, Bytes::new(7)));
+}
+
+#[test]
+fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
+    let place = Place::new();
+    assert_eq!(place.claim(5), Claim::Granted);
+    let (pinned, two) = (Kind::Pinned, Bytes::new(2));
+    assert_eq!(
+        place.ledger.claim(place.gpu, two, pinned, Bytes::MAX),
+        Claim::Granted
+    );
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&c_path(&place.path()), &mut bytes).unwrap();
+    let records: Vec<_> = snapshot.slots().collect();
+    assert_eq!(records, place.ledger.slots().collect::<Vec<_>>());
+    let [record] = records[..] else {
+        panic!("one slot");
+    };
+    assert_eq!(
+        (record.pid, record.device),
+        (std::process::id(), Some(UUID))
+    );
+    assert_eq!((record.used, record.alive), (7, true));
+    let held = record.by_kind.map(|(_, bytes)| bytes);
+    assert_eq!(held, [5, 0, 0, 0, 0, 2, 0, 0]);
+    assert_eq!(snapshot.uncounted(), 0);
+}
+
+#[test]
+fn who_looks_from_outside_is_told_that_the_dead_are_dead() {
+    let place = Place::new();
+    let holder = Child::fork(|voice| {
+        assert_eq!(place.claim(5), Claim::Granted);
+        voice.say(1);
+        super::processes::sleep();
+    });
+    assert_eq!(holder.hear(), 1);
+    holder.kill();
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&c_path(&place.path()), &mut bytes).unwrap();
+    assert!(snapshot.slots().all(|record| !record.alive));
+}
+
+#[test]
+fn any_bytes_after_the_first_words_are_read_without_a_crash() {
+    let place = Place::new();
+    let sound = fs::read(place.path()).unwrap();
+    let mut dice = 1u64;
+    for round in 0..50 {
+        let garbled = place.folder.path().join(std::format!("garbled{round}"));
+        let mut bytes = sound.clone();
+        for byte in bytes.iter_mut().skip(16) {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (dice >> 56) as u8;
+        }
+        fs::write(&garbled, bytes).unwrap();
+        look(&garbled).unwrap();
+        let ledger = open(&garbled).unwrap();
+        let _ = ledger.device(&UUID);
+        // Nobody has locked anything: all of it is dead, whatever it says.
+        let _ = ledger.slots().count();
+        assert_eq!(ledger.slots().count(), 0);
+        let first = super::layout::Device(0);
+        assert_eq!(ledger.sum(first), Bytes::ZERO);
+        assert_eq!(claim(&ledger, first, LIMIT), Claim::Granted);
+        assert!(matches!(claim(&ledger, first, 1), Claim::Refused { .. }));
+    }
+}
+
+/// The one thing that a process can do to the others of its own slice; see `map`.
+#[test]
+fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
+    let (place, other) = {
+        let place = Place::new();
+        let other = place.folder.path().join("other");
+        let other = Ledger::open(&c_path(&other), Open::Create { mode: 0o600 }).unwrap();
+        (place, other)
+    };
+    let gpu = other.device(&UUID).unwrap();
+    assert_eq!(claim(&other, gpu, 5), Claim::Granted);
+    let mut neighbour = Child::fork(|_| {
+        let ledger = place.open();
+        assert_eq!(claim(&ledger, place.gpu, 5), Claim::Granted);
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(place.path())
+            .unwrap();
+        file.set_len(0).unwrap();
+        let _ = ledger.sum(place.gpu);
+    });
+    assert_eq!(neighbour.wait(), End::Signal(libc::SIGBUS));
+    assert_eq!(other.sum(gpu), Bytes::new(5));
+    // From outside it is a file of the wrong length, and nothing worse.
+    assert_eq!(look(&place.path()).unwrap_err(), LedgerError::Length(0));
+    assert_eq!(open(&place.path()).unwrap_err(), LedgerError::Length(0));
+}
+
+#[test]
+fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
+    let place = Place::new();
+    assert_eq!(place.claim(5), Claim::Granted);
+    fs::remove_file(place.path()).unwrap();
+    Ledger::open(&c_path(&place.path()), Open::Create { mode: 0o666 }).unwrap();
+    assert_eq!(place.sum(), 5);
+    assert_eq!(place.claim(6), Claim::Granted);
+    assert!(matches!(place.claim(LIMIT), Claim::Refused { .. }));
+    // It cannot lock in a file that is gone.
+    let mut child = Child::fork(|_| {
+        let full = Claim::Uncounted(Uncounted::Full);
+        assert_eq!(place.claim(1), full);
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+}
+
+/// overlayfs maps the file beneath it, so its own locks go when the descriptor does.
+#[test]
+fn a_file_system_that_drops_locks_is_noticed() {
+    if !is_root() {
+        std::eprintln!("skipped: needs root");
+        return;
+    }
+    let place = Place::new();
+    for name in ["lower", "upper", "work", "merged"] {
+        fs::create_dir(place.folder.path().join(name)).unwrap();
+    }
+    let mut child = Child::fork(|_| {
+        assert!(unshare(libc::CLONE_NEWNS));
+        let mounted = std::process::Command::new("sh")
+            .current_dir(place.folder.path())
+            .args(["-c", "mount --make-rprivate / && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged"])
+            .status();
+        if !mounted.unwrap().success() {
+            super::processes::exit(77);
+        }
+        let path = place.folder.path().join("merged/ledger");
+        let ledger = Ledger::open(&c_path(&path), Open::Create { mode: 0o600 }).unwrap();
+        let gpu = ledger.device(&UUID).unwrap();
+        let claimed = claim(&ledger, gpu, 5);
+        assert_eq!(claimed, Claim::Uncounted(Uncounted::LocksDoNotStay));
+        assert_eq!(ledger.sum(gpu), Bytes::ZERO);
+    });
+    match child.wait() {
+        End::Exit(77) => std::eprintln!("skipped: no overlayfs here"),
+        end => assert_eq!(end, End::Exit(0)),
+    }
+}

@@ -1,0 +1,321 @@
+//! The bytes of a ledger file, 64 KiB, the same on every machine that we run on.
+//! Touches: its arguments.
+//! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
+
+use super::sync::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::SeqCst;
+
+/// How many (process, device) pairs hold memory in a slice at one time.
+pub const SLOTS: usize = 512;
+/// How many devices a slice has memory on.
+pub const DEVICES: usize = 64;
+/// The length of a ledger file.
+pub const SIZE: usize = 64 << 10;
+
+/// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
+pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
+/// The version of the layout: another one is refused, never guessed at.
+pub(super) const VERSION: u32 = 1;
+
+/// What is held, for people: only the sum decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    Linear,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// Arrays and mipmapped arrays.
+    Array,
+    /// What memory pools reserve.
+    Pool,
+    /// `cuMemCreate`.
+    Vmm,
+    /// Pinned host memory, where the device shares the host's.
+    Pinned,
+    /// Contexts.
+    Context,
+    /// Modules, libraries.
+    Code,
+}
+
+impl Kind {
+    /// Every kind, in the order of the file.
+    pub const ALL: [Kind; KINDS] = [
+        Kind::Linear,
+        Kind::Managed,
+        Kind::Array,
+        Kind::Pool,
+        Kind::Vmm,
+        Kind::Pinned,
+        Kind::Context,
+        Kind::Code,
+    ];
+
+    /// What people call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Linear => "linear",
+            Kind::Managed => "managed",
+            Kind::Array => "array",
+            Kind::Pool => "pool",
+            Kind::Vmm => "vmm",
+            Kind::Pinned => "pinned",
+            Kind::Context => "context",
+            Kind::Code => "code",
+        }
+    }
+}
+
+/// How many kinds there are.
+pub(super) const KINDS: usize = 8;
+
+/// A position in the file's table of devices: what a uuid is for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device(pub(super) u8);
+
+/// Whose a slot is: a bit that says that it is taken, the device, and how often it was taken.
+///
+/// The device needs no check: six bits cannot name one that is not in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(pub(super) u32);
+
+impl Key {
+    const TAKEN: u32 = 1 << 31;
+    const DEVICE_SHIFT: u32 = 24;
+    const DEVICE: u32 = 63;
+    const TIMES: u32 = (1 << Self::DEVICE_SHIFT) - 1;
+
+    pub(super) const fn taken(self) -> bool {
+        self.0 & Self::TAKEN != 0
+    }
+
+    pub(super) const fn device(self) -> Device {
+        Device(((self.0 >> Self::DEVICE_SHIFT) & Self::DEVICE) as u8)
+    }
+
+    pub(super) fn is(self, device: Device) -> bool {
+        self.taken() && self.device() == device
+    }
+
+    pub(super) const fn freed(self) -> Key {
+        Key(self.0 & Self::TIMES)
+    }
+
+    pub(super) const fn take(self, device: Device) -> Key {
+        let times = self.0.wrapping_add(1) & Self::TIMES;
+        Key(Self::TAKEN | ((device.0 as u32) << Self::DEVICE_SHIFT) | times)
+    }
+}
+
+const _: () = assert!(DEVICES == 64);
+
+/// What a slot says besides its amounts; it has the shape of a node of glibc's robust list.
+///
+/// `get_robust_list(2)` gives one distance from a node's `next` to its word for a whole thread.
+/// glibc's is 32 bytes on 64-bit machines, so that is where they stand. Nobody ever follows
+/// `prev` or `next`: they are for the kernel and for glibc's own writes.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Node {
+    /// The hint. 0: there is none, ask the kernel. A thread id: alive. [`OWNER_DIED`]: that
+    /// thread is gone, ask the kernel whether its process is.
+    pub(super) word: AtomicU32,
+    /// A [`Key`].
+    pub(super) key: AtomicU32,
+    /// For people; in the process's own pid namespace.
+    pub(super) pid: AtomicU32,
+    pub(super) spare: [AtomicU32; 3],
+    pub(super) prev: AtomicU64,
+    pub(super) next: AtomicU64,
+}
+
+/// The bit that the kernel sets in the word of a thread that is gone.
+pub(super) const OWNER_DIED: u32 = 0x4000_0000;
+
+/// The columns of the slots, wherever they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table<'a> {
+    /// One more than the highest slot that was ever taken: where reading may stop.
+    pub(super) extent: &'a AtomicU32,
+    /// What was granted, in bytes.
+    pub(super) used: &'a [AtomicU64],
+    /// What is being asked for at this moment, in bytes.
+    pub(super) pending: &'a [AtomicU64],
+    pub(super) nodes: &'a [Node],
+    /// What was granted, by kind.
+    pub(super) kinds: &'a [[AtomicU64; KINDS]],
+}
+
+impl Table<'_> {
+    pub(super) fn extent(&self) -> usize {
+        usize::try_from(self.extent.load(SeqCst)).map_or(SLOTS, |extent| extent.min(SLOTS))
+    }
+}
+
+#[cfg(not(all(test, loom)))]
+pub(super) use file::{DEVICES_AT, File, Foreign, UNCOUNTED_AT, check, uuid_of};
+
+#[cfg(not(all(test, loom)))]
+mod file {
+    use super::{AtomicU32, AtomicU64, DEVICES, Device, KINDS, MAGIC, Node, SIZE, SLOTS};
+    use super::{Table, VERSION};
+    use crate::device::{DeviceKind, DeviceUuid};
+    use core::mem::offset_of;
+    use core::sync::atomic::Ordering;
+
+    /// The first page.
+    #[repr(C, align(4096))]
+    #[derive(Debug)]
+    pub(in super::super) struct Header {
+        magic: AtomicU64,
+        version: AtomicU32,
+        slots: AtomicU32,
+        extent: AtomicU32,
+        spare: AtomicU32,
+        /// Claims that were let through uncounted, because no slot was to be had.
+        pub(in super::super) uncounted: AtomicU64,
+        devices: [Listed; DEVICES],
+    }
+
+    /// A device: the words of its uuid, 0 where nothing is written yet.
+    #[repr(C)]
+    #[derive(Debug)]
+    struct Listed {
+        uuid: [AtomicU64; 2],
+        kind: AtomicU64,
+    }
+
+    /// A ledger.
+    #[repr(C)]
+    #[derive(Debug)]
+    pub(in super::super) struct File {
+        pub(in super::super) header: Header,
+        pub(in super::super) used: [AtomicU64; SLOTS],
+        pub(in super::super) pending: [AtomicU64; SLOTS],
+        pub(in super::super) nodes: [Node; SLOTS],
+        pub(in super::super) kinds: [[AtomicU64; KINDS]; SLOTS],
+    }
+
+    const _: () = assert!(size_of::<File>() == SIZE);
+    const _: () = assert!(core::mem::offset_of!(Node, next) == 32);
+    const _: () = assert!(size_of::<Node>() == 40);
+
+    impl File {
+        pub(in super::super) fn table(&self) -> Table<'_> {
+            Table {
+                extent: &self.header.extent,
+                used: &self.used,
+                pending: &self.pending,
+                nodes: &self.nodes,
+                kinds: &self.kinds,
+            }
+        }
+    }
+
+    /// What a file is that is not a ledger of this version.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in super::super) enum Foreign {
+        Magic,
+        Version(u32),
+    }
+
+    impl Header {
+        /// A file of zeros is an empty ledger: whoever opens it writes its first words, and they
+        /// are the same whoever does and however often.
+        pub(in super::super) fn begin(&self) -> Result<(), Foreign> {
+            let slots = u32::try_from(SLOTS).unwrap_or(0);
+            let _ = fill32(&self.version, VERSION);
+            let _ = fill32(&self.slots, slots);
+            let _ = fill(&self.magic, MAGIC);
+            check(
+                self.magic.load(Ordering::SeqCst),
+                self.version.load(Ordering::SeqCst),
+                self.slots.load(Ordering::SeqCst),
+            )
+        }
+
+        /// The device's place in the table; it gets one if it has none. None: the table is full.
+        ///
+        /// Each word is written once, and by whoever comes first. A process that is killed
+        /// between two of them leaves a line that only the same uuid can complete, and will.
+        pub(in super::super) fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
+            let (words, kind) = (uuid_words(uuid), kind_word(uuid.kind));
+            let position = self.devices.iter().position(|listed| {
+                let pairs = listed.uuid.iter().zip(words);
+                let mut pairs = pairs.chain([(&listed.kind, kind)]);
+                pairs.all(|(word, wanted)| fill(word, wanted))
+            })?;
+            u8::try_from(position).ok().map(Device)
+        }
+
+        /// The uuid of a device of the table; None where nothing sound is written.
+        pub(in super::super) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
+            let listed = self.devices.get(usize::from(device.0))?;
+            let [first, second] = &listed.uuid;
+            let words = [first, second].map(|word| word.load(Ordering::SeqCst));
+            uuid_of(words, listed.kind.load(Ordering::SeqCst))
+        }
+    }
+
+    /// Whether these first words are those of a ledger that this code can work with.
+    pub(in super::super) fn check(magic: u64, version: u32, slots: u32) -> Result<(), Foreign> {
+        if magic != MAGIC {
+            return Err(Foreign::Magic);
+        }
+        match version == VERSION && usize::try_from(slots) == Ok(SLOTS) {
+            true => Ok(()),
+            false => Err(Foreign::Version(version)),
+        }
+    }
+
+    /// Where readers without a mapping find these.
+    pub(in super::super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
+    pub(in super::super) const DEVICES_AT: usize = offset_of!(Header, devices);
+
+    /// The uuid that three words of the table stand for.
+    pub(in super::super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {
+        let kind = match kind {
+            word if word == kind_word(DeviceKind::Gpu) => DeviceKind::Gpu,
+            word if word == kind_word(DeviceKind::Mig) => DeviceKind::Mig,
+            _ => return None,
+        };
+        let mut bytes = [0u8; 16];
+        let (halves, _) = bytes.as_chunks_mut::<8>();
+        for (half, word) in halves.iter_mut().zip(words) {
+            *half = if word == ZERO { 0 } else { word }.to_ne_bytes();
+        }
+        Some(DeviceUuid { kind, bytes })
+    }
+
+    /// How a word of zeros is written: a zero means that nobody has written yet.
+    const ZERO: u64 = 0x9b1d_5c3e_0f27_a846;
+
+    fn uuid_words(uuid: &DeviceUuid) -> [u64; 2] {
+        let mut words = [0u64; 2];
+        let (halves, _) = uuid.bytes.as_chunks::<8>();
+        for (word, half) in words.iter_mut().zip(halves) {
+            let read = u64::from_ne_bytes(*half);
+            *word = if read == 0 { ZERO } else { read };
+        }
+        words
+    }
+
+    const fn kind_word(kind: DeviceKind) -> u64 {
+        match kind {
+            DeviceKind::Gpu => 1,
+            DeviceKind::Mig => 2,
+        }
+    }
+
+    /// Writes a word that nobody has written; whether it is now what was wanted.
+    fn fill(word: &AtomicU64, wanted: u64) -> bool {
+        let write = word.compare_exchange(0, wanted, Ordering::SeqCst, Ordering::SeqCst);
+        write.map_or_else(|found| found == wanted, |_| true)
+    }
+
+    fn fill32(word: &AtomicU32, wanted: u32) -> bool {
+        let write = word.compare_exchange(0, wanted, Ordering::SeqCst, Ordering::SeqCst);
+        write.map_or_else(|found| found == wanted, |_| true)
+    }
+}

@@ -1,0 +1,238 @@
+//! Every interleaving of two claimers, and of three up to a number of preemptions; any of them
+//! may die at any step.
+//! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
+
+use super::layout::Kind;
+use super::model::{GPU, Killed, Process, World};
+use super::protocol::{self, Amount, Outcome, Step};
+use core::sync::atomic::Ordering::SeqCst;
+use loom::sync::Arc;
+use loom::thread;
+use std::vec::Vec;
+
+const LIMIT: u64 = 10;
+
+fn amount(bytes: u64) -> Amount {
+    let kind = Kind::Linear;
+    Amount { bytes, kind }
+}
+
+fn claim(world: &World, slot: usize, bytes: u64) -> Outcome {
+    let (process, own) = (Process::of(world), world.own(slot));
+    protocol::claim(world.table(), &process, &own, GPU, amount(bytes), LIMIT)
+}
+
+fn sum(world: &World) -> u64 {
+    protocol::sum(world.table(), &Process::of(world), GPU)
+}
+
+/// Nothing is half done.
+fn settled(world: &World) {
+    let table = world.table();
+    assert!(table.pending.iter().all(|word| word.load(SeqCst) == 0));
+    assert!(world.gates.iter().all(|gate| gate.load(SeqCst) == 0));
+}
+
+fn explore(preemptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 20_000;
+    builder.check(run);
+}
+
+/// Claims of these processes (slot, bytes), all at once; what became of them.
+fn race(claims: &'static [(usize, u64)], slots: usize) -> (Arc<World>, Vec<Outcome>) {
+    let world = Arc::new(World::with_processes(slots));
+    let others: Vec<_> = claims
+        .iter()
+        .skip(1)
+        .map(|(slot, bytes)| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || claim(&world, *slot, *bytes))
+        })
+        .collect();
+    let (slot, bytes) = claims[0];
+    let mut outcomes = std::vec![claim(&world, slot, bytes)];
+    outcomes.extend(others.into_iter().map(|other| other.join().unwrap()));
+    settled(&world);
+    (world, outcomes)
+}
+
+/// Of claims of the same size, as many are granted as fit.
+fn expect_granted(claims: &'static [(usize, u64)], slots: usize, expected: usize) {
+    let (world, outcomes) = race(claims, slots);
+    let is_granted = |outcome: &&Outcome| **outcome == Outcome::Granted;
+    let granted = outcomes.iter().filter(is_granted).count();
+    let bytes: u64 = claims
+        .iter()
+        .zip(&outcomes)
+        .filter(|(_, outcome)| is_granted(outcome))
+        .map(|(claim, _)| claim.1)
+        .sum();
+    assert_eq!(sum(&world), bytes);
+    assert_eq!(granted, expected);
+}
+
+#[test]
+fn of_two_claims_that_do_not_fit_together_exactly_one_is_granted() {
+    explore(None, || {
+        expect_granted(&[(0, 6), (1, 6)], 2, 1);
+    });
+}
+
+#[test]
+fn of_two_claims_that_fit_together_both_are_granted() {
+    explore(None, || {
+        expect_granted(&[(0, 4), (1, 6)], 2, 2);
+    });
+}
+
+#[test]
+fn of_two_threads_of_a_process_exactly_one_is_granted() {
+    explore(None, || {
+        expect_granted(&[(0, 6), (0, 6)], 1, 1);
+    });
+}
+
+#[test]
+fn of_three_claims_as_many_are_granted_as_fit() {
+    explore(Some(2), || {
+        expect_granted(&[(0, 6), (1, 6), (2, 6)], 3, 1);
+    });
+    explore(Some(2), || {
+        expect_granted(&[(0, 5), (1, 5), (2, 5)], 3, 2);
+    });
+}
+
+#[test]
+fn two_processes_of_which_one_has_two_threads_are_never_over_the_limit() {
+    explore(Some(2), || {
+        expect_granted(&[(0, 6), (1, 6), (1, 6)], 2, 1);
+    });
+}
+
+#[test]
+fn what_is_released_meanwhile_can_be_claimed_and_no_more() {
+    explore(None, || {
+        let world = Arc::new(World::with_processes(2));
+        assert_eq!(claim(&world, 0, 10), Outcome::Granted);
+        let releaser = Arc::clone(&world);
+        let release = thread::spawn(move || {
+            let process = Process::of(&releaser);
+            protocol::release(releaser.table(), &process, 0, amount(7));
+        });
+        let outcome = claim(&world, 1, 6);
+        release.join().unwrap();
+        let expected = if outcome == Outcome::Granted { 9 } else { 3 };
+        assert_eq!(sum(&world), expected);
+        settled(&world);
+    });
+}
+
+/// One of two claimers dies at a step of its claim. The other gets what is left, and what the
+/// dead one asked for or got is gone at the next look.
+#[test]
+fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
+    for fate in [
+        Step::Published,
+        Step::Granted,
+        Step::Sorted,
+        Step::Settled,
+        Step::Withdrawn,
+    ] {
+        explore(None, move || {
+            let world = Arc::new(World::with_processes(2));
+            let dying = Arc::clone(&world);
+            let victim = thread::spawn(move || {
+                let process = Process::doomed(&dying, fate);
+                let own = dying.own(0);
+                let claim =
+                    || protocol::claim(dying.table(), &process, &own, GPU, amount(6), LIMIT);
+                {
+                    // Killed in it, or after it.
+                    let _ = std::panic::catch_unwind(core::panic::AssertUnwindSafe(claim));
+                    dying.die(0);
+                }
+            });
+            let outcome = claim(&world, 1, 6);
+            victim.join().unwrap();
+            let held = if outcome == Outcome::Granted { 6 } else { 0 };
+            assert_eq!(sum(&world), held);
+            assert_eq!(claim(&world, 1, 10 - held), Outcome::Granted);
+            assert_eq!(sum(&world), 10);
+            settled(&world);
+        });
+    }
+}
+
+/// Two look at a slot whose owner is dead, and one of them may die while it clears it away.
+#[test]
+fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
+    let steps = [
+        Step::Seated,
+        Step::UsedWiped,
+        Step::AmountsWiped,
+        Step::KeyWiped,
+    ];
+    for fate in steps {
+        explore(None, move || {
+            let world = Arc::new(World::with_processes(2));
+            assert_eq!(claim(&world, 0, 6), Outcome::Granted);
+            assert_eq!(claim(&world, 1, 3), Outcome::Granted);
+            world.die(0);
+            let reaping = Arc::clone(&world);
+            let reaper = thread::spawn(move || {
+                let process = Process::doomed(&reaping, fate);
+                let look = || protocol::sum(reaping.table(), &process, GPU);
+                match std::panic::catch_unwind(core::panic::AssertUnwindSafe(look)) {
+                    Ok(sum) => assert_eq!(sum, 3),
+                    Err(why) => assert!(why.is::<Killed>()),
+                }
+            });
+            assert_eq!(sum(&world), 3);
+            reaper.join().unwrap();
+            assert_eq!(sum(&world), 3);
+        });
+    }
+}
+
+/// A dead process's slot gets a new owner while somebody looks.
+#[test]
+fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
+    explore(None, || {
+        let world = Arc::new(World::with_processes(2));
+        assert_eq!(claim(&world, 0, 6), Outcome::Granted);
+        assert_eq!(claim(&world, 1, 3), Outcome::Granted);
+        world.die(0);
+        let taking = Arc::clone(&world);
+        let taker = thread::spawn(move || {
+            let process = Process::of(&taking);
+            if let Some(slot) = protocol::take(taking.table(), &process, GPU) {
+                assert_eq!((slot, claim(&taking, 0, 2)), (0, Outcome::Granted));
+                return 2;
+            }
+            // The other one was clearing it away.
+            0
+        });
+        let seen = sum(&world);
+        assert!(seen == 3 || seen == 5, "{seen}");
+        let held = taker.join().unwrap();
+        assert_eq!(sum(&world), 3 + held);
+    });
+}
+
+/// Two want the only free slot.
+#[test]
+fn a_slot_gets_one_owner() {
+    explore(Some(3), || {
+        let world = Arc::new(World::new(1));
+        let taking = Arc::clone(&world);
+        let take = |world: &World| protocol::take(world.table(), &Process::of(world), GPU);
+        let other = thread::spawn(move || take(&taking));
+        let (mine, others) = (take(&world), other.join().unwrap());
+        assert!(mine.is_none() || others.is_none());
+        // It may have been looked at by both at once; then it is free for the next.
+        let taken = mine.or(others).or_else(|| take(&world));
+        assert_eq!(taken, Some(0));
+    });
+}

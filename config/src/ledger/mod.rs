@@ -1,0 +1,58 @@
+//! The memory ledger: who in a slice holds how much of which device.
+//! Touches: a file of 64 KiB that every process of the slice maps, and locks on its bytes.
+//! Law: a slot has one writer process; a total is summed, never stored; the kernel, not we,
+//! decides who is dead; nothing that a SIGKILL at any moment can poison.
+//!
+//! A process takes a slot of the file at its first claim on a device. It owns the slot as long
+//! as the kernel holds a lock on the slot's byte for it: as long as its address space exists
+//! (`map`). Asking the kernel about 64 locks takes 20 µs, so there is a hint in the slot, which
+//! the kernel itself writes when the owner's thread ends (`robust`). A hint is never believed:
+//! it only says when to ask. Three more things ask without a hint: a claim before it is refused,
+//! whoever finds the table full, and every process at most once a second.
+//!
+//! When the table is full, or the kernel gives no lock, a claim is neither granted nor refused
+//! but [`Claim::Uncounted`]: the driver decides, and the file counts how often that happened.
+#![allow(unexpected_cfgs, reason = "loom is switched on by --cfg loom")]
+
+mod layout;
+mod protocol;
+mod sync;
+
+#[cfg(not(all(test, loom)))]
+mod calls;
+#[cfg(not(all(test, loom)))]
+mod map;
+#[cfg(not(all(test, loom)))]
+mod private;
+#[cfg(not(all(test, loom)))]
+mod robust;
+#[cfg(not(all(test, loom)))]
+mod shared;
+#[cfg(not(all(test, loom)))]
+mod snapshot;
+#[cfg(not(all(test, loom)))]
+mod sys;
+
+pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
+#[cfg(not(all(test, loom)))]
+pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
+#[cfg(not(all(test, loom)))]
+pub use snapshot::Snapshot;
+#[cfg(not(all(test, loom)))]
+pub use sys::Errno;
+
+#[cfg(not(all(test, loom)))]
+use shared::refuse;
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod crash_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod file_tests;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(test)]
+mod model;
+#[cfg(all(test, not(loom), not(miri)))]
+mod processes;
+#[cfg(all(test, not(loom)))]
+mod protocol_tests;

@@ -1,0 +1,208 @@
+//! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
+
+use super::layout::{Device, KINDS, Key, Node, OWNER_DIED, Table};
+use super::protocol::{Kernel, Own, Step};
+use super::sync::{AtomicU32, AtomicU64};
+use core::cell::Cell;
+use core::sync::atomic::Ordering::SeqCst;
+use std::vec::Vec;
+
+/// The device of every model.
+pub(super) const GPU: Device = Device(3);
+
+/// What stands for the file and the kernel.
+pub(super) struct World {
+    extent: AtomicU32,
+    used: Vec<AtomicU64>,
+    pending: Vec<AtomicU64>,
+    nodes: Vec<Node>,
+    kinds: Vec<[AtomicU64; KINDS]>,
+    /// The locks: 0 for nobody's.
+    owners: Vec<AtomicU32>,
+    seats: Vec<AtomicU32>,
+    pub(super) gates: Vec<AtomicU32>,
+    bell: Bell,
+}
+
+/// How a claim waits: until somebody does something. loom then knows when nobody ever will, and
+/// calls that a deadlock; with turns it would let two that wait take turns for ever.
+#[derive(Default)]
+pub(super) struct Bell {
+    /// Not loom's: counting steps must not order what the protocol leaves unordered.
+    rung: std::sync::atomic::AtomicUsize,
+    #[cfg(loom)]
+    waiting: std::sync::atomic::AtomicUsize,
+    #[cfg(loom)]
+    lock: loom::sync::Mutex<()>,
+    #[cfg(loom)]
+    bell: loom::sync::Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.rung.fetch_add(1, SeqCst);
+        #[cfg(loom)]
+        if self.waiting.load(SeqCst) > 0 {
+            let _lock = self.lock.lock().unwrap();
+            self.bell.notify_all();
+        }
+    }
+
+    /// Waits for the bell, if it has not rung since `heard`.
+    fn wait(&self, heard: &Cell<usize>) {
+        #[cfg(not(loom))]
+        std::thread::yield_now();
+        #[cfg(loom)]
+        if self.rung.load(SeqCst) == heard.get() {
+            self.waiting.fetch_add(1, SeqCst);
+            let mut lock = self.lock.lock().unwrap();
+            while self.rung.load(SeqCst) == heard.get() {
+                lock = self.bell.wait(lock).unwrap();
+            }
+            self.waiting.fetch_sub(1, SeqCst);
+        } else {
+            // What was seen a moment ago may be old; after this it is not.
+            loom::thread::yield_now();
+        }
+        heard.set(self.rung.load(SeqCst));
+    }
+}
+
+fn words<T>(count: usize, word: impl Fn() -> T) -> Vec<T> {
+    (0..count).map(|_| word()).collect()
+}
+
+impl World {
+    pub(super) fn new(slots: usize) -> World {
+        let word32 = || AtomicU32::new(0);
+        let word64 = || AtomicU64::new(0);
+        World {
+            extent: word32(),
+            used: words(slots, word64),
+            pending: words(slots, word64),
+            nodes: words(slots, || Node {
+                word: word32(),
+                key: word32(),
+                pid: word32(),
+                spare: [(); 3].map(|()| word32()),
+                prev: word64(),
+                next: word64(),
+            }),
+            kinds: words(slots, || [(); KINDS].map(|()| word64())),
+            owners: words(slots, word32),
+            seats: words(slots, word32),
+            gates: words(slots, word32),
+            bell: Bell::default(),
+        }
+    }
+
+    /// A model in which every slot is taken, and its owner alive.
+    pub(super) fn with_processes(count: usize) -> World {
+        let world = World::new(count);
+        world.extent.store(u32::try_from(count).unwrap(), SeqCst);
+        for (node, owner) in world.nodes.iter().zip(&world.owners) {
+            node.key.store(Key(0).take(GPU).0, SeqCst);
+            node.word.store(7, SeqCst);
+            owner.store(1, SeqCst);
+        }
+        world
+    }
+
+    pub(super) fn table(&self) -> Table<'_> {
+        Table {
+            extent: &self.extent,
+            used: &self.used,
+            pending: &self.pending,
+            nodes: &self.nodes,
+            kinds: &self.kinds,
+        }
+    }
+
+    pub(super) fn own(&self, slot: usize) -> Own<'_> {
+        let gate = &self.gates[slot];
+        Own { slot, gate }
+    }
+
+    /// What the kernel does when a process ends: its own memory goes, then it writes the hint,
+    /// then it drops the lock.
+    pub(super) fn die(&self, slot: usize) {
+        self.gates[slot].store(0, SeqCst);
+        self.nodes[slot].word.store(OWNER_DIED, SeqCst);
+        self.owners[slot].store(0, SeqCst);
+        self.bell.ring();
+    }
+}
+
+/// The kernel of one process of the model, which may kill it.
+pub(super) struct Process<'a> {
+    world: &'a World,
+    /// The step at which it dies.
+    pub(super) fate: Option<Step>,
+    /// How often the bell had rung when it was last listened to.
+    heard: Cell<usize>,
+}
+
+/// What unwinds a process that was killed.
+pub(super) struct Killed;
+
+impl<'a> Process<'a> {
+    pub(super) fn of(world: &'a World) -> Process<'a> {
+        Process {
+            world,
+            fate: None,
+            heard: Cell::new(0),
+        }
+    }
+
+    pub(super) fn doomed(world: &'a World, fate: Step) -> Process<'a> {
+        Process {
+            fate: Some(fate),
+            ..Process::of(world)
+        }
+    }
+}
+
+/// Drops the seat's lock, as the kernel does even for the killed.
+pub(super) struct Seat<'a>(&'a AtomicU32);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, SeqCst);
+    }
+}
+
+impl<'a> Kernel for Process<'a> {
+    type Seat = Seat<'a>;
+
+    fn owner_lives(&self, slot: usize) -> bool {
+        self.world.owners[slot].load(SeqCst) != 0
+    }
+
+    fn seat(&self, slot: usize) -> Option<Seat<'a>> {
+        let seat = &self.world.seats[slot];
+        let got = seat.compare_exchange(0, 1, SeqCst, SeqCst);
+        got.is_ok().then_some(Seat(seat))
+    }
+
+    fn own(&self, _: &Seat<'a>, slot: usize) -> bool {
+        let owner = &self.world.owners[slot];
+        owner.compare_exchange(0, 1, SeqCst, SeqCst).is_ok()
+    }
+
+    fn verification_is_due(&self) -> bool {
+        false
+    }
+
+    fn pause(&self, _: u32) {
+        self.world.bell.wait(&self.heard);
+    }
+
+    const ROUNDS: u32 = 1 << 20;
+
+    fn step(&self, step: Step) {
+        self.world.bell.ring();
+        if self.fate == Some(step) {
+            std::panic::resume_unwind(std::boxed::Box::new(Killed));
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Who may have how much: claims against a limit by processes that can be killed at any step.
+//! Touches: the columns of a table; the kernel through a trait, so that loom can be the kernel.
+//! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
+//! dead; two claims that do not fit together are never both granted.
+
+use super::layout::{Device, KINDS, Key, Kind, Node, OWNER_DIED, SLOTS, Table};
+use super::sync::{AtomicU32, AtomicU64, published};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// What the protocol asks of the kernel.
+pub(super) trait Kernel {
+    /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
+    type Seat;
+
+    /// Whether the slot's owner is alive, by a lock that the kernel holds for it. True when the
+    /// kernel cannot be asked: what may be alive is counted.
+    fn owner_lives(&self, slot: usize) -> bool;
+
+    /// Asks for the right to write to a slot that nobody owns; never waits.
+    fn seat(&self, slot: usize) -> Option<Self::Seat>;
+
+    /// Makes this process the owner of the slot that it has the seat of, until it dies.
+    fn own(&self, seat: &Self::Seat, slot: usize) -> bool;
+
+    /// Whether it is time to ask the kernel about every slot, hint or no hint.
+    fn verification_is_due(&self) -> bool;
+
+    /// Lets the others go on, the longer the more often it was called.
+    fn pause(&self, round: u32);
+
+    /// How often a claim looks again while the others are undecided.
+    const ROUNDS: u32;
+
+    /// A place where a test may kill the process.
+    fn step(&self, step: Step);
+}
+
+/// The places in the protocol between which a kill makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The seat is held.
+    Seated = 1,
+    /// The used bytes of the dead are gone.
+    UsedWiped,
+    /// Their pending claims and kinds are gone.
+    AmountsWiped,
+    /// Their key is gone.
+    KeyWiped,
+    /// The slot is ours to the kernel, and says nothing yet.
+    Owned,
+    /// The slot is ours to everybody.
+    Taken,
+    /// The robust list knows of the slot, the slot of nothing.
+    HintPending,
+    /// The slot names our thread.
+    HintNamed,
+    /// The slot is in the robust list.
+    HintLinked,
+    /// The claim is published.
+    Published,
+    /// The claim is granted.
+    Granted,
+    /// The granted claim has a kind.
+    Sorted,
+    /// The granted claim is no longer pending.
+    Settled,
+    /// The claim is withdrawn.
+    Withdrawn,
+    /// Released bytes are no longer used.
+    Released,
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Granted,
+    /// What the device's slots held when it did not fit.
+    Refused {
+        used: u64,
+    },
+}
+
+/// The slot of this process, and the gate of its threads.
+pub(super) struct Own<'a> {
+    pub(super) slot: usize,
+    /// 1 while a thread of this process insists on a claim that others stand in the way of.
+    pub(super) gate: &'a AtomicU32,
+}
+
+/// What is claimed or released.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    pub(super) bytes: u64,
+    pub(super) kind: Kind,
+}
+
+/// The most that one claim can ask for: no device has a pebibyte, and no sum of claims wraps.
+pub(super) const MOST: u64 = 1 << 50;
+
+/// The bytes that the living hold on a device.
+pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
+    let verify = kernel.verification_is_due();
+    let slots = table.used.iter().zip(table.nodes).take(table.extent());
+    let mut total = 0u64;
+    for (slot, (used, node)) in slots.enumerate() {
+        if used.load(SeqCst) == 0 || !Key(node.key.load(SeqCst)).is(device) {
+            continue;
+        }
+        if counts(table, kernel, slot, node, verify) {
+            // Read after the owner was found alive: what a dead owner left here is gone by the
+            // time that somebody else owns the slot.
+            total = total.saturating_add(used.load(SeqCst));
+        }
+    }
+    total
+}
+
+/// Takes `bytes` of what is left under `limit`, or nothing.
+///
+/// A claim is published as pending, then everybody's is summed. Two claimers cannot both miss the
+/// other's claim. If they see each other and do not fit together, the one with the lower slot
+/// goes on asking and the other steps back until that one is decided: one of the two is granted.
+pub(super) fn claim<K: Kernel>(
+    table: Table<'_>,
+    kernel: &K,
+    own: &Own<'_>,
+    device: Device,
+    amount: Amount,
+    limit: u64,
+) -> Outcome {
+    let Some(slot) = Columns::of(table, own.slot) else {
+        return Outcome::Refused { used: 0 };
+    };
+    let bytes = amount.bytes;
+    if bytes > MOST {
+        let used = sum(table, kernel, device);
+        return Outcome::Refused { used };
+    }
+    let (mut leading, mut verify, mut round) = (false, false, 0);
+    slot.ask(kernel, bytes);
+    let mut asking = true;
+    let outcome = loop {
+        let seen = tally(table, kernel, own, device, verify);
+        let asked = if asking { 0 } else { bytes };
+        if seen.all().saturating_add(asked) <= limit {
+            if asking {
+                slot.grant(kernel, amount);
+                break Outcome::Granted;
+            }
+            slot.ask(kernel, bytes);
+            asking = true;
+            continue;
+        }
+        let refused = seen.used.saturating_add(bytes) > limit;
+        if refused && !verify {
+            // Nobody is refused on a hint: the kernel is asked about every slot first.
+            verify = true;
+            continue;
+        }
+        if refused || round >= K::ROUNDS {
+            if asking {
+                slot.withdraw(kernel, bytes);
+            }
+            break Outcome::Refused { used: seen.used };
+        }
+        // It fits, unless others are granted what they ask for at this moment.
+        if !leading {
+            leading = own.gate.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
+        }
+        let others = seen.pending.saturating_sub(bytes) > 0;
+        if asking && others && (seen.senior || !leading) {
+            slot.withdraw(kernel, bytes);
+            asking = false;
+        }
+        kernel.pause(round);
+        round = round.saturating_add(1);
+        verify = round & 63 == 0;
+    };
+    if leading {
+        own.gate.store(0, SeqCst);
+    }
+    outcome
+}
+
+/// Gives back what was granted; more than that gives back all.
+pub(super) fn release(table: Table<'_>, kernel: &impl Kernel, slot: usize, amount: Amount) {
+    let Some(slot) = Columns::of(table, slot) else {
+        return;
+    };
+    take_from(slot.used, amount.bytes);
+    kernel.step(Step::Released);
+    if let Some(held) = slot.kinds.get(amount.kind as usize) {
+        take_from(held, amount.bytes);
+    }
+}
+
+/// Makes this process the owner of a slot for a device. None: every slot has a living owner.
+///
+/// The seat is taken first: whoever has it may write to a slot without an owner. What a dead
+/// owner left is wiped before the slot gets a new one, so nobody counts it as the new one's.
+pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
+    // Free slots first. Only when there is none, the kernel is asked about all the others.
+    for free_only in [true, false] {
+        for (slot, node) in table.nodes.iter().enumerate().take(SLOTS) {
+            if free_only && Key(node.key.load(SeqCst)).taken() {
+                continue;
+            }
+            let Some(seat) = kernel.seat(slot) else {
+                continue;
+            };
+            if kernel.owner_lives(slot) {
+                continue;
+            }
+            kernel.step(Step::Seated);
+            wipe(table, kernel, slot);
+            if !kernel.own(&seat, slot) {
+                return None;
+            }
+            kernel.step(Step::Owned);
+            let end = u32::try_from(slot.saturating_add(1)).unwrap_or(u32::MAX);
+            table.extent.fetch_max(end, SeqCst);
+            let key = Key(node.key.load(SeqCst));
+            node.key.store(key.take(device).0, SeqCst);
+            kernel.step(Step::Taken);
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Gives up a slot that was taken a moment ago and holds nothing.
+pub(super) fn give_up(table: Table<'_>, slot: usize) {
+    if let Some(node) = table.nodes.get(slot) {
+        let key = Key(node.key.load(SeqCst));
+        node.key.store(key.freed().0, SeqCst);
+    }
+}
+
+/// Whether a slot's owner is to be counted; what a dead one left is cleared away.
+pub(super) fn counts<K: Kernel>(
+    table: Table<'_>,
+    kernel: &K,
+    slot: usize,
+    node: &Node,
+    verify: bool,
+) -> bool {
+    if !verify && hinted_alive(node.word.load(SeqCst)) {
+        return true;
+    }
+    let lives = kernel.owner_lives(slot);
+    if !lives {
+        reap(table, kernel, slot);
+    }
+    lives
+}
+
+/// Whether the word of a node says that its thread is alive.
+pub(super) const fn hinted_alive(word: u32) -> bool {
+    word != 0 && word & OWNER_DIED == 0
+}
+
+/// Clears what a dead owner left, unless somebody else is at it.
+fn reap<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
+    let Some(_seat) = kernel.seat(slot) else {
+        return;
+    };
+    // It may have a new owner by now.
+    if !kernel.owner_lives(slot) {
+        kernel.step(Step::Seated);
+        wipe(table, kernel, slot);
+    }
+}
+
+/// Brings a slot without an owner back to zero. Needs its seat; may be killed and done again.
+fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
+    let (Some(columns), Some(node)) = (Columns::of(table, slot), table.nodes.get(slot)) else {
+        return;
+    };
+    columns.used.store(0, SeqCst);
+    kernel.step(Step::UsedWiped);
+    columns.pending.store(0, SeqCst);
+    columns.kinds.iter().for_each(|held| held.store(0, SeqCst));
+    kernel.step(Step::AmountsWiped);
+    let key = Key(node.key.load(SeqCst));
+    node.key.store(key.freed().0, SeqCst);
+    kernel.step(Step::KeyWiped);
+    node.word.store(0, SeqCst);
+}
+
+/// What the slots of a device add up to at this moment.
+fn tally(
+    table: Table<'_>,
+    kernel: &impl Kernel,
+    own: &Own<'_>,
+    device: Device,
+    verify: bool,
+) -> Tally {
+    let slots = table.pending.iter().zip(table.used).zip(table.nodes);
+    let mut tally = Tally::default();
+    for (slot, ((pending, used), node)) in slots.take(table.extent()).enumerate() {
+        // Pending before used: a claim that is granted in between is seen twice, never missed.
+        if pending.load(SeqCst) == 0 && used.load(SeqCst) == 0 {
+            continue;
+        }
+        if !Key(node.key.load(SeqCst)).is(device)
+            || (slot != own.slot && !counts(table, kernel, slot, node, verify))
+        {
+            continue;
+        }
+        let pending = pending.load(SeqCst);
+        tally.pending = tally.pending.saturating_add(pending);
+        tally.used = tally.used.saturating_add(used.load(SeqCst));
+        tally.senior |= slot < own.slot && pending > 0;
+    }
+    tally
+}
+
+/// What the slots of a device add up to.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    used: u64,
+    pending: u64,
+    /// A slot before ours has something pending: it goes first.
+    senior: bool,
+}
+
+impl Tally {
+    const fn all(self) -> u64 {
+        self.used.saturating_add(self.pending)
+    }
+}
+
+/// The amounts of one slot, for its owner or for who has its seat.
+struct Columns<'a> {
+    used: &'a AtomicU64,
+    pending: &'a AtomicU64,
+    kinds: &'a [AtomicU64; KINDS],
+}
+
+impl<'a> Columns<'a> {
+    fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
+        Some(Columns {
+            used: table.used.get(slot)?,
+            pending: table.pending.get(slot)?,
+            kinds: table.kinds.get(slot)?,
+        })
+    }
+
+    fn ask(&self, kernel: &impl Kernel, bytes: u64) {
+        self.pending.fetch_add(bytes, SeqCst);
+        published();
+        kernel.step(Step::Published);
+    }
+
+    fn withdraw(&self, kernel: &impl Kernel, bytes: u64) {
+        self.pending.fetch_sub(bytes, SeqCst);
+        kernel.step(Step::Withdrawn);
+    }
+
+    fn grant(&self, kernel: &impl Kernel, amount: Amount) {
+        self.used.fetch_add(amount.bytes, SeqCst);
+        kernel.step(Step::Granted);
+        if let Some(held) = self.kinds.get(amount.kind as usize) {
+            held.fetch_add(amount.bytes, Relaxed);
+        }
+        kernel.step(Step::Sorted);
+        self.pending.fetch_sub(amount.bytes, SeqCst);
+        kernel.step(Step::Settled);
+    }
+}
+
+fn take_from(held: &AtomicU64, bytes: u64) {
+    let mut found = held.load(Relaxed);
+    while let Err(changed) =
+        held.compare_exchange_weak(found, found.saturating_sub(bytes), SeqCst, Relaxed)
+    {
+        found = changed;
+    }
+}

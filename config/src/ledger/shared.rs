@@ -1,0 +1,372 @@
+//! The ledger as its users see it: open, claim, release, sum.
+//! Touches: the mapped file; the kernel through `calls`.
+
+use super::calls::{Calls, Flights};
+use super::layout::{self, Device, File, Foreign, KINDS, Key, Kind, Node, SIZE};
+use super::map;
+use super::private::{Mine, NO_THREAD, Private};
+use super::protocol::{self, Amount, Outcome, Own};
+use super::sys::{self, Access, Errno, Fd, Stat};
+use crate::device::DeviceUuid;
+use crate::units::Bytes;
+use core::ffi::CStr;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use thiserror::Error;
+
+/// Why a file cannot be used as a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LedgerError {
+    /// The path is too long to be kept.
+    #[error("the path of the ledger is longer than {PATH_MAX} bytes")]
+    Path,
+    /// It cannot be opened, or is reached by a symbolic link.
+    #[error("cannot open the ledger: {0}")]
+    Open(#[source] Errno),
+    /// It is a directory, a pipe, a device.
+    #[error("the ledger is not a regular file")]
+    NotAFile,
+    /// It is too short or too long.
+    #[error("the ledger is {0} bytes long, not {SIZE}")]
+    Length(u64),
+    /// It is some other file.
+    #[error("the file is not a ledger")]
+    Magic,
+    /// It was made by another version of gpuslice.
+    #[error("the ledger has version {0}, not {ours}", ours = layout::VERSION)]
+    Version(u32),
+    /// It cannot be mapped.
+    #[error("cannot map the ledger: {0}")]
+    Map(#[source] Errno),
+}
+
+/// Turns what the first words of a file say into a refusal.
+pub(super) fn refuse(magic: u64, version: u32, slots: u32) -> Result<(), LedgerError> {
+    layout::check(magic, version, slots).map_err(LedgerError::from)
+}
+
+impl From<Foreign> for LedgerError {
+    fn from(foreign: Foreign) -> LedgerError {
+        match foreign {
+            Foreign::Magic => LedgerError::Magic,
+            Foreign::Version(version) => LedgerError::Version(version),
+        }
+    }
+}
+
+/// Whether a ledger must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// It must.
+    Existing,
+    /// It is made where there is none, with exactly this mode, whatever the umask.
+    Create {
+        /// 0o600 for the processes of one user, 0o666 where a container has several.
+        mode: u32,
+    },
+}
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The bytes are this process's until it releases them or ends.
+    Granted,
+    /// Nothing was taken: the slice's processes hold this much, and it would not fit.
+    Refused {
+        /// What they hold.
+        used: Bytes,
+    },
+    /// The ledger cannot say. The driver's answer stands; the file has counted it.
+    Uncounted(Uncounted),
+}
+
+/// Why a claim was not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncounted {
+    /// Every slot has a living owner, or the kernel gave no lock. Asked again after a second.
+    Full,
+    /// The file system drops locks that a mapping should keep: the ledger is not on tmpfs.
+    LocksDoNotStay,
+}
+
+/// The longest path of a ledger.
+const PATH_MAX: usize = 255;
+
+/// A path that ends in NUL.
+pub(super) struct Path([u8; PATH_MAX + 1]);
+
+impl Path {
+    fn new(path: &CStr) -> Option<Path> {
+        let from = path.to_bytes_with_nul();
+        let mut bytes = [0; PATH_MAX + 1];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        Some(Path(bytes))
+    }
+
+    pub(super) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+/// A slice's ledger, as one process has it.
+///
+/// It stays mapped until the process ends, dropped or not: the kernel and libc know of it.
+pub struct Ledger {
+    pub(super) file: &'static File,
+    pub(super) private: &'static Private,
+    pub(super) path: Path,
+    pub(super) flights: Flights,
+    identity: Stat,
+}
+
+impl core::fmt::Debug for Ledger {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.debug_tuple("Ledger")
+            .field(&self.path.as_c_str())
+            .finish()
+    }
+}
+
+/// One slot, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Which slot.
+    pub slot: usize,
+    /// The process, in its own pid namespace; nothing is decided by it.
+    pub pid: u32,
+    /// The device; None where the file's table is garbled.
+    pub device: Option<DeviceUuid>,
+    /// What it holds, in bytes.
+    pub used: u64,
+    /// What it holds, by kind.
+    pub by_kind: [(Kind, u64); KINDS],
+    /// Whether the kernel says that it is alive.
+    pub alive: bool,
+}
+
+impl Ledger {
+    /// Maps the ledger of that path. Takes no slot yet, and leaves no descriptor open.
+    ///
+    /// The path should be absolute: it is used again when a slot is taken or somebody has died.
+    ///
+    /// # Errors
+    /// What cannot be opened or mapped, or is not a ledger of this version.
+    pub fn open(path: &CStr, open: Open) -> Result<Ledger, LedgerError> {
+        let kept = Path::new(path).ok_or(LedgerError::Path)?;
+        let access = match open {
+            Open::Existing => Access::Write,
+            Open::Create { .. } => Access::Create,
+        };
+        let fd = Fd::open(path, access).map_err(LedgerError::Open)?;
+        let mut stat = fd.stat().map_err(LedgerError::Open)?;
+        if !stat.regular {
+            return Err(LedgerError::NotAFile);
+        }
+        if let (Open::Create { mode }, 0) = (open, stat.length) {
+            // Whoever else makes it at this moment does the same.
+            fd.set_mode(mode).map_err(LedgerError::Open)?;
+            fd.set_length(SIZE).map_err(LedgerError::Open)?;
+            stat = fd.stat().map_err(LedgerError::Open)?;
+        }
+        if stat.length != SIZE as u64 {
+            return Err(LedgerError::Length(stat.length));
+        }
+        let private = map::private().map_err(LedgerError::Map)?;
+        let file = map::file(&fd).map_err(LedgerError::Map)?;
+        if let Err(foreign) = file.header.begin() {
+            map::forget(file);
+            return Err(foreign.into());
+        }
+        Ok(Ledger {
+            file,
+            private,
+            path: kept,
+            flights: Flights::none(),
+            identity: stat,
+        })
+    }
+
+    /// Whether a file is the one that is mapped.
+    pub(super) fn is(&self, stat: &Stat) -> bool {
+        *stat == self.identity
+    }
+
+    /// What claims call a device. None: the file has no room for another.
+    #[must_use]
+    pub fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
+        self.file.header.device(uuid)
+    }
+
+    /// The bytes that the living processes of the slice hold on a device.
+    #[must_use]
+    pub fn sum(&self, device: Device) -> Bytes {
+        self.settle();
+        if let Some(mine) = self.private.mine(device)
+            && let Some(slot) = mine.slot()
+        {
+            self.arm(mine, slot);
+        }
+        let calls = Calls::of(self);
+        Bytes::new(protocol::sum(self.file.table(), &calls, device))
+    }
+
+    /// The bytes that this process holds on a device.
+    #[must_use]
+    pub fn own(&self, device: Device) -> Bytes {
+        let slot = self.private.mine(device).and_then(Mine::slot);
+        let used = slot.and_then(|slot| self.file.table().used.get(slot));
+        used.map_or(Bytes::ZERO, |used| Bytes::new(used.load(SeqCst)))
+    }
+
+    /// Takes `bytes` if the slice then holds no more than `limit`.
+    ///
+    /// [`Bytes::MAX`] as the limit only counts; so is recorded what the driver has already given.
+    pub fn claim(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
+        let Some(mine) = self.private.mine(device) else {
+            return Claim::Uncounted(Uncounted::Full);
+        };
+        let slot = match mine.slot() {
+            Some(slot) => slot,
+            None => match self.enter(mine, device) {
+                Ok(slot) => slot,
+                Err(uncounted) => {
+                    self.file.header.uncounted.fetch_add(1, Relaxed);
+                    return Claim::Uncounted(uncounted);
+                }
+            },
+        };
+        self.arm(mine, slot);
+        let own = Own {
+            slot,
+            gate: &mine.gate,
+        };
+        let bytes = bytes.get();
+        let (table, calls) = (self.file.table(), Calls::of(self));
+        let amount = Amount { bytes, kind };
+        match protocol::claim(table, &calls, &own, device, amount, limit.get()) {
+            Outcome::Granted => Claim::Granted,
+            Outcome::Refused { used } => Claim::Refused {
+                used: Bytes::new(used),
+            },
+        }
+    }
+
+    /// Gives back what was granted. More than that gives back all; what a parent held before a
+    /// fork is not the child's to give back.
+    pub fn release(&self, device: Device, bytes: Bytes, kind: Kind) {
+        if let Some(slot) = self.private.mine(device).and_then(Mine::slot) {
+            let bytes = bytes.get();
+            let (table, calls) = (self.file.table(), Calls::of(self));
+            protocol::release(table, &calls, slot, Amount { bytes, kind });
+        }
+    }
+
+    /// The slots that are taken, for people; the dead are cleared away on the way.
+    pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
+        let table = self.file.table();
+        let calls = Calls::of(self);
+        let rows = table.nodes.iter().zip(table.used).zip(table.kinds);
+        rows.enumerate()
+            .filter_map(move |(slot, ((node, used), kinds))| {
+                let key = Key(node.key.load(SeqCst));
+                if !key.taken() || !protocol::counts(table, &calls, slot, node, true) {
+                    return None;
+                }
+                let mut by_kind = Kind::ALL.map(|kind| (kind, 0));
+                for ((_, held), word) in by_kind.iter_mut().zip(kinds) {
+                    *held = word.load(Relaxed);
+                }
+                Some(Record {
+                    slot,
+                    pid: node.pid.load(Relaxed),
+                    device: self.file.header.uuid(key.device()),
+                    used: used.load(SeqCst),
+                    by_kind,
+                    alive: true,
+                })
+            })
+    }
+
+    /// Claims of the slice that were let through uncounted.
+    #[must_use]
+    pub fn uncounted(&self) -> u64 {
+        self.file.header.uncounted.load(Relaxed)
+    }
+
+    /// In a forked child: closes what the parent had open in the moment of the fork.
+    fn settle(&self) {
+        if self.private.settled.load(Relaxed) == 0 {
+            self.settle_now();
+        }
+    }
+
+    #[cold]
+    fn settle_now(&self) {
+        let settled = &self.private.settled;
+        if settled.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
+            self.flights.land(self);
+        }
+    }
+
+    /// Takes a slot for a device.
+    #[cold]
+    fn enter(&self, mine: &Mine, device: Device) -> Result<usize, Uncounted> {
+        self.settle();
+        let now = sys::seconds();
+        let until = &self.private.full_until;
+        if now < until.load(Relaxed) {
+            return Err(Uncounted::Full);
+        }
+        let (table, calls) = (self.file.table(), Calls::of(self));
+        let Some(slot) = protocol::take(table, &calls, device) else {
+            until.store(now.saturating_add(1), Relaxed);
+            return Err(Uncounted::Full);
+        };
+        let give_up = || {
+            protocol::give_up(table, slot);
+            if let Some(hold) = calls.hold.take() {
+                hold.release();
+            }
+        };
+        if !calls.own_lock_stays(slot) {
+            give_up();
+            return Err(Uncounted::LocksDoNotStay);
+        }
+        let number = u32::try_from(slot.saturating_add(1)).unwrap_or(0);
+        match mine.slot.compare_exchange(0, number, SeqCst, SeqCst) {
+            Ok(_) => Ok(slot),
+            Err(_) => {
+                // Another thread of this process was faster.
+                give_up();
+                mine.slot().ok_or(Uncounted::Full)
+            }
+        }
+    }
+
+    /// Gives the slot a hint of this thread's end, if no living thread has one in it.
+    fn arm(&self, mine: &Mine, slot: usize) {
+        if let Some(node) = self.file.table().nodes.get(slot)
+            && !protocol::hinted_alive(node.word.load(Relaxed))
+        {
+            self.arm_now(mine, node);
+        }
+    }
+
+    #[cold]
+    fn arm_now(&self, mine: &Mine, node: &'static Node) {
+        let carrier = mine.thread.load(SeqCst);
+        // A thread that is still there may have the node in its list. That it is said to be gone
+        // is early (it is leaving), an old number that is used again, or a neighbour's lie: then
+        // there is no hint, and who looks asks the kernel.
+        if carrier == NO_THREAD || (carrier != 0 && !sys::thread_is_gone(carrier)) {
+            return;
+        }
+        let mine_to_arm = mine
+            .thread
+            .compare_exchange(carrier, NO_THREAD, SeqCst, SeqCst);
+        if mine_to_arm.is_ok()
+            && let Some(tid) = super::robust::arm(node, &Calls::of(self))
+        {
+            mine.thread.store(tid, SeqCst);
+        }
+    }
+}

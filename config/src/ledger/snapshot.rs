@@ -1,0 +1,88 @@
+//! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
+//! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
+
+use super::layout::{DEVICES, Device, File, KINDS, Kind, Node, SIZE, SLOTS};
+use super::sys::{Access, Fd};
+use super::{LedgerError, Record, refuse};
+use core::ffi::CStr;
+use core::mem::offset_of;
+
+/// A copy of a ledger file, and the file, to ask who is alive.
+pub struct Snapshot<'a> {
+    bytes: &'a [u8; SIZE],
+    fd: Fd,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Copies the ledger of that path.
+    ///
+    /// # Errors
+    /// What cannot be opened or is not a ledger of this version.
+    pub fn read(path: &CStr, bytes: &'a mut [u8; SIZE]) -> Result<Snapshot<'a>, LedgerError> {
+        let fd = Fd::open(path, Access::Read).map_err(LedgerError::Open)?;
+        let stat = fd.stat().map_err(LedgerError::Open)?;
+        let length = match stat.regular {
+            true => fd.read(bytes).map_err(LedgerError::Open)?,
+            false => return Err(LedgerError::NotAFile),
+        };
+        if length != SIZE || stat.length != SIZE as u64 {
+            return Err(LedgerError::Length(stat.length));
+        }
+        let snapshot = Snapshot { bytes, fd };
+        refuse(snapshot.u64(0), snapshot.u32(8), snapshot.u32(12))?;
+        Ok(snapshot)
+    }
+
+    /// The slots that are taken.
+    pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
+        (0..SLOTS).filter_map(|slot| self.record(slot))
+    }
+
+    /// Claims that were let through uncounted.
+    #[must_use]
+    pub fn uncounted(&self) -> u64 {
+        self.u64(super::layout::UNCOUNTED_AT)
+    }
+
+    fn record(&self, slot: usize) -> Option<Record> {
+        let at = |array: usize, stride: usize| array.saturating_add(slot.saturating_mul(stride));
+        let node = at(offset_of!(File, nodes), size_of::<Node>());
+        let key = super::layout::Key(self.u32(node.saturating_add(offset_of!(Node, key))));
+        if !key.taken() {
+            return None;
+        }
+        let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
+        let mut by_kind = [(Kind::Linear, 0); KINDS];
+        for (index, (entry, kind)) in by_kind.iter_mut().zip(Kind::ALL).enumerate() {
+            *entry = (
+                kind,
+                self.u64(kinds.saturating_add(index.saturating_mul(8))),
+            );
+        }
+        Some(Record {
+            slot,
+            pid: self.u32(node.saturating_add(offset_of!(Node, pid))),
+            device: self.uuid(key.device()),
+            used: self.u64(at(offset_of!(File, used), 8)),
+            by_kind,
+            alive: self.fd.locked(slot).unwrap_or(true),
+        })
+    }
+
+    fn uuid(&self, device: Device) -> Option<crate::device::DeviceUuid> {
+        let index = usize::from(device.0).min(DEVICES);
+        let at = super::layout::DEVICES_AT.saturating_add(index.saturating_mul(24));
+        let word = |index: usize| self.u64(at.saturating_add(index));
+        super::layout::uuid_of([word(0), word(8)], word(16))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        let bytes = self.bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+        u64::from_ne_bytes(bytes.copied().unwrap_or_default())
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        let bytes = self.bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+        u32::from_ne_bytes(bytes.copied().unwrap_or_default())
+    }
+}
