@@ -200,7 +200,7 @@ unsafe extern "C" fn filter(
     let Some(dlsym) = loader::dlsym() else {
         return NULL;
     };
-    if handle == RTLD_NEXT || symbol.is_null() {
+    if symbol.is_null() {
         return PASS;
     }
     // SAFETY: dlsym's contract: a C string.
@@ -214,13 +214,20 @@ unsafe extern "C" fn filter(
         return PASS;
     };
     if table::library(row) == Library::Libc {
-        return libc_row(row, handle, name, dlsym);
+        // The next dlsym is the business of whoever interposes it too.
+        return match handle == RTLD_NEXT {
+            true => PASS,
+            false => libc_row(row, handle, name, dlsym),
+        };
     }
     let caller = loader::object_of(caller as *const c_void);
     if caller.as_ref().is_some_and(is_drivers_own) {
         return PASS;
     }
-    // SAFETY: the caller's own arguments; RTLD_NEXT and RTLD_DEFAULT are looked at below.
+    if handle == RTLD_NEXT {
+        return after(caller.as_ref(), row, name);
+    }
+    // SAFETY: the caller's own arguments; RTLD_DEFAULT is looked at below.
     let mut address = unsafe { dlsym(handle, symbol) };
     if address.is_null() {
         return NULL;
@@ -233,11 +240,33 @@ unsafe extern "C" fn filter(
             return NULL;
         }
     }
+    stand_in(row, address)
+}
+
+fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
     if log::enabled(Level::Debug) {
         let line = [Str(table::name(row)), Str(" by dlsym")];
         log::say(Level::Debug, "resolve", &line, None);
     }
     real::stand_in(row, address)
+}
+
+/// RTLD_NEXT. Libraries in front of us find our export by themselves. Behind us there are
+/// wrappers, which define the name and are called by us or instead of us: they get the driver's
+/// own. The others, a plug-in that is linked to the driver say, look for what to call.
+fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
+    let Some(caller) = caller.filter(|caller| !caller.path().is_empty()) else {
+        return PASS;
+    };
+    // SAFETY: the caller is running, so it is loaded.
+    if unsafe { elf::symbol(caller, name.to_bytes()) }.is_some() {
+        return PASS;
+    }
+    let address = loader::within(caller.path(), name);
+    match address.is_null() {
+        true => PASS,
+        false => stand_in(row, address),
+    }
 }
 
 /// The definition that a look-up in the global scope would find, were we not there.

@@ -215,7 +215,9 @@ impl Runtime {
         let Ok(Some(memory)) = read else {
             count::MEMINFO.say(
                 "meminfo",
-                &[Str("cannot be read; the driver's answers stand")],
+                &[Str(
+                    "cannot be read: FREE is what the driver calls free, NVML is not answered",
+                )],
             );
             return None;
         };

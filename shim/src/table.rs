@@ -269,7 +269,25 @@ struct Names {
     text: [u8; NAMES_LENGTH],
     starts: [u16; ROWS],
     lengths: [u8; ROWS],
-    sorted: [u8; ROWS],
+    /// The first row of each bucket, and after each row the next one; NONE ends them.
+    buckets: [u8; BUCKETS],
+    others: [u8; ROWS],
+}
+
+/// Programs look up thousands of names that are none of ours: most buckets are empty.
+const BUCKETS: usize = 128;
+const NONE: u8 = u8::MAX;
+
+/// Names differ in their lengths and at their ends.
+const fn bucket(name: &[u8]) -> usize {
+    let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
+        return 0;
+    };
+    let mixed = (name.len() as u32)
+        .wrapping_mul(7)
+        .wrapping_add((*last as u32).wrapping_mul(29))
+        .wrapping_add((early[4] as u32).wrapping_mul(13));
+    mixed as usize % BUCKETS
 }
 
 impl Names {
@@ -284,7 +302,8 @@ impl Names {
             text: [0; NAMES_LENGTH],
             starts: [0; ROWS],
             lengths: [0; ROWS],
-            sorted: [0; ROWS],
+            buckets: [NONE; BUCKETS],
+            others: [NONE; ROWS],
         };
         let (mut row, mut end) = (0, 0);
         while row < ROWS {
@@ -298,13 +317,9 @@ impl Names {
                 letter += 1;
             }
             end += 1;
-            // Put the row among those before it.
-            let mut place = row;
-            while place > 0 && precedes(name, names[made.sorted[place - 1] as usize].as_bytes()) {
-                made.sorted[place] = made.sorted[place - 1];
-                place -= 1;
-            }
-            made.sorted[place] = row as u8;
+            let bucket = bucket(name);
+            made.others[row] = made.buckets[bucket];
+            made.buckets[bucket] = row as u8;
             row += 1;
         }
         made
@@ -321,22 +336,6 @@ impl Names {
     }
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "runs in the compiler, which stops at a fault"
-)]
-const fn precedes(a: &[u8], b: &[u8]) -> bool {
-    let mut at = 0;
-    while at < a.len() && at < b.len() {
-        if a[at] != b[at] {
-            return a[at] < b[at];
-        }
-        at += 1;
-    }
-    a.len() < b.len()
-}
-
 /// The row's name, as C writes it.
 pub(crate) fn name_c(row: Row) -> &'static CStr {
     CStr::from_bytes_until_nul(NAMES.with_nul(row as usize)).unwrap_or_default()
@@ -349,12 +348,15 @@ pub(crate) fn name(row: Row) -> &'static str {
 
 /// The row with exactly this name.
 pub(crate) fn find(name: &CStr) -> Option<Row> {
-    let wanted = name.to_bytes_with_nul();
-    let place = NAMES
-        .sorted
-        .binary_search_by(|row| NAMES.with_nul(usize::from(*row)).cmp(wanted))
-        .ok()?;
-    row(usize::from(*NAMES.sorted.get(place)?))
+    let mut at = *NAMES.buckets.get(bucket(name.to_bytes()))?;
+    while at != NONE {
+        let number = usize::from(at);
+        if NAMES.with_nul(number) == name.to_bytes_with_nul() {
+            return row(number);
+        }
+        at = *NAMES.others.get(number)?;
+    }
+    None
 }
 
 /// All rows.

@@ -202,14 +202,18 @@ pub(crate) unsafe fn attributes(
     let code = unsafe { (call.real)(device, attributes) };
     if code == SUCCESS
         && !attributes.is_null()
-        && let Some((runtime, device)) = limited(call.slot, device)
+        && let Some((runtime, limited)) = limited(call.slot, device)
     {
         let place = attributes
             .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
         let place = place.cast::<u64>();
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = Bytes::mib(unsafe { place.read() });
-        let total = query::total_shown(runtime, &device, said.get());
+        // The whole instance; what can be had is that without what NVML reserves.
+        let said = detail(call.slot, device).map_or(said, |said| {
+            Bytes::new(said.total).minus(Bytes::new(said.reserved))
+        });
+        let total = query::total_shown(runtime, &limited, said.get());
         // SAFETY: as above.
         unsafe { place.write(total.whole_mib()) };
     }
