@@ -20,6 +20,7 @@ pub(super) enum Route {
     LinkedProgram,
     LinkedLibrary,
     LibraryRtldDefault,
+    LibraryRtldNext,
     PreloadedRtldNext,
     Deepbind,
     DeepbindDlsym,
@@ -48,7 +49,7 @@ type Described = (Route, &'static str, &'static str);
 
 /// Every route, in the order in which they are asked. The first also tells which libraries there are.
 #[rustfmt::skip]
-const ROUTES: [Described; 21] = [
+const ROUTES: [Described; 22] = [
     (Route::DlsymLocal, "dlsym-local", "dlopen (RTLD_LOCAL), then dlsym with the handle: pynvml, nvitop, cudarc"),
     (Route::DlsymGlobal, "dlsym-global", "dlopen (RTLD_GLOBAL), then dlsym with the handle: cuda-bindings"),
     (Route::RtldDefault, "rtld-default", "dlsym(RTLD_DEFAULT) in the program: cuda.bindings.nvml"),
@@ -56,6 +57,7 @@ const ROUTES: [Described; 21] = [
     (Route::LinkedProgram, "linked-program", "a program linked with -lcuda -lnvidia-ml"),
     (Route::LinkedLibrary, "linked-library", "a library linked so, loaded later: Python extensions"),
     (Route::LibraryRtldDefault, "library-rtld-default", "dlsym(RTLD_DEFAULT) in such a library"),
+    (Route::LibraryRtldNext, "library-rtld-next", "dlsym(RTLD_NEXT) in such a library"),
     (Route::PreloadedRtldNext, "preloaded-rtld-next", "dlsym(RTLD_NEXT) in a library that is preloaded first: interposers"),
     (Route::Deepbind, "deepbind", "a linked library loaded with RTLD_DEEPBIND"),
     (Route::DeepbindDlsym, "deepbind-dlsym", "dlsym(RTLD_DEFAULT) in a library loaded with RTLD_DEEPBIND"),
@@ -113,9 +115,9 @@ impl Route {
 
     /// Where its child has the linked libraries in LD_PRELOAD, if it has them there.
     ///
-    /// An interposer in front of libgpuslice.so finds that by RTLD_NEXT. One behind it finds the
-    /// driver, and must: libgpuslice.so asks the interposer, and what that answers reaches the
-    /// program through us.
+    /// An interposer in front of libgpuslice.so finds that by RTLD_NEXT. One behind it, which
+    /// defines the name itself, finds the driver, and must: libgpuslice.so asks the interposer,
+    /// and what that answers reaches the program through us.
     pub(super) fn preloads(self) -> Option<Preloaded> {
         match self {
             Route::PreloadedRtldNext => Some(Preloaded::First),
@@ -224,6 +226,9 @@ pub(super) fn open(route: Route, objects: &Objects) -> Opened {
         Route::Dlmopen => linked(&|file| Lookup::linked(dl::open_apart(file)?)),
         Route::LibraryRtldDefault => {
             linked(&|file| Lookup::library_dlsym(dl::open(file, local)?, DEFAULT))
+        }
+        Route::LibraryRtldNext => {
+            linked(&|file| Lookup::library_dlsym(dl::open(file, local)?, NEXT))
         }
         Route::PreloadedRtldNext => {
             linked(&|file| Lookup::library_dlsym(dl::open(file, RTLD_NOW | RTLD_NOLOAD)?, NEXT))

@@ -48,6 +48,7 @@ fn a_preload_that_only_exports_is_found_out_route_by_route() {
         [
             "dlsym-local",
             "dlsym-global",
+            "library-rtld-next",
             "deepbind",
             "deepbind-dlsym",
             "dlmopen",
@@ -71,7 +72,7 @@ fn without_options_it_sees_what_programs_here_see() {
     assert_eq!(inside.json["slice"]["name"], "here");
     assert_eq!(
         routes(&inside, &RTX3090, "cuMemGetInfo_v2", 8 * GIB).len(),
-        17
+        18
     );
     let without = Said::new(check(&machine, &[]).slice(&file).answer());
     assert_eq!(without.answer.end, "exit 1");
@@ -162,7 +163,7 @@ fn a_driver_that_hangs_is_a_row_and_not_a_hang() {
         assert_eq!(row["error"], "no answer in 1 s");
     }
     let given_up = said.json["skipped"].as_array().unwrap();
-    assert_eq!(given_up.len(), 18);
+    assert_eq!(given_up.len(), 19);
     assert!(
         given_up
             .iter()
@@ -208,7 +209,7 @@ fn a_driver_older_than_a_function_is_not_blamed_for_it() {
     assert_eq!(said.disagreements(), Vec::<&str>::new());
     let skipped = said.json["skipped"].as_array().unwrap();
     let of = |api: &str| skipped.iter().filter(|row| row["api"] == api).count();
-    assert_eq!(of("nvmlDeviceGetMemoryInfo_v2"), 12);
+    assert_eq!(of("nvmlDeviceGetMemoryInfo_v2"), 13);
     // Four by cuGetProcAddress_v2, and three runtimes that are not beside the old driver.
     assert_eq!(of("*"), 7);
 }

@@ -80,7 +80,7 @@ pub(crate) const N1X: Device = unified(
 );
 
 /// Routes by which functions of libcuda.so.1 and of libnvidia-ml.so.1 are found.
-const BY_LINKER: [&str; 12] = [
+const BY_LINKER: [&str; 13] = [
     "dlsym-local",
     "dlsym-global",
     "rtld-default",
@@ -88,6 +88,7 @@ const BY_LINKER: [&str; 12] = [
     "linked-program",
     "linked-library",
     "library-rtld-default",
+    "library-rtld-next",
     "preloaded-rtld-next",
     "deepbind",
     "deepbind-dlsym",
