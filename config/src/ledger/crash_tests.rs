@@ -4,7 +4,7 @@
 
 use super::processes::{Child, End, LIMIT, Place, claim, exec_sleep, kill, robust_mutex};
 use super::processes::{become_user, is_root, sleep, unshare};
-use super::protocol::{Step, hinted_alive};
+use super::protocol::Step;
 use super::shared::{Claim, Uncounted};
 use crate::ledger::{Kind, SLOTS};
 use crate::units::Bytes;
@@ -46,7 +46,7 @@ fn a_process_killed_at_any_step_is_gone_at_the_next_look() {
         Step::Seated,
         Step::UsedWiped,
         Step::AmountsWiped,
-        Step::KeyWiped,
+        Step::HeadWiped,
         Step::Owned,
         Step::Taken,
         Step::HintPending,
@@ -76,7 +76,7 @@ fn who_clears_the_dead_away_may_be_killed_at_any_step_too() {
         Step::Seated,
         Step::UsedWiped,
         Step::AmountsWiped,
-        Step::KeyWiped,
+        Step::HeadWiped,
     ] {
         for _ in 0..kills().div_ceil(4) {
             let mut holder = Child::fork(|_| {
@@ -189,13 +189,13 @@ fn a_process_lives_on_after_the_thread_that_claimed() {
             scope.spawn(|| assert_eq!(place.claim(5), Claim::Granted));
         });
         voice.say(1);
-        let word = || place.ledger.file.table().nodes[0].word.load(SeqCst);
+        let head = || place.ledger.file.table().nodes[0].head();
         // The scope ends before the thread's kernel part does.
-        while hinted_alive(word()) {
+        while head().hinted_alive() {
             std::thread::yield_now();
         }
         voice.say(2);
-        while !hinted_alive(word()) {
+        while !head().hinted_alive() {
             assert_eq!(place.claim(1), Claim::Granted);
             place.ledger.release(place.gpu, Bytes::new(1), Kind::Linear);
         }
@@ -477,7 +477,7 @@ fn a_garbled_hint_harms_nobody_and_the_kernel_is_asked() {
         assert_eq!(place.sum(), 5);
     }
     // A neighbour takes the thread's name away: the kernel cannot say that it has died.
-    node.word.store(0, SeqCst);
+    node.set_word(0);
     holder.kill();
     assert_eq!(place.sum(), 0);
 }
@@ -492,9 +492,9 @@ fn a_death_that_left_no_hint_is_seen_before_anybody_is_refused() {
     });
     assert_eq!(holder.hear(), 1);
     let node = &place.ledger.file.table().nodes[0];
-    node.word.store(1, SeqCst);
+    node.set_word(1);
     holder.kill();
-    assert!(hinted_alive(node.word.load(SeqCst)));
+    assert!(node.head().hinted_alive());
     assert_eq!(place.claim(900), Claim::Granted);
     assert_eq!(place.sum(), 900);
 }

@@ -74,17 +74,20 @@ pub(super) const KINDS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device(pub(super) u8);
 
-/// Whose a slot is: a bit that says that it is taken, the device, and how often it was taken.
+/// The first 8 bytes of a slot, which one look takes in: the hint (the low half, which is the
+/// word that the kernel writes to), then a byte that says that the slot is taken and for which
+/// device, then how often it was taken.
 ///
 /// The device needs no check: six bits cannot name one that is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key(pub(super) u32);
+pub(super) struct Head(pub(super) u64);
 
-impl Key {
-    const TAKEN: u32 = 1 << 31;
-    const DEVICE_SHIFT: u32 = 24;
-    const DEVICE: u32 = 63;
-    const TIMES: u32 = (1 << Self::DEVICE_SHIFT) - 1;
+impl Head {
+    const TAKEN: u64 = 1 << 39;
+    const DEVICE: u64 = 63;
+    const DEVICE_SHIFT: u32 = 32;
+    const TIMES_SHIFT: u32 = 40;
+    const WORD: u64 = u32::MAX as u64;
 
     pub(super) const fn taken(self) -> bool {
         self.0 & Self::TAKEN != 0
@@ -94,21 +97,67 @@ impl Key {
         Device(((self.0 >> Self::DEVICE_SHIFT) & Self::DEVICE) as u8)
     }
 
-    pub(super) fn is(self, device: Device) -> bool {
-        self.taken() && self.device() == device
+    /// Whether the slot is taken for the device.
+    pub(super) const fn is(self, device: Device) -> bool {
+        (self.0 ^ Self::of(device)) << 24 >> 24 >> Self::DEVICE_SHIFT == 0
     }
 
-    pub(super) const fn freed(self) -> Key {
-        Key(self.0 & Self::TIMES)
+    /// Whether the slot is taken for the device and its hint is trusted, at once.
+    pub(super) const fn is_alive(self, device: Device, trust: Trust) -> bool {
+        // The hint, if the byte above it is the device's; less than nothing or a large number
+        // otherwise. A hint of zero is less than nothing too.
+        let hint = (self.0 << 24 >> 24).wrapping_sub(Self::of(device));
+        hint.wrapping_sub(1) < trust.0
     }
 
-    pub(super) const fn take(self, device: Device) -> Key {
-        let times = self.0.wrapping_add(1) & Self::TIMES;
-        Key(Self::TAKEN | ((device.0 as u32) << Self::DEVICE_SHIFT) | times)
+    const fn of(device: Device) -> u64 {
+        Self::TAKEN | ((device.0 as u64) << Self::DEVICE_SHIFT)
+    }
+
+    /// 0: there is no hint, ask the kernel. A thread id: alive. [`OWNER_DIED`]: that thread is
+    /// gone, ask the kernel whether its process is.
+    pub(super) const fn word(self) -> u32 {
+        (self.0 & Self::WORD) as u32
+    }
+
+    /// Whether the word says that its thread is alive.
+    pub(super) const fn hinted_alive(self) -> bool {
+        (self.word() as u64).wrapping_sub(1) < Trust::HINTS.0
+    }
+
+    const fn with_word(self, word: u32) -> Head {
+        Head((self.0 & !Self::WORD) | word as u64)
+    }
+
+    /// Free, and without a hint.
+    pub(super) const fn freed(self) -> Head {
+        Head(self.0 >> Self::TIMES_SHIFT << Self::TIMES_SHIFT)
+    }
+
+    /// Taken for a device, and without a hint.
+    pub(super) const fn take(self, device: Device) -> Head {
+        let times = (self.0 >> Self::TIMES_SHIFT).wrapping_add(1) << Self::TIMES_SHIFT;
+        Head(times | Self::of(device))
+    }
+}
+
+/// The hints that are enough for now: none, when every owner is to be verified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trust(u64);
+
+impl Trust {
+    const HINTS: Trust = Trust(OWNER_DIED as u64 - 1);
+
+    pub(super) const fn unless(verify: bool) -> Trust {
+        if verify { Trust(0) } else { Trust::HINTS }
     }
 }
 
 const _: () = assert!(DEVICES == 64);
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "the word is the low half of the head"
+);
 
 /// What a slot says besides its amounts; it has the shape of a node of glibc's robust list.
 ///
@@ -118,16 +167,34 @@ const _: () = assert!(DEVICES == 64);
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The hint. 0: there is none, ask the kernel. A thread id: alive. [`OWNER_DIED`]: that
-    /// thread is gone, ask the kernel whether its process is.
-    pub(super) word: AtomicU32,
-    /// A [`Key`].
-    pub(super) key: AtomicU32,
+    /// A [`Head`].
+    pub(super) head: AtomicU64,
     /// For people; in the process's own pid namespace.
     pub(super) pid: AtomicU32,
     pub(super) spare: [AtomicU32; 3],
     pub(super) prev: AtomicU64,
     pub(super) next: AtomicU64,
+}
+
+impl Node {
+    pub(super) fn head(&self) -> Head {
+        Head(self.head.load(SeqCst))
+    }
+
+    pub(super) fn set_head(&self, head: Head) {
+        self.head.store(head.0, SeqCst);
+    }
+
+    /// Gives the slot a hint, whatever happens to the rest of its head.
+    pub(super) fn set_word(&self, word: u32) {
+        let mut found = self.head();
+        while let Err(changed) =
+            self.head
+                .compare_exchange(found.0, found.with_word(word).0, SeqCst, SeqCst)
+        {
+            found = Head(changed);
+        }
+    }
 }
 
 /// The bit that the kernel sets in the word of a thread that is gone.
@@ -147,9 +214,19 @@ pub(super) struct Table<'a> {
     pub(super) kinds: &'a [[AtomicU64; KINDS]],
 }
 
-impl Table<'_> {
-    pub(super) fn extent(&self) -> usize {
-        usize::try_from(self.extent.load(SeqCst)).map_or(SLOTS, |extent| extent.min(SLOTS))
+impl<'a> Table<'a> {
+    /// The slots that were ever taken. Slices of one length: the loops over them have no checks
+    /// left in them.
+    pub(super) fn reach(self) -> Table<'a> {
+        let extent = usize::try_from(self.extent.load(SeqCst)).unwrap_or(SLOTS);
+        let extent = extent.min(self.nodes.len());
+        Table {
+            used: self.used.get(..extent).unwrap_or_default(),
+            pending: self.pending.get(..extent).unwrap_or_default(),
+            nodes: self.nodes.get(..extent).unwrap_or_default(),
+            kinds: self.kinds.get(..extent).unwrap_or_default(),
+            ..self
+        }
     }
 }
 

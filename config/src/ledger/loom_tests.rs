@@ -172,7 +172,7 @@ fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
         Step::Seated,
         Step::UsedWiped,
         Step::AmountsWiped,
-        Step::KeyWiped,
+        Step::HeadWiped,
     ];
     for fate in steps {
         explore(None, move || {

@@ -1,6 +1,6 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
-use super::layout::{Device, KINDS, Key, Node, OWNER_DIED, Table};
+use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
 use super::protocol::{Kernel, Own, Step};
 use super::sync::{AtomicU32, AtomicU64};
 use core::cell::Cell;
@@ -81,8 +81,7 @@ impl World {
             used: words(slots, word64),
             pending: words(slots, word64),
             nodes: words(slots, || Node {
-                word: word32(),
-                key: word32(),
+                head: word64(),
                 pid: word32(),
                 spare: [(); 3].map(|()| word32()),
                 prev: word64(),
@@ -101,8 +100,8 @@ impl World {
         let world = World::new(count);
         world.extent.store(u32::try_from(count).unwrap(), SeqCst);
         for (node, owner) in world.nodes.iter().zip(&world.owners) {
-            node.key.store(Key(0).take(GPU).0, SeqCst);
-            node.word.store(7, SeqCst);
+            node.set_head(Head(0).take(GPU));
+            node.set_word(7);
             owner.store(1, SeqCst);
         }
         world
@@ -127,7 +126,7 @@ impl World {
     /// then it drops the lock.
     pub(super) fn die(&self, slot: usize) {
         self.gates[slot].store(0, SeqCst);
-        self.nodes[slot].word.store(OWNER_DIED, SeqCst);
+        self.nodes[slot].set_word(OWNER_DIED);
         self.owners[slot].store(0, SeqCst);
         self.bell.ring();
     }

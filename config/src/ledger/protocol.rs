@@ -3,7 +3,7 @@
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.
 
-use super::layout::{Device, KINDS, Key, Kind, Node, OWNER_DIED, SLOTS, Table};
+use super::layout::{Device, KINDS, Kind, SLOTS, Table, Trust};
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -44,8 +44,8 @@ pub(super) enum Step {
     UsedWiped,
     /// Their pending claims and kinds are gone.
     AmountsWiped,
-    /// Their key is gone.
-    KeyWiped,
+    /// Their head is gone: the slot is free.
+    HeadWiped,
     /// The slot is ours to the kernel, and says nothing yet.
     Owned,
     /// The slot is ours to everybody.
@@ -99,21 +99,26 @@ pub(super) const MOST: u64 = 1 << 50;
 
 /// The bytes that the living hold on a device.
 pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
-    let verify = kernel.verification_is_due();
-    let slots = table.used.iter().zip(table.nodes).take(table.extent());
-    let mut total = 0u64;
-    for (slot, (used, node)) in slots.enumerate() {
-        if used.load(SeqCst) == 0 || !Key(node.key.load(SeqCst)).is(device) {
-            continue;
-        }
-        if counts(table, kernel, slot, node, verify) {
+    let trust = Trust::unless(kernel.verification_is_due());
+    let reach = table.reach();
+    let slots = reach.nodes.iter().zip(reach.used);
+    let (mut total, mut all_bits) = (0u64, 0u64);
+    for (slot, (node, used)) in slots.enumerate() {
+        let head = node.head();
+        if head.is_alive(device, trust) || (head.is(device) && counts(table, kernel, slot)) {
             // Read after the owner was found alive: what a dead owner left here is gone by the
             // time that somebody else owns the slot.
-            total = total.saturating_add(used.load(SeqCst));
+            let held = used.load(SeqCst);
+            total = total.wrapping_add(held);
+            all_bits |= held;
         }
     }
-    total
+    if all_bits < ABSURD { total } else { u64::MAX }
 }
+
+/// More than any slot holds, and few enough for a sum over all slots not to wrap. With garbage
+/// of a neighbour that is above it the slice is full.
+pub(super) const ABSURD: u64 = 1 << 54;
 
 /// Takes `bytes` of what is left under `limit`, or nothing.
 ///
@@ -202,7 +207,7 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
     // Free slots first. Only when there is none, the kernel is asked about all the others.
     for free_only in [true, false] {
         for (slot, node) in table.nodes.iter().enumerate().take(SLOTS) {
-            if free_only && Key(node.key.load(SeqCst)).taken() {
+            if free_only && node.head().taken() {
                 continue;
             }
             let Some(seat) = kernel.seat(slot) else {
@@ -219,8 +224,7 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
             kernel.step(Step::Owned);
             let end = u32::try_from(slot.saturating_add(1)).unwrap_or(u32::MAX);
             table.extent.fetch_max(end, SeqCst);
-            let key = Key(node.key.load(SeqCst));
-            node.key.store(key.take(device).0, SeqCst);
+            node.set_head(node.head().take(device));
             kernel.step(Step::Taken);
             return Some(slot);
         }
@@ -231,32 +235,18 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
 /// Gives up a slot that was taken a moment ago and holds nothing.
 pub(super) fn give_up(table: Table<'_>, slot: usize) {
     if let Some(node) = table.nodes.get(slot) {
-        let key = Key(node.key.load(SeqCst));
-        node.key.store(key.freed().0, SeqCst);
+        node.set_head(node.head().freed());
     }
 }
 
-/// Whether a slot's owner is to be counted; what a dead one left is cleared away.
-pub(super) fn counts<K: Kernel>(
-    table: Table<'_>,
-    kernel: &K,
-    slot: usize,
-    node: &Node,
-    verify: bool,
-) -> bool {
-    if !verify && hinted_alive(node.word.load(SeqCst)) {
-        return true;
-    }
+/// Asks the kernel whether a slot's owner is to be counted; what a dead one left is cleared away.
+#[cold]
+pub(super) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bool {
     let lives = kernel.owner_lives(slot);
     if !lives {
         reap(table, kernel, slot);
     }
     lives
-}
-
-/// Whether the word of a node says that its thread is alive.
-pub(super) const fn hinted_alive(word: u32) -> bool {
-    word != 0 && word & OWNER_DIED == 0
 }
 
 /// Clears what a dead owner left, unless somebody else is at it.
@@ -281,10 +271,8 @@ fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     columns.pending.store(0, SeqCst);
     columns.kinds.iter().for_each(|held| held.store(0, SeqCst));
     kernel.step(Step::AmountsWiped);
-    let key = Key(node.key.load(SeqCst));
-    node.key.store(key.freed().0, SeqCst);
-    kernel.step(Step::KeyWiped);
-    node.word.store(0, SeqCst);
+    node.set_head(node.head().freed());
+    kernel.step(Step::HeadWiped);
 }
 
 /// What the slots of a device add up to at this moment.
@@ -295,22 +283,26 @@ fn tally(
     device: Device,
     verify: bool,
 ) -> Tally {
-    let slots = table.pending.iter().zip(table.used).zip(table.nodes);
-    let mut tally = Tally::default();
-    for (slot, ((pending, used), node)) in slots.take(table.extent()).enumerate() {
-        // Pending before used: a claim that is granted in between is seen twice, never missed.
-        if pending.load(SeqCst) == 0 && used.load(SeqCst) == 0 {
-            continue;
-        }
-        if !Key(node.key.load(SeqCst)).is(device)
-            || (slot != own.slot && !counts(table, kernel, slot, node, verify))
+    let reach = table.reach();
+    let slots = reach.nodes.iter().zip(reach.pending).zip(reach.used);
+    let trust = Trust::unless(verify);
+    let (mut tally, mut all_bits) = (Tally::default(), 0u64);
+    for (slot, ((node, pending), used)) in slots.enumerate() {
+        let head = node.head();
+        if head.is_alive(device, trust)
+            || (head.is(device) && (slot == own.slot || counts(table, kernel, slot)))
         {
-            continue;
+            // Pending before used: a claim that is granted in between is seen twice, never missed.
+            let asked = pending.load(SeqCst);
+            let held = used.load(SeqCst);
+            tally.pending = tally.pending.wrapping_add(asked);
+            tally.used = tally.used.wrapping_add(held);
+            tally.senior |= slot < own.slot && asked > 0;
+            all_bits |= asked | held;
         }
-        let pending = pending.load(SeqCst);
-        tally.pending = tally.pending.saturating_add(pending);
-        tally.used = tally.used.saturating_add(used.load(SeqCst));
-        tally.senior |= slot < own.slot && pending > 0;
+    }
+    if all_bits >= ABSURD {
+        tally.used = u64::MAX;
     }
     tally
 }

@@ -66,8 +66,9 @@ fn garbage_from_a_neighbour_makes_the_slice_full_and_nothing_else() {
     table.pending[1].store(u64::MAX, SeqCst);
     table.nodes[2].next.store(u64::MAX, SeqCst);
     table.extent.store(u32::MAX, SeqCst);
-    assert_eq!(sum(&world), u64::MAX);
-    assert_eq!(claim(&world, 0, 1, 10), Outcome::Refused { used: u64::MAX });
+    let used = u64::MAX;
+    assert_eq!(sum(&world), used);
+    assert_eq!(claim(&world, 0, 1, 10), Outcome::Refused { used });
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn a_slot_without_a_lock_does_not_count_once_it_is_looked_at() {
     assert_eq!(claim(&world, 0, 6, 10), Outcome::Granted);
     world.die(0);
     // The kernel could not write the hint: the word still names a thread.
-    world.table().nodes[0].word.store(7, SeqCst);
+    world.table().nodes[0].set_word(7);
     assert_eq!(sum(&world), 6);
     // But nobody is refused on its account, and who verifies does not count it.
     assert_eq!(claim(&world, 1, 10, 10), Outcome::Granted);
@@ -87,7 +88,7 @@ fn a_slot_without_a_lock_does_not_count_once_it_is_looked_at() {
 fn a_thread_that_ended_is_no_dead_process() {
     let world = World::with_processes(2);
     assert_eq!(claim(&world, 0, 6, 10), Outcome::Granted);
-    world.table().nodes[0].word.store(OWNER_DIED, SeqCst);
+    world.table().nodes[0].set_word(OWNER_DIED);
     assert_eq!(sum(&world), 6);
 }
 

@@ -37,7 +37,7 @@ pub(super) fn arm(node: &'static Node, kernel: &impl Kernel) -> Option<u32> {
     // From here on the kernel looks at our word if the thread ends between two of these steps.
     list.list_op_pending.store(link, SeqCst);
     kernel.step(Step::HintPending);
-    node.word.store(tid, SeqCst);
+    node.set_word(tid);
     kernel.step(Step::HintNamed);
     let first = list.first.load(SeqCst);
     node.next.store(first as u64, SeqCst);

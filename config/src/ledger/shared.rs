@@ -2,7 +2,7 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights};
-use super::layout::{self, Device, File, Foreign, KINDS, Key, Kind, Node, SIZE};
+use super::layout::{self, Device, File, Foreign, KINDS, Kind, Node, SIZE};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Amount, Outcome, Own};
@@ -267,8 +267,8 @@ impl Ledger {
         let rows = table.nodes.iter().zip(table.used).zip(table.kinds);
         rows.enumerate()
             .filter_map(move |(slot, ((node, used), kinds))| {
-                let key = Key(node.key.load(SeqCst));
-                if !key.taken() || !protocol::counts(table, &calls, slot, node, true) {
+                let head = node.head();
+                if !head.taken() || !protocol::counts(table, &calls, slot) {
                     return None;
                 }
                 let mut by_kind = Kind::ALL.map(|kind| (kind, 0));
@@ -278,7 +278,7 @@ impl Ledger {
                 Some(Record {
                     slot,
                     pid: node.pid.load(Relaxed),
-                    device: self.file.header.uuid(key.device()),
+                    device: self.file.header.uuid(head.device()),
                     used: used.load(SeqCst),
                     by_kind,
                     alive: true,
@@ -345,7 +345,7 @@ impl Ledger {
     /// Gives the slot a hint of this thread's end, if no living thread has one in it.
     fn arm(&self, mine: &Mine, slot: usize) {
         if let Some(node) = self.file.table().nodes.get(slot)
-            && !protocol::hinted_alive(node.word.load(Relaxed))
+            && !node.head().hinted_alive()
         {
             self.arm_now(mine, node);
         }

@@ -1,7 +1,7 @@
 //! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
 //! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
 
-use super::layout::{DEVICES, Device, File, KINDS, Kind, Node, SIZE, SLOTS};
+use super::layout::{DEVICES, Device, File, Head, KINDS, Kind, Node, SIZE, SLOTS};
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, refuse};
 use core::ffi::CStr;
@@ -47,8 +47,8 @@ impl<'a> Snapshot<'a> {
     fn record(&self, slot: usize) -> Option<Record> {
         let at = |array: usize, stride: usize| array.saturating_add(slot.saturating_mul(stride));
         let node = at(offset_of!(File, nodes), size_of::<Node>());
-        let key = super::layout::Key(self.u32(node.saturating_add(offset_of!(Node, key))));
-        if !key.taken() {
+        let head = Head(self.u64(node));
+        if !head.taken() {
             return None;
         }
         let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
@@ -62,7 +62,7 @@ impl<'a> Snapshot<'a> {
         Some(Record {
             slot,
             pid: self.u32(node.saturating_add(offset_of!(Node, pid))),
-            device: self.uuid(key.device()),
+            device: self.uuid(head.device()),
             used: self.u64(at(offset_of!(File, used), 8)),
             by_kind,
             alive: self.fd.locked(slot).unwrap_or(true),
