@@ -283,11 +283,12 @@ const fn bucket(name: &[u8]) -> usize {
     let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
         return 0;
     };
-    let mixed = (name.len() as u32)
+    let mixed = name
+        .len()
         .wrapping_mul(7)
-        .wrapping_add((*last as u32).wrapping_mul(29))
-        .wrapping_add((early[4] as u32).wrapping_mul(13));
-    mixed as usize % BUCKETS
+        .wrapping_add((*last as usize).wrapping_mul(29))
+        .wrapping_add((early[4] as usize).wrapping_mul(13));
+    mixed % BUCKETS
 }
 
 impl Names {
