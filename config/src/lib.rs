@@ -1,5 +1,6 @@
 //! What gpuslice decides, and nothing it does: units, slices and the one view of GPU memory.
-//! Touches: its arguments. Never: the driver, the environment, the clock, a file.
+//! Touches: its arguments; only `ledger` touches more, and says what. Never: the driver, the
+//! environment.
 //! Law: every number a program is shown comes from [`view::view`].
 #![no_std]
 #![deny(unsafe_code)]

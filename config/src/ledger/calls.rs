@@ -17,8 +17,10 @@ const ESTALE: Errno = Errno(116);
 
 /// The descriptors that this process has open at this moment, each plus one.
 ///
-/// A child that is forked in that moment inherits them, and with them the locks. It closes them
-/// when it first comes to the ledger.
+/// A child that is forked in that moment (some microseconds, once per process and device) inherits
+/// them, and with them the locks. It closes them when it first comes to the ledger; if it never
+/// does and outlives its parent, the parent's bytes stay counted until it ends: too much is said
+/// to be used, never too little. The same goes for the mapping, between mmap and madvise.
 pub(super) struct Flights([AtomicUsize; 4]);
 
 impl Flights {
