@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test check format clippy docs deny bench goldens install clean
+.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ test: build clients ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
 
-check: format clippy test docs deny ## what CI runs
+check: format clippy test loom miri docs deny ## what CI runs
 
 format:
 	$(CARGO) fmt --all --check
@@ -43,6 +43,15 @@ format:
 clippy:
 	$(CARGO) clippy --locked $(SHIM) -- -D warnings
 	$(CARGO) clippy --locked $(REST) --all-targets -- -D warnings
+
+loom: ## the ledger's protocol, every interleaving of two processes and bounded ones of three
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test --locked --release -p gpuslice-config ledger
+
+miri: ## the pure code under miri, where the nightly toolchain has it
+	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
+		PROPTEST_CASES=16 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
+			$(CARGO) +nightly miri test --locked -p gpuslice-config --lib; \
+	else echo "miri: not run, no nightly toolchain here has it"; fi
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items

@@ -12,7 +12,6 @@
 //!
 //! When the table is full, or the kernel gives no lock, a claim is neither granted nor refused
 //! but [`Claim::Uncounted`]: the driver decides, and the file counts how often that happened.
-#![allow(unexpected_cfgs, reason = "loom is switched on by --cfg loom")]
 
 mod layout;
 mod protocol;
