@@ -13,6 +13,10 @@ pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
 /// Environment (`gpuslice run` only): the path of a slice file.
 pub const CONFIG: &core::ffi::CStr = c"GPUSLICE_CONFIG";
 
+/// Environment (`gpuslice run` only): the slice itself, for where its file cannot be read: by a
+/// server that has given up root, under a /tmp of its own, after somebody tidied /tmp.
+pub const SLICE: &core::ffi::CStr = c"GPUSLICE_SLICE";
+
 /// Environment: how much the shim says, `warn`, `info` or `debug`. Unset: nothing.
 pub const LOG: &core::ffi::CStr = c"GPUSLICE_LOG";
 

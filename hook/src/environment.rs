@@ -168,6 +168,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
             .into_iter()
             .map(|(name, value)| (name, Some(value))),
     );
+    // The file may become unreadable while programs still start: for another user, for instance.
+    let slice = plan.slice.map(|slice| slice.to_json().into());
+    vars.push((name_of(source::SLICE), slice));
     vars.extend(log_vars(options)?);
     Ok(Prepared {
         vars,

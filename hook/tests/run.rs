@@ -291,3 +291,25 @@ fn a_state_folder_of_another_machine_is_named_before_the_command_starts() {
         "{err}"
     );
 }
+
+#[test]
+fn a_program_that_cannot_read_its_slice_file_any_more_is_still_in_the_slice() {
+    let ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
+        total = ctypes.c_size_t(); c.cuDeviceTotalMem_v2(ctypes.byref(total), 0); print(total.value)";
+    let whole = "8589934592\n";
+    let removed = format!("rm $GPUSLICE_CONFIG; python3 -c \"{ask}\"");
+    assert_eq!(told(&mut HERE.run(&SLICED, &removed)).0, whole);
+    if nix::unistd::geteuid().is_root() {
+        // A server that is started as root and goes on as somebody else.
+        let state = tempfile::tempdir().unwrap();
+        let script = format!(
+            "chmod -R a+rwX $GPUSLICE_SIM_STATE; \
+             exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{ask}\""
+        );
+        let mut command = HERE.run(&SLICED, &script);
+        assert_eq!(
+            told(command.env("GPUSLICE_SIM_STATE", state.path())).0,
+            whole
+        );
+    }
+}

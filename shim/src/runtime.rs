@@ -82,7 +82,19 @@ fn build() -> Option<&'static Told> {
         );
     };
     let path = log::environment(source::CONFIG).unwrap_or(source::MOUNTED_SLICE);
+    let understood = |path: &CStr, text: &[u8]| match slice::parse(text) {
+        Err(error) => {
+            let mut why = log::Text::<256>::new();
+            let _ = write!(why, "{error}");
+            unusable(path, why.as_bytes());
+            None
+        }
+        Ok(slice) => Runtime::lay_out(slice),
+    };
     let Ok((file, path)) = opened else {
+        if let Some(text) = log::environment(source::SLICE).filter(|text| !text.is_empty()) {
+            return understood(source::SLICE, text.to_bytes());
+        }
         unusable(path, b"cannot be opened");
         return None;
     };
@@ -106,15 +118,7 @@ fn build() -> Option<&'static Told> {
             unusable(path, b"cannot be read");
             None
         }
-        Ok(text) => match slice::parse(text) {
-            Err(error) => {
-                let mut why = log::Text::<256>::new();
-                let _ = write!(why, "{error}");
-                unusable(path, why.as_bytes());
-                None
-            }
-            Ok(slice) => Runtime::lay_out(slice),
-        },
+        Ok(text) => understood(path, text),
     };
     // SAFETY: what was parsed holds no reference to the text.
     unsafe { sys::unmap(place, TEXT) };

@@ -45,7 +45,12 @@ pub enum AskError {
 }
 
 /// Variables that must not reach the child: it is to see every device, as the driver tells it.
-const REMOVED: [&str; 3] = ["LD_PRELOAD", "GPUSLICE_CONFIG", "CUDA_VISIBLE_DEVICES"];
+const REMOVED: [&str; 4] = [
+    "LD_PRELOAD",
+    "GPUSLICE_CONFIG",
+    "GPUSLICE_SLICE",
+    "CUDA_VISIBLE_DEVICES",
+];
 
 /// Asks, with `vars` added to the environment.
 ///
