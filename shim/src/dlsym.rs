@@ -256,7 +256,11 @@ fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
 /// own. The others, a plug-in that is linked to the driver say, look for what to call.
 fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
     let Some(caller) = caller.filter(|caller| !caller.path().is_empty()) else {
-        return PASS;
+        // The program: libc would find our export, be there a driver or not.
+        return match loader::next(name).is_null() {
+            true => NULL,
+            false => PASS,
+        };
     };
     // SAFETY: the caller is running, so it is loaded.
     if unsafe { elf::symbol(caller, name.to_bytes()) }.is_some() {

@@ -34,8 +34,6 @@ type Visit = unsafe extern "C" fn(*const dl_phdr_info, usize, *mut c_void) -> c_
 type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
 
 unsafe extern "C" {
-    /// The loader's own list, for debuggers.
-    static _r_debug: Rendezvous;
     /// Our own dynamic section; the linker makes the name.
     static _DYNAMIC: u8;
     /// Visits the objects of the caller's own namespace: the one we live in.
@@ -79,9 +77,47 @@ pub(crate) fn own_dynamic() -> usize {
     (&raw const _DYNAMIC) as usize
 }
 
+// glibc has the first, musl a pointer in the second: neither may keep us from being loaded.
+core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
+
+/// The loader's own list, for debuggers. Null where it has none.
+fn rendezvous() -> *const Rendezvous {
+    let glibc: *const Rendezvous;
+    let musl: *const *const Rendezvous;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads two words of our own table of addresses.
+    unsafe {
+        core::arch::asm!(
+            "mov {glibc}, qword ptr [rip + _r_debug@GOTPCREL]",
+            "mov {musl}, qword ptr [rip + _dl_debug_addr@GOTPCREL]",
+            glibc = out(reg) glibc,
+            musl = out(reg) musl,
+            options(nostack, pure, readonly, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "adrp {glibc}, :got:_r_debug",
+            "ldr {glibc}, [{glibc}, :got_lo12:_r_debug]",
+            "adrp {musl}, :got:_dl_debug_addr",
+            "ldr {musl}, [{musl}, :got_lo12:_dl_debug_addr]",
+            glibc = out(reg) glibc,
+            musl = out(reg) musl,
+            options(nostack, pure, readonly, preserves_flags),
+        );
+    }
+    match glibc.is_null() {
+        false => glibc,
+        // SAFETY: musl's own variable, if it is there.
+        true => unsafe { musl.as_ref() }.map_or(core::ptr::null(), |list| *list),
+    }
+}
+
 /// The list of the namespace that we live in.
 fn own_list() -> Option<*const LinkMap> {
-    let mut namespace = &raw const _r_debug;
+    let mut namespace = rendezvous();
     // SAFETY: the loader's own structures, which it never frees; null ends them.
     while let Some(list) = unsafe { namespace.as_ref() } {
         let mut next = list.r_map;

@@ -24,7 +24,7 @@ have_library() { ldconfig -p | grep -q "$1"; }
 packages=
 need() { packages="$packages $1"; }
 python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
-for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux; do
+for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux musl-gcc:musl-tools; do
     command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
 done
 PATH=$PATH:/sbin:/usr/sbin

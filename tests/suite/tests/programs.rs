@@ -102,6 +102,12 @@ fn a_static_go_program_is_not_disturbed() {
 const ALLOCATED: &str = "sum 20400247\nchild sum 20400247\nchild ended with 0\n";
 
 #[test]
+fn a_musl_program_is_not_disturbed() {
+    let program = compile("musl-gcc", "c/allocate.c", "allocate-musl", &["-pthread"]);
+    assert_eq!(says_the_same(|_| Run::new(&program)), ALLOCATED);
+}
+
+#[test]
 fn a_static_c_program_is_not_disturbed() {
     let program = compile(
         "cc",
