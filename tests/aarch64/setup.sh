@@ -4,7 +4,9 @@
 # Usage: tests/aarch64/setup.sh TOOLS, where TOOLS gets a `rustc` for the target.
 set -euo pipefail
 tools=$(mkdir -p "$1" && cd "$1" && pwd)
-[ -e "$tools/complete" ] && command -v aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null && exit 0
+# Debian's gcc-multilib, for one, removes the cross compiler when it is installed.
+[ -e "$tools/complete" ] && command -v aarch64-linux-gnu-gcc >/dev/null &&
+    command -v qemu-aarch64-static >/dev/null && exit 0
 
 say() { echo "gpuslice: $*" >&2; }
 command -v apt-get >/dev/null || { say "the Arm tools come from Debian's packages, and there is no apt-get here"; exit 1; }
