@@ -169,7 +169,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
             .map(|(name, value)| (name, Some(value))),
     );
     // The file may become unreadable while programs still start: for another user, for instance.
-    let slice = plan.slice.map(|slice| slice.to_json().into());
+    let slice = plan.slice.map(|slice| slice.to_json_line().into());
     vars.push((name_of(source::SLICE), slice));
     vars.extend(log_vars(options)?);
     Ok(Prepared {

@@ -49,6 +49,10 @@ fn a_listed_device_has_its_own_budget_and_the_others_are_left_alone() {
 #[test]
 fn what_is_wrong_is_named() {
     for (text, message) in [
+        (
+            "{\"version\":0}",
+            "line 1: there is no version 0 of slice files (this gpuslice writes version 1)",
+        ),
         ("", "line 1: not a slice file: the file ends in the middle"),
         ("{", "line 1: not a slice file: the file ends in the middle"),
         ("[]", "line 1: not a slice file: expected '{'"),
@@ -59,6 +63,10 @@ fn what_is_wrong_is_named() {
         (
             "{\"version\": 2, \"what\": 1}",
             "line 1: version 2 is newer than this gpuslice reads (1): update gpuslice here",
+        ),
+        (
+            "{\"version\":0}",
+            "line 1: there is no version 0 of slice files (this gpuslice writes version 1)",
         ),
         (
             "{\"version\":1}x",
@@ -203,10 +211,19 @@ fn almost_json() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
 }
 
+#[test]
+fn a_file_says_its_version_before_anything_that_an_older_reader_may_not_know() {
+    let written = Slice::default().to_json_line();
+    assert!(written.starts_with(r#"{"version":1,"#), "{written}");
+    let newer = written.replace(r#""version":1,"#, r#""version":2,"new":[],"#);
+    assert_eq!(fault(&newer), SliceFault::NewerVersion(2));
+}
+
 proptest! {
     #[test]
     fn what_the_host_writes_the_shim_reads(slice in any_slice()) {
         prop_assert_eq!(parse(slice.to_json().as_bytes()), Ok(slice));
+        prop_assert_eq!(parse(slice.to_json_line().as_bytes()), Ok(slice));
     }
 
     #[test]

@@ -1,0 +1,181 @@
+//! A slice: how much memory of which GPU a container may use, and how it is shown.
+//! Touches: its arguments; the caller has read the file.
+//! Law: a key that is not understood is an error, never skipped: `memroy` must not mean "no limit".
+
+mod read;
+mod text;
+#[cfg(feature = "std")]
+mod write;
+
+pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse};
+pub use text::Text;
+
+use crate::device::DeviceUuid;
+use crate::units::Bytes;
+use text::uuid_text;
+
+/// The version of the slice file that this code writes, and the newest that it reads.
+pub const VERSION: u64 = 1;
+
+/// The largest slice file that is read. A real one is under 8 KiB.
+pub const MAX_FILE: usize = 64 << 10;
+
+/// The most devices that one slice lists (8 GPUs of 7 MIG instances are 56).
+pub const MAX_DEVICES: usize = 64;
+
+/// What TOTAL says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Total {
+    /// The slice's budget: the container believes in a small card.
+    #[default]
+    Slice,
+    /// The device's own, for flags that are percentages of the whole machine. What the others
+    /// hold or may hold then reads as used.
+    Device,
+}
+
+/// How a slice of unified memory looks to programs that also read `/proc/meminfo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PresentAs {
+    /// An integrated device, as it is.
+    #[default]
+    Uma,
+    /// A discrete device, for programs that would rather ask `/proc/meminfo` of the other kind.
+    Discrete,
+}
+
+/// The budget of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSlice {
+    /// The enforced limit B.
+    pub memory: Bytes,
+    /// Kept back from TOTAL so that a program that fills what it sees still fits under B.
+    pub headroom: Bytes,
+    /// What TOTAL says.
+    pub total: Total,
+    /// Whether the device shares the host's memory, where the writer of the slice has asked the
+    /// driver. NVML alone cannot tell.
+    pub integrated: Option<bool>,
+}
+
+/// A device that the slice names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedDevice {
+    /// Which device.
+    pub uuid: DeviceUuid,
+    /// Its budget; None takes the slice's own `memory`.
+    pub memory: Option<Bytes>,
+    /// Its headroom; None takes the slice's.
+    pub headroom: Option<Bytes>,
+    /// Whether it shares the host's memory, where that is known.
+    pub integrated: Option<bool>,
+}
+
+/// A slice file, read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slice {
+    /// What people call it; in logs and in `gpuslice status`.
+    pub name: Text<128>,
+    /// What TOTAL says.
+    pub total: Total,
+    /// How a slice of unified memory looks.
+    pub present_as: PresentAs,
+    /// Whether an allocation over the limit is refused, or only counted.
+    pub enforce: bool,
+    /// The host reserve R on unified memory; None takes the default for the machine.
+    pub reserve: Option<Bytes>,
+    /// Where the host's live meminfo is; None means `/.gpuslice/meminfo`, then `/proc/meminfo`.
+    pub meminfo: Option<Text<256>>,
+    /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
+    /// no ledger for any other.
+    pub ledger: Option<Text<256>>,
+    /// The budget of every device that is not listed; None leaves those alone.
+    pub memory: Option<Bytes>,
+    /// The headroom of every device that does not say its own.
+    pub headroom: Bytes,
+    devices: [Option<ListedDevice>; MAX_DEVICES],
+}
+
+impl Default for Slice {
+    fn default() -> Slice {
+        Slice {
+            name: Text::EMPTY,
+            total: Total::Slice,
+            present_as: PresentAs::Uma,
+            enforce: true,
+            reserve: None,
+            meminfo: None,
+            ledger: None,
+            memory: None,
+            headroom: Bytes::ZERO,
+            devices: [None; MAX_DEVICES],
+        }
+    }
+}
+
+impl Slice {
+    /// Adds a device.
+    ///
+    /// # Errors
+    /// When it is listed already, or the list is full.
+    pub fn list(&mut self, device: ListedDevice) -> Result<(), SliceFault> {
+        for slot in &mut self.devices {
+            match slot {
+                Some(listed) if listed.uuid == device.uuid => {
+                    return Err(SliceFault::TwiceListed(uuid_text(device.uuid)));
+                }
+                Some(_) => {}
+                None => {
+                    *slot = Some(device);
+                    return Ok(());
+                }
+            }
+        }
+        Err(SliceFault::TooManyDevices)
+    }
+
+    /// The devices that the slice names.
+    pub fn devices(&self) -> impl Iterator<Item = &ListedDevice> {
+        self.devices.iter().flatten()
+    }
+
+    /// The budget of a device; None when the slice says nothing of it.
+    #[must_use]
+    pub fn device(&self, uuid: DeviceUuid) -> Option<DeviceSlice> {
+        let listed = self.devices().find(|listed| listed.uuid == uuid);
+        let memory = listed.and_then(|listed| listed.memory).or(self.memory)?;
+        Some(DeviceSlice {
+            memory,
+            headroom: listed
+                .and_then(|listed| listed.headroom)
+                .unwrap_or(self.headroom),
+            total: self.total,
+            integrated: listed.and_then(|listed| listed.integrated),
+        })
+    }
+
+    /// Whether the slice limits any device at all.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.is_some() || self.devices().next().is_some()
+    }
+
+    fn check(&self) -> Result<(), SliceFault> {
+        for listed in self.devices() {
+            let memory = listed
+                .memory
+                .or(self.memory)
+                .ok_or(SliceFault::NoMemory(uuid_text(listed.uuid)))?;
+            if listed.headroom.unwrap_or(self.headroom) >= memory {
+                return Err(SliceFault::Headroom);
+            }
+        }
+        match self.memory {
+            Some(memory) if self.headroom >= memory => Err(SliceFault::Headroom),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Reads a slice file.
+//! Touches: its arguments.
+//! Law: a key that is not understood is an error, never skipped: `memroy` must not mean "no limit".
+
+use thiserror::Error;
+
+use super::text::Text;
+use super::{ListedDevice, MAX_FILE, PresentAs, Slice, Total, VERSION};
+use crate::device::DeviceUuid;
+use crate::json::{JsonError, Reader};
+use crate::units::Bytes;
+
+/// What is wrong with a slice file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {fault}")]
+pub struct SliceError {
+    /// The line, from 1.
+    pub line: u32,
+    /// What is wrong there.
+    pub fault: SliceFault,
+}
+
+/// What can be wrong in a slice file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SliceFault {
+    /// The file is not JSON.
+    #[error("not a slice file: {0}")]
+    Json(#[from] JsonError),
+    /// The file is larger than any slice.
+    #[error("larger than a slice file can be (64 KiB)")]
+    TooLarge,
+    /// The file does not say its version.
+    #[error("no \"version\" (this gpuslice writes version 1)")]
+    NoVersion,
+    /// A newer gpuslice wrote the file.
+    #[error("version {0} is newer than this gpuslice reads (1): update gpuslice here")]
+    NewerVersion(u64),
+    /// A version that there never was.
+    #[error("there is no version {0} of slice files (this gpuslice writes version 1)")]
+    NoSuchVersion(u64),
+    /// A key that no slice has.
+    #[error("unknown key \"{0}\"")]
+    UnknownKey(Text<32>),
+    /// A key stands twice.
+    #[error("key \"{0}\" stands twice")]
+    Twice(Text<32>),
+    /// A value that is not one of those that the key takes.
+    #[error("\"{0}\" is not one of {1}")]
+    NotOneOf(Text<32>, &'static str),
+    /// A device without a uuid.
+    #[error("a device has no \"uuid\"")]
+    NoUuid,
+    /// A uuid that is none.
+    #[error(
+        "\"{0}\" is not a device uuid (they look like GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4)"
+    )]
+    Uuid(Text<64>),
+    /// A device is listed twice.
+    #[error("device {0} is listed twice")]
+    TwiceListed(Text<64>),
+    /// A listed device has no budget.
+    #[error("device {0} has no \"memory\", and the slice has none for all devices")]
+    NoMemory(Text<64>),
+    /// A budget of nothing.
+    #[error("\"{0}\" is zero")]
+    Zero(Text<32>),
+    /// Headroom that leaves nothing.
+    #[error("\"headroom\" is not less than \"memory\"")]
+    Headroom,
+    /// A text that is too long.
+    #[error("\"{0}\" is too long")]
+    TooLong(Text<32>),
+    /// More devices than a slice lists.
+    #[error("more than 64 devices")]
+    TooManyDevices,
+}
+
+/// Reads the slice file `text`.
+///
+/// # Errors
+/// [`SliceError`] names the line and what is wrong with it.
+pub fn parse(text: &[u8]) -> Result<Slice, SliceError> {
+    let mut reader = Reader::new(text);
+    let read = match text.len() > MAX_FILE {
+        true => Err(SliceFault::TooLarge),
+        false => read_slice(&mut reader),
+    };
+    read.map_err(|fault| SliceError {
+        line: reader.line(),
+        fault,
+    })
+}
+
+/// Remembers which keys an object has had, by their place in a list.
+struct Seen(u32);
+
+impl Seen {
+    fn once(&mut self, keys: &[&str], key: &str) -> Result<(), SliceFault> {
+        let place = keys.iter().position(|known| *known == key);
+        let place = place.and_then(|place| u32::try_from(place).ok());
+        let bit = place
+            .and_then(|place| 1u32.checked_shl(place))
+            .ok_or(SliceFault::UnknownKey(Text::new(key)))?;
+        if self.0 & bit != 0 {
+            return Err(SliceFault::Twice(Text::new(key)));
+        }
+        self.0 |= bit;
+        Ok(())
+    }
+}
+
+/// Every key of a slice, in the order in which they are written.
+pub const SLICE_KEYS: [&str; 10] = [
+    "version",
+    "name",
+    "total",
+    "present_as",
+    "enforce",
+    "reserve",
+    "meminfo",
+    "ledger",
+    "memory",
+    "headroom",
+];
+
+/// Every key of a listed device.
+pub const DEVICE_KEYS: [&str; 4] = ["uuid", "memory", "headroom", "integrated"];
+
+fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
+    let mut slice = Slice::default();
+    let mut version = None;
+    let (mut seen, mut devices_seen, mut first) = (Seen(0), false, true);
+    reader.object()?;
+    while let Some(key) = reader.key(&mut first)? {
+        if key == "devices" {
+            if core::mem::replace(&mut devices_seen, true) {
+                return Err(SliceFault::Twice(Text::new(key)));
+            }
+            read_devices(reader, &mut slice)?;
+            continue;
+        }
+        seen.once(&SLICE_KEYS, key)?;
+        match key {
+            "version" => {
+                let number = reader.number()?;
+                // The writer puts it first: a newer file may well have keys that this code does
+                // not know, and "update" is the better answer to them.
+                if number > VERSION {
+                    return Err(SliceFault::NewerVersion(number));
+                }
+                if number != VERSION {
+                    return Err(SliceFault::NoSuchVersion(number));
+                }
+                version = Some(number);
+            }
+            "name" => slice.name = short(key, reader.string()?)?,
+            "total" => {
+                slice.total = one_of(
+                    reader.string()?,
+                    "slice, device",
+                    &[("slice", Total::Slice), ("device", Total::Device)],
+                )?;
+            }
+            "present_as" => {
+                slice.present_as = one_of(
+                    reader.string()?,
+                    "uma, discrete",
+                    &[("uma", PresentAs::Uma), ("discrete", PresentAs::Discrete)],
+                )?;
+            }
+            "enforce" => slice.enforce = reader.boolean()?,
+            "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
+            "meminfo" => slice.meminfo = Some(short(key, reader.string()?)?),
+            "ledger" => slice.ledger = Some(short(key, reader.string()?)?),
+            "memory" => slice.memory = Some(budget(key, reader)?),
+            "headroom" => slice.headroom = Bytes::new(reader.number()?),
+            _ => return Err(SliceFault::UnknownKey(Text::new(key))),
+        }
+    }
+    reader.end()?;
+    version.ok_or(SliceFault::NoVersion)?;
+    slice.check()?;
+    Ok(slice)
+}
+
+fn read_devices(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFault> {
+    let mut first = true;
+    reader.array()?;
+    while reader.element(&mut first)? {
+        let device = read_device(reader)?;
+        slice.list(device)?;
+    }
+    Ok(())
+}
+
+fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
+    let (mut uuid, mut memory, mut headroom, mut integrated) = (None, None, None, None);
+    let (mut seen, mut first) = (Seen(0), true);
+    reader.object()?;
+    while let Some(key) = reader.key(&mut first)? {
+        seen.once(&DEVICE_KEYS, key)?;
+        match key {
+            "uuid" => {
+                let text = reader.string()?;
+                let read = text.parse::<DeviceUuid>();
+                uuid = Some(read.map_err(|_| SliceFault::Uuid(Text::new(text)))?);
+            }
+            "memory" => memory = Some(budget(key, reader)?),
+            "headroom" => headroom = Some(Bytes::new(reader.number()?)),
+            "integrated" => integrated = Some(reader.boolean()?),
+            _ => return Err(SliceFault::UnknownKey(Text::new(key))),
+        }
+    }
+    Ok(ListedDevice {
+        uuid: uuid.ok_or(SliceFault::NoUuid)?,
+        memory,
+        headroom,
+        integrated,
+    })
+}
+
+fn budget(key: &str, reader: &mut Reader<'_>) -> Result<Bytes, SliceFault> {
+    match reader.number()? {
+        0 => Err(SliceFault::Zero(Text::new(key))),
+        bytes => Ok(Bytes::new(bytes)),
+    }
+}
+
+fn short<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
+    match text.len() <= N {
+        true => Ok(Text::new(text)),
+        false => Err(SliceFault::TooLong(Text::new(key))),
+    }
+}
+
+fn one_of<T: Copy>(
+    text: &str,
+    names: &'static str,
+    choices: &[(&str, T)],
+) -> Result<T, SliceFault> {
+    choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value)
+        .ok_or(SliceFault::NotOneOf(Text::new(text), names))
+}

@@ -1,0 +1,85 @@
+//! Writes a slice file. The host's side only: this allocates.
+//! Touches: its arguments.
+
+use super::{PresentAs, Slice, Total, VERSION};
+use serde::Serialize;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+/// The file's keys, in the order in which they are written: the version first, so that an older
+/// reader knows why it does not know a key.
+#[derive(Serialize)]
+struct File<'a> {
+    version: u64,
+    name: &'a str,
+    total: &'static str,
+    present_as: &'static str,
+    enforce: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meminfo: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    headroom: u64,
+    devices: Vec<Device>,
+}
+
+#[derive(Serialize)]
+struct Device {
+    uuid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headroom: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    integrated: Option<bool>,
+}
+
+impl Slice {
+    /// The slice file, as [`super::parse`] reads it back.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.file()).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// The same on one line, for the environment.
+    #[must_use]
+    pub fn to_json_line(&self) -> String {
+        serde_json::to_string(&self.file()).unwrap_or_default()
+    }
+
+    fn file(&self) -> File<'_> {
+        File {
+            version: VERSION,
+            name: self.name.as_str(),
+            total: match self.total {
+                Total::Slice => "slice",
+                Total::Device => "device",
+            },
+            present_as: match self.present_as {
+                PresentAs::Uma => "uma",
+                PresentAs::Discrete => "discrete",
+            },
+            enforce: self.enforce,
+            reserve: self.reserve.map(|amount| amount.get()),
+            meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
+            ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            memory: self.memory.map(|amount| amount.get()),
+            headroom: self.headroom.get(),
+            devices: self
+                .devices()
+                .map(|listed| Device {
+                    uuid: listed.uuid.to_string(),
+                    memory: listed.memory.map(|amount| amount.get()),
+                    headroom: listed.headroom.map(|amount| amount.get()),
+                    integrated: listed.integrated,
+                })
+                .collect(),
+        }
+    }
+}
