@@ -136,6 +136,9 @@ pub struct Slice {
     pub reserve: Option<Bytes>,
     /// Where the host's live meminfo is; None means `/.gpuslice/meminfo`, then `/proc/meminfo`.
     pub meminfo: Option<Text<256>>,
+    /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
+    /// no ledger for any other.
+    pub ledger: Option<Text<256>>,
     /// The budget of every device that is not listed; None leaves those alone.
     pub memory: Option<Bytes>,
     /// The headroom of every device that does not say its own.
@@ -152,6 +155,7 @@ impl Default for Slice {
             enforce: true,
             reserve: None,
             meminfo: None,
+            ledger: None,
             memory: None,
             headroom: Bytes::ZERO,
             devices: [None; MAX_DEVICES],
@@ -256,7 +260,7 @@ impl Seen {
 }
 
 /// Every key of a slice, in the order in which they are written.
-pub const SLICE_KEYS: [&str; 9] = [
+pub const SLICE_KEYS: [&str; 10] = [
     "version",
     "name",
     "total",
@@ -264,6 +268,7 @@ pub const SLICE_KEYS: [&str; 9] = [
     "enforce",
     "reserve",
     "meminfo",
+    "ledger",
     "memory",
     "headroom",
 ];
@@ -313,6 +318,7 @@ fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
             "enforce" => slice.enforce = reader.boolean()?,
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(short(key, reader.string()?)?),
+            "ledger" => slice.ledger = Some(short(key, reader.string()?)?),
             "memory" => slice.memory = Some(budget(key, reader)?),
             "headroom" => slice.headroom = Bytes::new(reader.number()?),
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
@@ -504,6 +510,9 @@ mod write {
             }
             if let Some(meminfo) = self.meminfo {
                 put("meminfo", meminfo.as_str().into());
+            }
+            if let Some(ledger) = self.ledger {
+                put("ledger", ledger.as_str().into());
             }
             if let Some(memory) = self.memory {
                 put("memory", bytes(memory));

@@ -93,6 +93,10 @@ fn what_is_wrong_is_named() {
             "{\"version\":1,\"devices\":[{\"memory\":8}]}",
             "line 1: a device has no \"uuid\"",
         ),
+        (
+            &format!("{{\"version\":1,\"ledger\":\"/{}\"}}", "x".repeat(256)),
+            "line 1: \"ledger\" is too long",
+        ),
     ] {
         assert_eq!(
             parse(text.as_bytes()).unwrap_err().to_string(),
@@ -139,7 +143,8 @@ prop_compose! {
     fn any_slice()(
         name in "[a-zA-Z0-9._/-]{0,100}", device in any::<bool>(), discrete in any::<bool>(),
         enforce in any::<bool>(), reserve in proptest::option::of(any::<u64>()),
-        meminfo in proptest::option::of("/[a-z/]{0,60}"), memory in proptest::option::of(2u64..),
+        meminfo in proptest::option::of("/[a-z/]{0,60}"),
+        ledger in proptest::option::of("/[a-z/]{0,255}"), memory in proptest::option::of(2u64..),
         headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),
     ) -> Slice {
         let mut slice = Slice {
@@ -149,6 +154,7 @@ prop_compose! {
             enforce,
             reserve: reserve.map(Bytes::new),
             meminfo: meminfo.as_deref().map(Text::new),
+            ledger: ledger.as_deref().map(Text::new),
             memory: memory.map(Bytes::new),
             headroom: Bytes::new(headroom),
             ..Slice::default()

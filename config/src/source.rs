@@ -7,6 +7,9 @@ pub const MOUNTED_SLICE: &core::ffi::CStr = c"/.gpuslice/slice.json";
 /// The host's live meminfo that the hook has mounted, even where `/proc/meminfo` is a copy.
 pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
 
+/// The ledger of a mounted slice whose file names none.
+pub const MOUNTED_LEDGER: &core::ffi::CStr = c"/.gpuslice/ledger/ledger";
+
 /// The meminfo of a machine that nobody has prepared.
 pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
 
