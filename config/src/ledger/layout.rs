@@ -74,6 +74,20 @@ pub(super) const KINDS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device(pub(super) u8);
 
+impl Device {
+    /// The position, below [`DEVICES`].
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The device at a position that [`Device::number`] gave.
+    #[must_use]
+    pub const fn numbered(number: u8) -> Device {
+        Device(number & 63)
+    }
+}
+
 /// Whose a slot is: a bit that says that it is taken, the device, and how often it was taken.
 ///
 /// The device needs no check: six bits cannot name one that is not in the table.
@@ -154,7 +168,7 @@ impl Table<'_> {
 }
 
 #[cfg(not(all(test, loom)))]
-pub(super) use file::{DEVICES_AT, File, Foreign, UNCOUNTED_AT, check, uuid_of};
+pub(super) use file::{DEVICES_AT, File, Foreign, NOTED_AT, Noted, UNCOUNTED_AT, check, uuid_of};
 
 #[cfg(not(all(test, loom)))]
 mod file {
@@ -176,6 +190,19 @@ mod file {
         /// Claims that were let through uncounted, because no slot was to be had.
         pub(in super::super) uncounted: AtomicU64,
         devices: [Listed; DEVICES],
+        noted: [Noted; DEVICES],
+    }
+
+    /// What is remembered of a device besides who holds what.
+    #[repr(C)]
+    #[derive(Debug)]
+    pub(in super::super) struct Noted {
+        /// How often an allocation was refused.
+        pub(in super::super) refusals: AtomicU64,
+        /// The most that a refused request was short by, in bytes.
+        pub(in super::super) regret: AtomicU64,
+        /// What a context holds, in bytes; 0 until one was measured.
+        pub(in super::super) context: AtomicU64,
     }
 
     /// A device: the words of its uuid, 0 where nothing is written yet.
@@ -249,6 +276,11 @@ mod file {
             u8::try_from(position).ok().map(Device)
         }
 
+        /// What is remembered of a device.
+        pub(in super::super) fn noted(&self, device: Device) -> Option<&Noted> {
+            self.noted.get(usize::from(device.0))
+        }
+
         /// The uuid of a device of the table; None where nothing sound is written.
         pub(in super::super) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
             let listed = self.devices.get(usize::from(device.0))?;
@@ -272,6 +304,7 @@ mod file {
     /// Where readers without a mapping find these.
     pub(in super::super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
     pub(in super::super) const DEVICES_AT: usize = offset_of!(Header, devices);
+    pub(in super::super) const NOTED_AT: usize = offset_of!(Header, noted);
 
     /// The uuid that three words of the table stand for.
     pub(in super::super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

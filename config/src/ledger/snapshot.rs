@@ -1,9 +1,10 @@
 //! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
 //! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
 
-use super::layout::{DEVICES, Device, File, KINDS, Kind, Node, SIZE, SLOTS};
+use super::layout::{DEVICES, Device, File, KINDS, Kind, Node, Noted, SIZE, SLOTS};
 use super::sys::{Access, Fd};
-use super::{LedgerError, Record, refuse};
+use super::{LedgerError, Record, Refusals, refuse};
+use crate::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
 
@@ -42,6 +43,21 @@ impl<'a> Snapshot<'a> {
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.u64(super::layout::UNCOUNTED_AT)
+    }
+
+    /// What was refused on each device of the ledger.
+    pub fn refusals(&self) -> impl Iterator<Item = (crate::device::DeviceUuid, Refusals)> + '_ {
+        (0..DEVICES).filter_map(|index| {
+            let device = Device(u8::try_from(index).ok()?);
+            let at =
+                super::layout::NOTED_AT.saturating_add(index.saturating_mul(size_of::<Noted>()));
+            let word = |place: usize| self.u64(at.saturating_add(place));
+            let refusals = Refusals {
+                count: word(offset_of!(Noted, refusals)),
+                regret: Bytes::new(word(offset_of!(Noted, regret))),
+            };
+            Some((self.uuid(device)?, refusals))
+        })
     }
 
     fn record(&self, slot: usize) -> Option<Record> {
