@@ -5,17 +5,21 @@
 )]
 mod support;
 
-use support::Installation;
+use support::{Home, Installation};
 
 #[test]
 fn the_sessions_go_as_they_are_written() {
     let here = Installation::new("cli");
     let folder = here.folder.with_file_name("work");
     std::fs::create_dir_all(&folder).unwrap();
+    // Their slices are nobody else's to see, and what they teach nobody's to remember.
+    let home = Home::new();
     let cases = trycmd::TestCases::new();
     cases
         .register_bin("gpuslice", here.executable())
         .env("COLUMNS", "100")
+        .env("XDG_RUNTIME_DIR", home.runtime.path().to_str().unwrap())
+        .env("XDG_STATE_HOME", home.state.path().to_str().unwrap())
         .env("GPUSLICE_SIM_STATE", "")
         .env("GPUSLICE_SIM_FAULTS", "")
         .insert_var("[RELEASE]", here.folder.to_str().unwrap().to_owned())
