@@ -67,6 +67,15 @@ __attribute__((unused)) static void start_cuda(void) {
         die("cuda does not start");
 }
 
+/* What is said to be free. */
+int cuMemGetInfo_v2(size_t *, size_t *);
+__attribute__((unused)) static long long free_now(void) {
+    size_t free = 0, total = 0;
+    if (cuMemGetInfo_v2(&free, &total))
+        die("cuMemGetInfo_v2");
+    return (long long)free;
+}
+
 int nvmlInit_v2(void);
 int nvmlDeviceGetHandleByIndex_v2(unsigned, void **);
 __attribute__((unused)) static void *start_nvml(void) {
