@@ -28,16 +28,20 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "\
-Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
+const EXAMPLES: &str = r#"Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
 signals, job control and exit status are the command's. gpuslice's own: 125 when it fails itself,
 126 when the command cannot be executed, 127 when there is no such command.
+
+Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
+share one limit when they share a slice file (--config) that names a ledger, on tmpfs:
+  {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
+A slice file that names none only changes what programs see: nothing is counted or refused.
 
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py
   gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
-  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice";
+  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
 
 /// Becomes the command.
 ///

@@ -5,8 +5,13 @@ use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Ledger, LedgerError, Open, Refusals, SIZE, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How a run's own ledger is called, beside its slice file.
@@ -17,13 +22,25 @@ const MODE: u32 = 0o600;
 
 /// Why there is no ledger.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use {path} as the ledger of the slice")]
-pub struct SliceLedgerError {
-    /// Where.
-    path: PathBuf,
-    /// Why.
-    #[source]
-    source: LedgerError,
+pub enum SliceLedgerError {
+    /// It cannot be made.
+    #[error("cannot make {path}, the ledger of the slice")]
+    Make {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("cannot use {path} as the ledger of the slice")]
+    Use {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: LedgerError,
+    },
 }
 
 /// Makes the ledger if there is none, and looks whether it is one.
@@ -31,12 +48,40 @@ pub struct SliceLedgerError {
 /// # Errors
 /// When it cannot be made, or is something else.
 pub fn make(path: &Path) -> Result<(), SliceLedgerError> {
+    reserve(path).map_err(|source| SliceLedgerError::Make {
+        path: path.to_owned(),
+        source,
+    })?;
     Ledger::open(&c_path(path), Open::Create { mode: MODE })
         .map(drop)
-        .map_err(|source| SliceLedgerError {
+        .map_err(|source| SliceLedgerError::Use {
             path: path.to_owned(),
             source,
         })
+}
+
+/// Takes the whole file from the file system at once: on one that is full, a program that comes
+/// to a page that is not there yet would be killed.
+fn reserve(path: &Path) -> io::Result<()> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.len() > 0 {
+        return Ok(());
+    }
+    let length = i64::try_from(SIZE).unwrap_or(i64::MAX);
+    match fallocate(&file, FallocateFlags::empty(), 0, length) {
+        // It can only be made longer then.
+        Err(Errno::EOPNOTSUPP) => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 /// What was refused to the processes of a slice; nothing where the ledger cannot be read.

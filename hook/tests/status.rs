@@ -260,6 +260,33 @@ fn a_ledger_that_is_none_stops_the_run_that_names_it() {
 }
 
 #[test]
+fn a_full_tmpfs_is_told_and_kills_nobody() {
+    let (full, home) = (tempfile::tempdir().unwrap(), Home::new());
+    // Room for the simulated machine, and not for a ledger.
+    let script = "set -e; mount -t tmpfs -o size=64k none $0; mount --bind $0 /dev/shm
+        head -c 40k /dev/zero > $0/room; export XDG_RUNTIME_DIR=$0 TMPDIR=$0; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .args([full.path(), &HERE.executable()])
+        .args([
+            "run",
+            "--sim=rtx3090",
+            "--memory=8GiB",
+            "--",
+            "echo",
+            "started",
+        ])
+        .env("GPUSLICE_SIM_STATE", home.state.path());
+    let (out, err, status) = told(&mut command);
+    assert_eq!((out.as_str(), status), ("", 125));
+    assert!(
+        err.ends_with("/ledger, the ledger of the slice: No space left on device (os error 28)\n"),
+        "{err}"
+    );
+}
+
+#[test]
 fn a_watch_goes_on_until_it_is_interrupted() {
     for (options, lines) in [
         (&["--watch"][..], [NOTHING, "\n", NOTHING]),
