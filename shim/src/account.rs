@@ -4,7 +4,9 @@
 //! was refused has changed nothing. Decides by `config::admit` and the ledger alone.
 //!
 //! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
-//! share a step, and the first of a step pays (`blocks`).
+//! share a step, and the first of a step pays (`grains`).
+
+use core::sync::atomic::Ordering;
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::device::CudaOrdinal;
@@ -12,8 +14,8 @@ use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::CUdevice;
-use crate::blocks::{self, STEP};
 use crate::device::{self, Device};
+use crate::grains::{self, Put, STEP};
 use crate::held::{self, Found, Held, Space};
 use crate::log::Piece::{Dec, Str};
 use crate::measure::Scale;
@@ -200,11 +202,41 @@ impl Account {
         admit::admit(&facts, Some(self.device.budget), bytes).err()
     }
 
-    /// Remembers what the driver has given, so that it can be released.
+    /// Remembers memory that the driver has given, so that it can be released.
     #[inline]
-    pub(crate) fn keep(&self, space: Space, number: u64, bytes: Bytes, kind: Kind) {
+    pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
+        let held = self.here(bytes, kind);
+        match grains::put(self.private, address, held) {
+            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Elsewhere => self.stray(address, held),
+            _ => {}
+        }
+    }
+
+    /// Remembers a small allocation, for which a whole step was granted. False: it shares a step
+    /// that is paid for.
+    pub(crate) fn keep_small(&self, address: u64) -> bool {
+        let held = self.here(Bytes::new(STEP), Kind::Linear);
+        match grains::join(self.private, address, held) {
+            Put::Joined => return false,
+            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Kept(None) => {}
+            Put::Elsewhere => self.stray(address, held),
+        }
+        true
+    }
+
+    #[cold]
+    fn stray(&self, address: u64, held: Held) {
+        self.private.strays.store(1, Ordering::Release);
+        self.remember(Space::Memory, address, held);
+    }
+
+    /// What is held on this device and in the current context.
+    #[inline]
+    pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
         let context = contexts::current(self.private, self.slot);
-        self.remember(space, number, self.held(bytes, kind, context));
+        self.held(bytes, kind, context)
     }
 
     /// What is held on this device.
@@ -213,7 +245,6 @@ impl Account {
             bytes,
             device: self.listed,
             kind,
-            shared: false,
             context,
         }
     }
@@ -223,27 +254,55 @@ impl Account {
     #[inline]
     pub(crate) fn remember(&self, space: Space, number: u64, held: Held) {
         if let Some(old) = held::find(self.private, space, number) {
-            gone(self.ledger, self.private, number, old);
+            gone(self.ledger, old);
         }
         if !held::put(self.private, space, number, held) {
             count::UNCOUNTED.say("held", &[Str("no memory: an allocation stays counted")]);
         }
     }
+}
 
-    /// Remembers a small allocation, for which a whole step was granted. False: it has another
-    /// step than those that are paid for.
-    pub(crate) fn keep_small(&self, number: u64) -> bool {
-        let context = contexts::current(self.private, self.slot);
-        let held = Held {
-            shared: true,
-            ..self.held(Bytes::ZERO, Kind::Linear, context)
-        };
-        self.remember(Space::Memory, number, held);
-        blocks::enter(self.private, number)
+/// Memory of this process, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) enum Memory {
+    /// In `grains`.
+    Grain(grains::Found),
+    /// In `held`.
+    Stray(Found),
+}
+
+/// What is known of an address.
+#[inline]
+pub(crate) fn memory(address: u64) -> Option<Memory> {
+    runtime::slice()?.ledger()?;
+    let private = private::page()?;
+    if let Some(found) = grains::find(private, address) {
+        return Some(Memory::Grain(found));
+    }
+    let strays = private.strays.load(Ordering::Acquire) != 0;
+    let stray = || held::find(private, Space::Memory, address);
+    strays.then(stray)?.map(Memory::Stray)
+}
+
+/// The driver has freed it.
+#[inline]
+pub(crate) fn memory_freed(memory: Memory) {
+    let (Some(ledger), Some(private)) =
+        (runtime::slice().and_then(Runtime::ledger), private::page())
+    else {
+        return;
+    };
+    match memory {
+        Memory::Grain(found) => {
+            if let Some(held) = found.take(private) {
+                ledger.release(held.device, held.bytes, held.kind);
+            }
+        }
+        Memory::Stray(found) => gone(ledger, found),
     }
 }
 
-/// What is known of a pointer or handle of this process.
+/// What is known of a handle of this process.
 #[inline]
 pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
     runtime::slice()?.ledger()?;
@@ -252,41 +311,38 @@ pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
 
 /// The driver has let go of it.
 #[inline]
-pub(crate) fn freed(number: u64, found: Found) {
-    if let Some(ledger) = runtime::slice().and_then(Runtime::ledger)
-        && let Some(private) = private::page()
-    {
-        gone(ledger, private, number, found);
+pub(crate) fn freed(found: Found) {
+    if let Some(ledger) = runtime::slice().and_then(Runtime::ledger) {
+        gone(ledger, found);
     }
 }
 
 /// Releases what an entry stands for, unless somebody else has done so.
 #[inline]
-fn gone(ledger: &Ledger, private: &Private, number: u64, found: Found) {
-    if !found.take() {
-        return;
+fn gone(ledger: &Ledger, found: Found) {
+    if found.take() {
+        let held = found.held();
+        ledger.release(held.device, held.bytes, held.kind);
     }
-    let held = found.held();
-    let bytes = match held.shared {
-        false => held.bytes,
-        true if blocks::leave(private, number) => Bytes::new(STEP),
-        true => return,
-    };
-    ledger.release(held.device, bytes, held.kind);
 }
 
 /// A context is gone, and with it what was allocated in it.
 pub(crate) fn context_gone(number: u8) {
-    let Some(private) = private::page() else {
+    let (Some(ledger), Some(private)) =
+        (runtime::slice().and_then(Runtime::ledger), private::page())
+    else {
         return;
     };
     if number == 0 {
         return;
     }
-    held::each(private, |space, at, found| {
+    grains::take_of_context(private, number, |held| {
+        ledger.release(held.device, held.bytes, held.kind);
+    });
+    held::each(private, |space, _, found| {
         let ends = matches!(space, Space::Memory | Space::Array);
         if ends && found.held().context == number {
-            freed(at, found);
+            gone(ledger, found);
         }
     });
     contexts::forget(private, number);

@@ -1,4 +1,4 @@
-//! What this process holds: for every pointer and handle its size, device and kind.
+//! What this process holds besides plain memory: for every handle its size, device and kind.
 //! Touches: its own memory, 16 bytes an entry and never more than 48 for each thing held.
 //! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked and
 //! loses at most one empty place.
@@ -22,7 +22,7 @@ use crate::private::{self, Private};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// A device pointer, or a pinned one.
+    /// Device memory of which `grains` can say nothing, or pinned memory.
     Memory = 1,
     /// The primary context of an ordinal.
     Primary,
@@ -47,8 +47,6 @@ pub(crate) struct Held {
     pub(crate) device: Device,
     /// As what.
     pub(crate) kind: Kind,
-    /// Whether it shares a block, see `blocks`; then its own bytes are zero.
-    pub(crate) shared: bool,
     /// The number of the context that it ends with; 0 when there is none.
     pub(crate) context: u8,
 }
@@ -56,7 +54,6 @@ pub(crate) struct Held {
 const UNIT: u64 = 512;
 const UNITS: u32 = 41;
 const KIND_AT: u32 = UNITS;
-const SHARED_AT: u32 = 44;
 const DEVICE_AT: u32 = 45;
 const CONTEXT_AT: u32 = 51;
 const TIMES_AT: u32 = 57;
@@ -70,7 +67,6 @@ impl Held {
         let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
         LIVE | units
             | (self.kind as u64) << KIND_AT
-            | u64::from(self.shared) << SHARED_AT
             | u64::from(self.device.number()) << DEVICE_AT
             | (u64::from(self.context) & SIX) << CONTEXT_AT
     }
@@ -84,7 +80,6 @@ impl Held {
             bytes: Bytes::new(units.wrapping_mul(UNIT)),
             device: Device::numbered(device),
             kind: kind.unwrap_or(Kind::Linear),
-            shared: value >> SHARED_AT & 1 == 1,
             context,
         }
     }

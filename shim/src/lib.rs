@@ -11,12 +11,12 @@
 mod abi;
 mod account;
 mod answer;
-mod blocks;
 mod contexts;
 mod count;
 mod device;
 mod dlsym;
 mod elf;
+mod grains;
 mod held;
 mod loader;
 mod log;

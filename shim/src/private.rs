@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::blocks::Root;
 use crate::contexts::CONTEXTS;
+use crate::grains::Root;
 use crate::held::{Bucket, SEGMENTS};
 use crate::sys;
 
@@ -15,12 +15,14 @@ use crate::sys;
 pub(crate) struct Private {
     /// See `held`.
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
-    /// See `blocks`.
-    pub(crate) blocks: AtomicPtr<Root>,
-    /// How many blocks there are.
-    pub(crate) block_count: AtomicU64,
+    /// See `grains`.
+    pub(crate) grains: AtomicPtr<Root>,
+    /// How many steps are shared.
+    pub(crate) shared_steps: AtomicU64,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
+    /// Whether there is device memory in `segments`.
+    pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
     pub(crate) several_contexts: AtomicU32,
     /// Whether this process has ever allocated from a pool.

@@ -51,6 +51,28 @@ impl Kind {
         Kind::Code,
     ];
 
+    /// Whether a slot has a word for it. The most common kind has none: it is what is left of the
+    /// sum, which saves two locked instructions for each allocation.
+    pub(super) const fn written(self) -> bool {
+        !matches!(self, Kind::Linear)
+    }
+
+    /// What a slot holds by kind, from its sum and its words.
+    pub(super) fn by_kind(used: u64, mut word: impl FnMut(usize) -> u64) -> [(Kind, u64); KINDS] {
+        let mut rest = used;
+        let mut by_kind = Kind::ALL.map(|kind| (kind, 0));
+        for (index, (kind, held)) in by_kind.iter_mut().enumerate() {
+            if kind.written() {
+                *held = word(index);
+                rest = rest.saturating_sub(*held);
+            }
+        }
+        if let Some((_, linear)) = by_kind.iter_mut().find(|(kind, _)| !kind.written()) {
+            *linear = rest;
+        }
+        by_kind
+    }
+
     /// What people call it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -68,19 +68,14 @@ impl<'a> Snapshot<'a> {
             return None;
         }
         let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
-        let mut by_kind = [(Kind::Linear, 0); KINDS];
-        for (index, (entry, kind)) in by_kind.iter_mut().zip(Kind::ALL).enumerate() {
-            *entry = (
-                kind,
-                self.u64(kinds.saturating_add(index.saturating_mul(8))),
-            );
-        }
+        let used = self.u64(at(offset_of!(File, used), 8));
+        let word = |index: usize| self.u64(kinds.saturating_add(index.saturating_mul(8)));
         Some(Record {
             slot,
             pid: self.u32(node.saturating_add(offset_of!(Node, pid))),
             device: self.uuid(key.device()),
-            used: self.u64(at(offset_of!(File, used), 8)),
-            by_kind,
+            used,
+            by_kind: Kind::by_kind(used, word),
             alive: self.fd.locked(slot).unwrap_or(true),
         })
     }

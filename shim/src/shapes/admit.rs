@@ -7,10 +7,10 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::account::{self, Account, Asked, stepped};
+use crate::account::{self, Account, Asked, Memory, stepped};
 use crate::answer::{self, Amount};
-use crate::blocks::{self, SMALL, STEP};
-use crate::held::Space;
+use crate::grains::{self, SMALL, STEP};
+use crate::held::Held;
 use crate::real::Slot;
 use crate::table::{self, Call};
 
@@ -107,27 +107,31 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
         give_back(call.slot, at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if let Some(found) = account::find(Space::Memory, at) {
-        let held = found.held();
-        let bytes = held.bytes.plus(more);
-        let kept = held.bytes == claimed && found.replace(crate::held::Held { bytes, ..held });
-        if !kept {
-            account.release(more, Kind::Linear);
-        }
+    let bytes = claimed.plus(more);
+    let kept = match account::memory(at) {
+        Some(Memory::Grain(found)) => found.held().bytes == claimed && found.resize(bytes),
+        Some(Memory::Stray(found)) => found.replace(Held {
+            bytes,
+            ..found.held()
+        }),
+        None => false,
+    };
+    if !kept {
+        account.release(more, Kind::Linear);
     }
     code
 }
 
 /// Gives back to the driver what it has just given, and to the ledger.
 fn give_back(slot: Slot, at: u64) {
-    let found = account::find(Space::Memory, at);
+    let memory = account::memory(at);
     if let Some(free) = table::cuMemFree_v2::real(slot) {
         // SAFETY: a pointer that the driver has just given, and that nobody else knows.
         let code = unsafe { free(at) };
         if code == SUCCESS
-            && let Some(found) = found
+            && let Some(memory) = memory
         {
-            account::freed(at, found);
+            account::memory_freed(memory);
         }
     }
 }
@@ -162,7 +166,7 @@ pub(crate) unsafe fn whole<P: Amount>(
     let code = ask();
     // SAFETY: as the caller promises.
     match unsafe { answer::got(place) } {
-        Some(at) if code == SUCCESS => account.keep(Space::Memory, at, bytes, kind),
+        Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
         _ => account.release(bytes, kind),
     }
     code
@@ -183,7 +187,7 @@ unsafe fn small<P: Amount>(
         Asked::Granted => None,
         Asked::Uncounted => return ask(),
         // There may be room in a step that is paid for.
-        Asked::Refused(refusal) if blocks::any(account.private) => Some(refusal),
+        Asked::Refused(refusal) if grains::any_shared(account.private) => Some(refusal),
         Asked::Refused(refusal) => {
             account.refuse(step, refusal);
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -219,7 +219,7 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
         && !is_active(call.slot, ordinal)
     {
         let Held { context, .. } = found.held();
-        account::freed(number, found);
+        account::freed(found);
         account::context_gone(context);
     }
     code
@@ -238,7 +238,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
         && let Some(found) = found
     {
         let Held { context, .. } = found.held();
-        account::freed(number, found);
+        account::freed(found);
         account::context_gone(context);
     }
     code

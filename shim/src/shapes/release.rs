@@ -5,7 +5,6 @@
 use crate::abi::{CUresult, SUCCESS};
 use crate::account;
 use crate::answer::Amount;
-use crate::held::Space;
 use crate::table::Call;
 
 type Free<P> = unsafe extern "C" fn(P) -> CUresult;
@@ -15,14 +14,13 @@ type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 /// # Safety
 /// The function's own contract: so for every shape.
 pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
-    let at = dptr.into_u64();
-    let found = account::find(Space::Memory, at);
+    let memory = account::memory(dptr.into_u64());
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(dptr) };
     if code == SUCCESS
-        && let Some(found) = found
+        && let Some(memory) = memory
     {
-        account::freed(at, found);
+        account::memory_freed(memory);
     }
     code
 }
