@@ -254,14 +254,15 @@ pub fn learn(private: &Path) -> Result<(), LearnedError> {
     })
 }
 
-/// The headroom that would have let every refused request through: what the run was short of,
-/// besides the headroom that it had. A request that not even the whole slice could hold teaches
-/// nothing: no program comes to it by what it is shown.
+/// What the worst refusal on each device was short of. It is not added to what is known already:
+/// an allocator that is refused, empties its caches and asks again, as PyTorch's does, comes to the
+/// limit in every run, whatever it is shown. A request that not even the whole slice could hold
+/// teaches nothing: no program comes to it by what it is shown.
 fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
     let lesson = |(uuid, refusals): &(DeviceUuid, Refusals)| {
-        let device = slice.device(*uuid)?;
-        let headroom = device.headroom.plus(refusals.regret);
-        (refusals.regret > Bytes::ZERO && headroom < device.memory).then_some((*uuid, headroom))
+        let possible = Bytes::new(1)..slice.device(*uuid)?.memory;
+        let regret = refusals.regret;
+        possible.contains(&regret).then_some((*uuid, regret))
     };
     refusals.iter().filter_map(lesson).collect()
 }

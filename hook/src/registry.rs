@@ -42,7 +42,11 @@ impl Drop for Registration {
 /// # Errors
 /// When no folder serves.
 pub fn register(name: &str, file: &Path, own: bool) -> io::Result<Registration> {
-    let name = format!("{}-{}", name.replace('/', "_"), std::process::id());
+    let name = match name {
+        "" => "slice".to_owned(),
+        name => name.replace('/', "_"),
+    };
+    let name = format!("{name}-{}", std::process::id());
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders() {
         let link = folder.join(&name);
