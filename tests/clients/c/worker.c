@@ -27,7 +27,7 @@ static void flutter(unsigned seed)
     static const char *const operations[] = {"alloc", "alloc", "create", "async", "array", "context", "pitch"};
     char said[256];
     for (;;) {
-        size_t n[4] = {(size_t)rand_r(&seed) % 16, ((size_t)rand_r(&seed) % 32 + 1) << 21, 4, 0};
+        size_t n[4] = {(size_t)rand_r(&seed) % 6, ((size_t)rand_r(&seed) % 32 + 1) << 21, 4, 0};
         const char *operation = operations[(size_t)rand_r(&seed) % 7];
         if (!strcmp(operation, "array"))
             n[1] = n[2] = 512;

@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The driver's code for a request that does not fit.
 pub const OUT_OF_MEMORY: i32 = 2;
@@ -127,6 +128,26 @@ impl Counted {
         let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
         let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
         snapshot.slots().filter(|record| record.alive).collect()
+    }
+
+    /// Waits until the kernel has let go of all but so many living processes that hold memory.
+    ///
+    /// A process that was waited for is dead, and nearly always its address space is gone. But
+    /// once in a thousand times somebody in the kernel still looks at that (seen without any of
+    /// our code, for up to 0.7 ms), and the locks that belong to it stay as long.
+    ///
+    /// # Panics
+    /// When there are others after a second.
+    pub fn buried(&self, living: usize) {
+        let start = Instant::now();
+        loop {
+            let records = self.records();
+            if records.len() == living {
+                return;
+            }
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(1), "{living} live: {records:?}");
+        }
     }
 
     /// The sum of the ledger.

@@ -4,6 +4,8 @@
 
 #[path = "peers/allocations.rs"]
 mod allocations;
+#[path = "peers/enforced.rs"]
+mod enforced;
 #[path = "peers/limits.rs"]
 mod limits;
 #[path = "peers/manners.rs"]

@@ -183,6 +183,7 @@ fn a_program_with_a_strange_name_is_alive_until_it_dies() {
     worker.must(&format!("alloc 0 {GIB}"));
     assert_eq!(other.free(), 7 * GIB - 2 * CONTEXT);
     worker.kill();
+    slice.buried(1);
     assert_eq!(other.free(), 8 * GIB - CONTEXT);
 }
 

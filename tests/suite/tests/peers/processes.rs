@@ -23,6 +23,7 @@ fn a_killed_process_gives_its_memory_back_at_once() {
             "{operation}"
         );
         worker.kill();
+        slice.buried(1);
         assert_eq!(survivor.info(), before, "{operation}");
     }
 }
@@ -38,6 +39,7 @@ fn a_process_that_is_killed_in_the_middle_makes_nobody_wait() {
         nursery.must(&format!("hatch 4 {round}"));
         let start = Instant::now();
         nursery.must("cull");
+        slice.buried(1);
         assert_eq!(survivor.info(), before, "round {round}");
         survivor.must(&format!("alloc 0 {}", 4 * MIB));
         survivor.must("free 0");
@@ -53,6 +55,7 @@ fn a_forked_child_that_leaves_takes_nothing_with_it() {
     let before = survivor.info();
     let mut parent = slice.idle();
     parent.must(&format!("child {GIB}"));
+    slice.buried(1);
     assert_eq!(survivor.info(), before);
     parent.must("start 0");
     assert_eq!(parent.free(), before.free - CONTEXT);
@@ -67,6 +70,7 @@ fn a_program_that_replaces_itself_holds_nothing_any_more() {
     let mut worker = slice.worker();
     worker.must(&format!("alloc 0 {GIB}"));
     worker.must("become");
+    slice.buried(1);
     assert_eq!(survivor.info(), before);
     worker.must("start 0");
     assert_eq!(survivor.free(), before.free - CONTEXT);
