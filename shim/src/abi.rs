@@ -20,6 +20,12 @@ pub(crate) type CUdevice = i32;
 pub(crate) type CUdeviceptr = u64;
 /// A context of the driver API.
 pub(crate) type CUcontext = *mut c_void;
+/// A memory pool of the driver API.
+pub(crate) type CUmemoryPool = *mut c_void;
+/// A stream of the driver API.
+pub(crate) type CUstream = *mut c_void;
+/// An event of the driver API.
+pub(crate) type CUevent = *mut c_void;
 /// The answer of a runtime function.
 pub(crate) type cudaError_t = u32;
 /// The answer of an NVML function.

@@ -302,6 +302,12 @@ pub(crate) fn memory_freed(memory: Memory) {
     }
 }
 
+/// Whether this process counts at all.
+#[inline]
+pub(crate) fn counts() -> bool {
+    runtime::slice().and_then(Runtime::ledger).is_some()
+}
+
 /// What is known of a handle of this process.
 #[inline]
 pub(crate) fn find(space: Space, number: u64) -> Option<Found> {

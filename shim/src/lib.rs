@@ -23,6 +23,7 @@ mod log;
 mod measure;
 #[cfg(not(debug_assertions))]
 mod panic;
+mod pools;
 mod private;
 mod real;
 mod runtime;

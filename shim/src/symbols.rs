@@ -24,6 +24,21 @@ symbols! {
     Cuda fn cuMemFree(dptr: u32) -> CUresult = release::linear, as "cuMemFree" since 2000;
     Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = release::linear, as "cuMemFree" since 3020;
 
+    Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020;
+    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
+    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
+    Cuda fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020;
+    Cuda fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020 per_thread;
+    Cuda fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const c_void) -> CUresult = pool::create, as "cuMemPoolCreate" since 11020;
+    Cuda fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = pool::destroy, as "cuMemPoolDestroy" since 11020;
+    Cuda fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult = pool::trim_to, as "cuMemPoolTrimTo" since 11020;
+    Cuda fn cuCtxSynchronize() -> CUresult = pool::synchronize_all, as "cuCtxSynchronize" since 2000;
+    Cuda fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult = pool::synchronize, as "cuCtxSynchronize" since 13000;
+    Cuda fn cuStreamSynchronize(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 2000;
+    Cuda fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 7000 per_thread;
+    Cuda fn cuEventSynchronize(hEvent: CUevent) -> CUresult = pool::synchronize, as "cuEventSynchronize" since 2000;
+
     Cuda fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult = context::primary_retain, as "cuDevicePrimaryCtxRetain" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 11000;

@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use crate::abi::*;
 use crate::real::{Cells, Library, SLOTS, Slot};
-use crate::shapes::{admit, context, nvml, properties, query, release, resolve};
+use crate::shapes::{admit, context, nvml, pool, properties, query, release, resolve};
 
 /// A call of a hooked function that has reached us.
 pub(crate) struct Call<F> {
@@ -259,9 +259,12 @@ asked! {
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
+    Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
+    Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
     Nvml fn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;

@@ -16,6 +16,7 @@ use crate::account::{self, Account, Asked};
 use crate::held::{Held, Space};
 use crate::log::Piece::Str;
 use crate::real::Slot;
+use crate::shapes::pool;
 use crate::table::{self, Call};
 use crate::{answer, contexts, count, device};
 
@@ -221,6 +222,7 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
         let Held { context, .. } = found.held();
         account::freed(found);
         account::context_gone(context);
+        pool::settled(call.slot);
     }
     code
 }
@@ -240,6 +242,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
         let Held { context, .. } = found.held();
         account::freed(found);
         account::context_gone(context);
+        pool::settled(call.slot);
     }
     code
 }

@@ -6,6 +6,7 @@
 pub(crate) mod admit;
 pub(crate) mod context;
 pub(crate) mod nvml;
+pub(crate) mod pool;
 pub(crate) mod properties;
 pub(crate) mod query;
 pub(crate) mod release;

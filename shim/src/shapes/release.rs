@@ -5,6 +5,7 @@
 use crate::abi::{CUresult, SUCCESS};
 use crate::account;
 use crate::answer::Amount;
+use crate::shapes::pool;
 use crate::table::Call;
 
 type Free<P> = unsafe extern "C" fn(P) -> CUresult;
@@ -21,6 +22,9 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
         && let Some(memory) = memory
     {
         account::memory_freed(memory);
+    } else if code == SUCCESS {
+        // What came from a pool: with the ordinary function it is waited for.
+        pool::settled(call.slot);
     }
     code
 }

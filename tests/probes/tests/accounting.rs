@@ -108,3 +108,41 @@ fn a_slice_that_does_not_enforce_only_counts() {
     let said = run.answer().clean();
     assert!(said.contains("over 0 0 0 "), "{said}");
 }
+
+/// What `cuda_pool` says, each line a name and how many MiB are taken then.
+const POOL: [(&str, u64); 14] = [
+    ("cuMemAllocAsync", 32),
+    ("cuMemAllocAsync_ptsz", 64),
+    ("cuMemFreeAsync", 64),
+    ("cuMemPoolTrimTo", 10),
+    ("cuMemFreeAsync_ptsz", 10),
+    ("cuStreamSynchronize", 0),
+    ("cuEventSynchronize", 0),
+    ("cuStreamSynchronize_ptsz", 0),
+    ("cuCtxSynchronize", 0),
+    ("cuCtxSynchronize_v2", 0),
+    ("cuMemPoolCreate", 0),
+    ("cuMemAllocFromPoolAsync", 64),
+    ("cuMemAllocFromPoolAsync_ptsz", 64),
+    ("cuMemPoolDestroy", 0),
+];
+
+fn pool_rows() -> String {
+    let row = |(name, took): (&str, u64)| format!("{name} 0 took={took}\n");
+    POOL.map(row).concat()
+}
+
+#[test]
+fn a_pool_takes_what_it_has_reserved_until_it_gives_it_back() {
+    says("cuda_pool", &pool_rows());
+}
+
+#[test]
+fn what_is_idle_in_pools_does_not_stand_in_the_way_of_a_request() {
+    let bench = Bench::counted("rtx3090", EIGHT);
+    let program = compile("cuda_pool", Linked::All(12));
+    let run = bench.run(&program).arg("plt").arg("over").with_shim();
+    let said = run.answer().clean();
+    let expected = "over 2 all 0 more 2 free=0 idle 0 free=0\n";
+    assert_eq!(said, pool_rows() + expected);
+}

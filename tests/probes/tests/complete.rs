@@ -22,6 +22,7 @@ fn every_line_of_the_table_has_a_probe() {
         ("cuda_context", 12),
         ("cuda_linear", 12),
         ("cuda_memory", 12),
+        ("cuda_pool", 12),
         ("cuda_attribute", 12),
         ("cuda_resolve", 12),
         ("runtime_memory", 12),
