@@ -181,7 +181,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
-        "Where run keeps its slice file and the ledger, until the command and all that it started have ended: the first of these and /dev/shm that is on tmpfs.",
+        "Where run keeps its slice file and the ledger, until the command and all that it started have ended: the first of these and /dev/shm that is on tmpfs. status finds it by a link in $XDG_RUNTIME_DIR/gpuslice, or in /run/gpuslice (root) or /tmp/gpuslice-UID.",
     ),
 ];
 

@@ -203,17 +203,29 @@ fn a_link_that_leads_elsewhere_costs_only_the_link() {
 }
 
 #[test]
-fn a_slice_file_that_has_become_unreadable_is_told_and_the_others_are_shown() {
+fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
     let home = Home::new();
     let (bad, config) = slice(&home, &LLAMA);
-    let (good, _) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
+    let (cut, other) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
+    let (good, _) = slice(&home, &["--sim=rtx3090", "--memory=2GiB", "--name=third"]);
     fs::write(&config, "{\"version\":1,\"memroy\":1}").unwrap();
+    let ledger = Path::new(&other).with_file_name("ledger");
+    let ledger = fs::OpenOptions::new().write(true).open(ledger).unwrap();
+    ledger.set_len(100).unwrap();
     let shown = status(&home, &[]);
-    let told = format!("slice file {config}, line 1: unknown key \"memroy\"\n");
-    assert!(shown.contains(&told), "{shown}");
-    assert!(shown.contains("limit 4.00 GiB"), "{shown}");
-    end(bad);
-    end(good);
+    let expected = [
+        format!("{config} (pid {})", bad.id()),
+        format!("  slice file {config}, line 1: unknown key \"memroy\""),
+        String::new(),
+        format!("other (pid {})", cut.id()),
+        "  the ledger is 100 bytes long, not 65536".to_owned(),
+        format!("  {GPU}  limit 4.00 GiB"),
+        String::new(),
+        format!("third (pid {})", good.id()),
+        format!("  {GPU}  limit 2.00 GiB, used 0 B, left 2.00 GiB"),
+    ];
+    assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+    [bad, cut, good].into_iter().for_each(end);
 }
 
 #[test]

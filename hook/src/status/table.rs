@@ -15,6 +15,8 @@ pub(super) fn table(slices: &[SliceStatus]) -> String {
     shown.join("\n")
 }
 
+const UNCOUNTED: &str = "the ledger was full, or is not on tmpfs";
+
 fn slice(slice: &SliceStatus) -> String {
     let name = match slice.name.as_str() {
         "" => slice.file.display().to_string(),
@@ -40,9 +42,9 @@ fn slice(slice: &SliceStatus) -> String {
     }
     match slice.uncounted {
         Some(0) | None => {}
-        Some(1) => note("1 allocation was not counted: the ledger was full"),
+        Some(1) => note(&format!("1 allocation was not counted: {UNCOUNTED}")),
         Some(count) => note(&format!(
-            "{count} allocations were not counted: the ledger was full"
+            "{count} allocations were not counted: {UNCOUNTED}"
         )),
     }
     for one in &slice.devices {
