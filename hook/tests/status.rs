@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -132,6 +132,55 @@ fn two_runs_of_one_name_are_two_slices_and_each_is_gone_with_its_command() {
     end(two);
     eventually("none left", || entries(&home) == 0);
     assert_eq!(status(&home, &[]), NOTHING);
+}
+
+/// Not a test: what the next one starts, in another pid namespace.
+#[test]
+#[ignore = "a process of another test"]
+fn a_member_of_another_namespace() {
+    let Ok(config) = std::env::var("MEMBER_OF") else {
+        return;
+    };
+    Member::of(&config).take(Bytes::gib(1), Kind::Linear);
+    std::io::Write::write_all(&mut std::io::stdout(), b"\nready\n").unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn a_process_of_another_pid_namespace_has_its_number_here() {
+    let home = Home::new();
+    let (child, config) = slice(&home, &LLAMA);
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_member_of_another_namespace",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("MEMBER_OF", &config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut member = command.spawn().unwrap();
+    let mut out = BufReader::new(member.stdout.take().unwrap());
+    assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
+    let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
+    let shown = &json["slices"][0]["devices"][0]["processes"];
+    let children = format!("/proc/{0}/task/{0}/children", member.id());
+    let here: u32 = fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert_eq!(shown.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&shown[0]["pid"], &shown[0]["name"]),
+        (&json!(here), &json!(own_name()))
+    );
+    end(member);
+    end(child);
 }
 
 /// The watcher of a private folder.

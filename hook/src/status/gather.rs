@@ -1,6 +1,7 @@
 //! What is known of the slices that are running.
 //! Touches: the registry, slice files, ledgers (by reading), /proc.
 
+use super::process::{self, Seen};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
@@ -10,8 +11,6 @@ use gpuslice_config::units::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A slice.
@@ -72,9 +71,9 @@ pub(super) struct RefusalsShown {
 /// What a process holds of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ProcessStatus {
-    /// Its number in its own pid namespace.
+    /// Its number here; that in its own pid namespace when it cannot be seen from here.
     pub(super) pid: u32,
-    /// What it is called; None when that process is not one that can be seen from here.
+    /// What it is called; None when it cannot be seen from here.
     pub(super) name: Option<String>,
     /// What it holds.
     pub(super) used: u64,
@@ -142,22 +141,16 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
 
 /// What a ledger says.
 struct Held {
-    records: Vec<(Record, Option<String>)>,
+    records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
 }
 
 impl Held {
     fn read(snapshot: &Snapshot<'_>, path: Option<&Path>) -> Held {
-        let file = path.and_then(|path| fs::metadata(path).ok());
-        let inode = file.map(|facts| facts.ino());
         let alive = snapshot.slots().filter(|record| record.alive);
+        let seen = |pid| path.and_then(|ledger| process::find(pid, ledger));
         Held {
-            records: alive
-                .map(|record| {
-                    let name = inode.and_then(|inode| name_of(record.pid, inode));
-                    (record, name)
-                })
-                .collect(),
+            records: alive.map(|record| (record, seen(record.pid))).collect(),
             refusals: snapshot.refusals().collect(),
         }
     }
@@ -206,14 +199,14 @@ fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> 
         .iter()
         .filter(|(record, _)| record.device == Some(uuid));
     let (mut used, mut kinds) = (Bytes::ZERO, Kind::ALL.map(|kind| (kind, 0u64)));
-    for (record, name) in own {
+    for (record, seen) in own {
         used = used.plus(Bytes::new(record.used));
         for ((_, sum), (_, part)) in kinds.iter_mut().zip(record.by_kind) {
             *sum = sum.saturating_add(part);
         }
         status.processes.push(ProcessStatus {
-            pid: record.pid,
-            name: name.clone(),
+            pid: seen.as_ref().map_or(record.pid, |seen| seen.pid),
+            name: seen.as_ref().map(|seen| seen.name.clone()),
             used: record.used,
             by_kind: by_kind(&record.by_kind),
         });
@@ -236,16 +229,4 @@ fn by_kind(kinds: &[(Kind, u64)]) -> Map<String, Value> {
     let held = kinds.iter().filter(|(_, bytes)| *bytes > 0);
     held.map(|(kind, bytes)| (kind.name().to_owned(), (*bytes).into()))
         .collect()
-}
-
-/// The name of a process, if it is the one that has mapped the ledger: a number in another pid
-/// namespace may be anybody's here.
-fn name_of(pid: u32, ledger: u64) -> Option<String> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    let inode = ledger.to_string();
-    let mapped = String::from_utf8_lossy(&maps)
-        .lines()
-        .any(|line| line.split_ascii_whitespace().nth(4) == Some(&inode));
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    mapped.then(|| name.trim_end_matches('\n').to_owned())
 }

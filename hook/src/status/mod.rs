@@ -3,6 +3,7 @@
 //! driver, a mapping, a lock that anybody waits for.
 
 mod gather;
+mod process;
 mod table;
 
 use crate::exit;
