@@ -2,7 +2,8 @@
 //! Touches: its arguments.
 
 use crate::inventory::{Inventory, Target};
-use crate::slice_options::{DeviceLimit, Selector, SliceOptions};
+use crate::learned::Headrooms;
+use crate::slice_options::{DeviceLimit, Headroom, Selector, SliceOptions};
 use gpuslice_config::slice::{ListedDevice, Slice, SliceFault, Text};
 use gpuslice_config::units::Bytes;
 
@@ -73,7 +74,8 @@ pub struct Budget {
     pub warnings: Vec<String>,
 }
 
-/// The slice that the options describe on these GPUs.
+/// The slice that the options describe on these GPUs, where earlier runs of its name have
+/// taught `learned`.
 ///
 /// # Errors
 /// When they name a GPU that is not there, or more than it has.
@@ -81,12 +83,17 @@ pub fn budget(
     options: &SliceOptions,
     inventory: &Inventory,
     name: &str,
+    learned: &Headrooms,
 ) -> Result<Budget, BudgetError> {
     if inventory.targets().next().is_none() {
         return Err(BudgetError::NoDevices);
     }
     let named = named(options, inventory)?;
-    let headroom = options.headroom.unwrap_or(Bytes::ZERO);
+    let headroom = match options.headroom {
+        Some(Headroom::Set(headroom)) => headroom,
+        Some(Headroom::Learned) | None => Bytes::ZERO,
+    };
+    let mut warnings = Vec::new();
     let limits = named.iter().map(|(_, memory)| *memory);
     if let Some(limit) = limits
         .chain(options.memory)
@@ -98,21 +105,22 @@ pub fn budget(
     slice.name = Text::new(name);
     slice.total = options.total.map(Into::into).unwrap_or_default();
     slice.present_as = options.present_as.map(Into::into).unwrap_or_default();
+    slice.enforce = !options.no_enforce;
     slice.reserve = options.reserve;
     slice.memory = options.memory;
     slice.headroom = headroom;
+    let learned = Lessons { name, learned };
     for (target, memory) in &named {
-        slice.list(listed(target, *memory))?;
+        slice.list(learned.listed(target, *memory, &mut warnings))?;
     }
-    let mut warnings = Vec::new();
     if let Some(memory) = options.memory {
         let rest: Vec<Target<'_>> = inventory
             .targets()
             .filter(|target| named.iter().all(|(other, _)| other.uuid != target.uuid))
             .collect();
-        warnings = check(memory, &rest, inventory)?;
+        warnings.extend(check(memory, &rest, inventory)?);
         for target in &rest {
-            slice.list(listed(target, memory))?;
+            slice.list(learned.listed(target, memory, &mut warnings))?;
         }
         for device in inventory.devices.iter().filter(|gpu| !gpu.mig.is_empty()) {
             slice.list(ListedDevice {
@@ -126,14 +134,36 @@ pub fn budget(
     Ok(Budget { slice, warnings })
 }
 
-/// Every device is listed, although `memory` stands for all, so that the file says which of
-/// them share the host's memory: a program that only asks NVML cannot know.
-fn listed(target: &Target<'_>, memory: Bytes) -> ListedDevice {
-    ListedDevice {
-        uuid: target.uuid,
-        memory: Some(memory),
-        headroom: None,
-        integrated: Some(target.integrated),
+/// What earlier runs have taught.
+struct Lessons<'a> {
+    name: &'a str,
+    learned: &'a Headrooms,
+}
+
+impl Lessons<'_> {
+    /// Every device is listed, although `memory` stands for all, so that the file says which of
+    /// them share the host's memory: a program that only asks NVML cannot know.
+    fn listed(
+        &self,
+        target: &Target<'_>,
+        memory: Bytes,
+        warnings: &mut Vec<String>,
+    ) -> ListedDevice {
+        let learned = self.learned.get(&target.uuid).copied();
+        let headroom = learned.filter(|learned| *learned < memory);
+        if let (Some(learned), None) = (learned, headroom) {
+            let name = self.name;
+            warnings.push(format!(
+                "the headroom of {learned} that \"{name}\" has learned for {target} leaves nothing \
+                 of {memory} and is not used (`gpuslice headroom reset` forgets it)"
+            ));
+        }
+        ListedDevice {
+            uuid: target.uuid,
+            memory: Some(memory),
+            headroom,
+            integrated: Some(target.integrated),
+        }
     }
 }
 

@@ -64,7 +64,9 @@ fn index(index: u32, memory: Bytes) -> DeviceLimit {
 }
 
 fn refusal(options: &SliceOptions, machine: &Inventory) -> String {
-    budget(options, machine, "run-1").unwrap_err().to_string()
+    budget(options, machine, "run-1", &Headrooms::new())
+        .unwrap_err()
+        .to_string()
 }
 
 fn limits(slice: &Slice) -> Vec<(DeviceUuid, u64)> {
@@ -76,7 +78,7 @@ fn limits(slice: &Slice) -> Vec<(DeviceUuid, u64)> {
 fn a_limit_for_all_lists_every_gpu_so_that_nvml_programs_know_which_share_memory() {
     let mut machine = machine(&[24, 120]);
     machine.devices[1].integrated = true;
-    let made = budget(&memory(Bytes::gib(8)), &machine, "run-1").unwrap();
+    let made = budget(&memory(Bytes::gib(8)), &machine, "run-1", &Headrooms::new()).unwrap();
     assert_eq!(made.warnings, [""; 0]);
     let slice = made.slice;
     assert_eq!(limits(&slice), [(uuid(0), 8), (uuid(1), 8)]);
@@ -91,11 +93,13 @@ fn every_option_reaches_the_slice() {
     let options = SliceOptions {
         total: Some(crate::slice_options::TotalChoice::Device),
         present_as: Some(crate::slice_options::PresentAsChoice::Discrete),
-        headroom: Some(Bytes::mib(256)),
+        headroom: Some(Headroom::Set(Bytes::mib(256))),
         reserve: Some(Bytes::ZERO),
         ..memory(Bytes::gib(8))
     };
-    let slice = budget(&options, &machine(&[24]), "llama").unwrap().slice;
+    let slice = budget(&options, &machine(&[24]), "llama", &Headrooms::new())
+        .unwrap()
+        .slice;
     assert_eq!(
         (
             slice.name.as_str(),
@@ -121,12 +125,16 @@ fn a_named_gpu_has_its_own_limit_and_only_it_without_one_for_all() {
         device: vec![index(1, Bytes::gib(4))],
         ..SliceOptions::default()
     };
-    let slice = budget(&options, &machine, "run-1").unwrap().slice;
+    let slice = budget(&options, &machine, "run-1", &Headrooms::new())
+        .unwrap()
+        .slice;
     assert_eq!(limits(&slice), [(uuid(1), 4)]);
     assert_eq!(slice.device(uuid(0)), None);
 
     options.memory = Some(Bytes::gib(8));
-    let slice = budget(&options, &machine, "run-1").unwrap().slice;
+    let slice = budget(&options, &machine, "run-1", &Headrooms::new())
+        .unwrap()
+        .slice;
     assert_eq!(limits(&slice), [(uuid(1), 4), (uuid(0), 8)]);
 }
 
@@ -144,7 +152,15 @@ fn a_limit_over_the_card_is_refused_with_what_it_has() {
         refusal(&options, &machine(&[24, 24])),
         "--device 25.00 GiB is more than GPU 1 (Card, 24.00 GiB) has; give at most 24576MiB"
     );
-    assert!(budget(&memory(Bytes::gib(24)), &machine(&[24]), "run-1").is_ok());
+    assert!(
+        budget(
+            &memory(Bytes::gib(24)),
+            &machine(&[24]),
+            "run-1",
+            &Headrooms::new()
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -158,7 +174,13 @@ fn a_limit_over_every_card_is_refused_and_over_some_is_told() {
             uuid(1)
         )
     );
-    let made = budget(&memory(Bytes::gib(32)), &machine(&[24, 32]), "run-1").unwrap();
+    let made = budget(
+        &memory(Bytes::gib(32)),
+        &machine(&[24, 32]),
+        "run-1",
+        &Headrooms::new(),
+    )
+    .unwrap();
     assert_eq!(
         made.warnings,
         [
@@ -201,7 +223,7 @@ fn a_gpu_is_named_once() {
 #[test]
 fn headroom_has_to_leave_something() {
     let options = SliceOptions {
-        headroom: Some(Bytes::gib(8)),
+        headroom: Some(Headroom::Set(Bytes::gib(8))),
         ..memory(Bytes::gib(8))
     };
     assert_eq!(
@@ -221,7 +243,13 @@ fn a_divided_gpu_is_named_by_instance_and_a_limit_for_all_takes_it_too() {
         refusal(&whole, &machine)
             .starts_with("GPU 0 is divided by MIG: name one of its instances:\n  0 MIG-187d7c5e-")
     );
-    let made = budget(&memory(Bytes::gib(20)), &machine, "run-1").unwrap();
+    let made = budget(
+        &memory(Bytes::gib(20)),
+        &machine,
+        "run-1",
+        &Headrooms::new(),
+    )
+    .unwrap();
     let listed: Vec<_> = limits(&made.slice).into_iter().map(|it| it.1).collect();
     assert_eq!((listed, made.warnings.len()), (vec![20, 20, 20], 1));
     let options = SliceOptions {
@@ -231,7 +259,9 @@ fn a_divided_gpu_is_named_by_instance_and_a_limit_for_all_takes_it_too() {
         }],
         ..SliceOptions::default()
     };
-    let slice = budget(&options, &machine, "run-1").unwrap().slice;
+    let slice = budget(&options, &machine, "run-1", &Headrooms::new())
+        .unwrap()
+        .slice;
     assert_eq!(limits(&slice), [(machine.devices[0].mig[1].uuid, 64)]);
 }
 
@@ -241,4 +271,45 @@ fn a_machine_without_gpus_has_nothing_to_limit() {
         refusal(&memory(Bytes::gib(1)), &Inventory::default()),
         "the NVIDIA driver lists no GPU here"
     );
+}
+
+#[test]
+fn what_a_name_has_learned_is_the_headroom_of_that_gpu_alone() {
+    let learned = Headrooms::from([(uuid(1), Bytes::mib(143))]);
+    let options = SliceOptions {
+        headroom: Some(Headroom::Learned),
+        ..memory(Bytes::gib(8))
+    };
+    let made = budget(&options, &machine(&[24, 24]), "llama", &learned).unwrap();
+    let headroom = |of| made.slice.device(uuid(of)).unwrap().headroom;
+    assert_eq!(
+        (headroom(0), headroom(1), made.warnings),
+        (Bytes::ZERO, Bytes::mib(143), Vec::<String>::new())
+    );
+}
+
+#[test]
+fn headroom_that_was_learned_under_a_larger_limit_never_stops_a_run() {
+    let learned = Headrooms::from([(uuid(0), Bytes::gib(9))]);
+    let made = budget(&memory(Bytes::gib(8)), &machine(&[24]), "llama", &learned).unwrap();
+    assert_eq!(made.slice.device(uuid(0)).unwrap().headroom, Bytes::ZERO);
+    assert_eq!(
+        made.warnings,
+        [
+            "the headroom of 9.00 GiB that \"llama\" has learned for GPU 0 (Card, 24.00 GiB) leaves \
+             nothing of 8.00 GiB and is not used (`gpuslice headroom reset` forgets it)"
+        ]
+    );
+}
+
+#[test]
+fn a_slice_that_only_counts_says_so_in_its_file() {
+    for no_enforce in [false, true] {
+        let options = SliceOptions {
+            no_enforce,
+            ..memory(Bytes::gib(8))
+        };
+        let made = budget(&options, &machine(&[24]), "run-1", &Headrooms::new()).unwrap();
+        assert_eq!(made.slice.enforce, !no_enforce);
+    }
 }

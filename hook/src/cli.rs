@@ -2,7 +2,7 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
-use crate::{check, devices, exit, inventory, pages, run, tidy_up};
+use crate::{check, devices, exit, headroom, inventory, pages, run, status, tidy_up};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
 use std::io::Write;
@@ -21,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   gpuslice devices                                       the GPUs that can be named
   gpuslice run --memory 8GiB -- python3 train.py         every GPU shows 8 GiB
+  gpuslice status --watch                                who holds how much of which slice
   gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    a machine that is not there";
 
 /// The verbs.
@@ -30,6 +31,10 @@ pub enum Verb {
     Run(run::Args),
     /// Ask every memory API by every route and compare the answers
     Check(check::Args),
+    /// Show the slices that are running: what they may hold, and who holds what
+    Status(status::Args),
+    /// List the headroom that runs have learned, or forget it
+    Headroom(headroom::Args),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
     /// Print a completion script for a shell
@@ -76,6 +81,8 @@ pub fn main() -> c_int {
 fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
+        Verb::Status(args) => status::main(&args),
+        Verb::Headroom(args) => headroom::main(&args),
         Verb::Devices(args) => devices::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),

@@ -4,6 +4,7 @@
 use crate::exit::{self, Status};
 use crate::inventory::{Inventory, ask};
 use crate::sim::{self, Sim};
+use crate::text;
 use anyhow::Context;
 use gpuslice_config::units::Bytes;
 use std::env;
@@ -74,23 +75,7 @@ fn table(inventory: &Inventory) -> String {
             ]
         }));
     }
-    aligned(&rows)
-}
-
-/// Columns as wide as their widest cell; the last one is as long as it is.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let widths = rows.iter().filter_map(|row| row.get(column));
-            let width = widths.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            line.push_str(&format!("{cell:width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    text::aligned(&rows)
 }
 
 #[cfg(test)]

@@ -1,21 +1,17 @@
 //! Prepares what a program in a slice finds: its slice file, the preload, the simulated driver.
-//! Touches: the environment (read once, here), the private folder, the driver (in a child).
+//! Touches: the environment (read once, here and in `plan`), the private folder.
 
-use crate::budget::budget;
 use crate::inventory::Inventory;
-use crate::inventory::ask::{self, AskError};
-use crate::inventory::cuda::CudaError;
+use crate::plan::Plan;
 use crate::private_dir::PrivateDir;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
-use crate::{preload, sim_host, slice_file};
+use crate::{preload, sim_host};
 use anyhow::Context;
-use gpuslice_config::slice::{Slice, Text};
+use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use std::ffi::{CStr, OsStr, OsString};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
@@ -63,7 +59,7 @@ pub enum EnvironmentError {
     },
     /// A path that a slice file cannot hold.
     #[error("{0} is too long, or has a letter that a slice file cannot hold")]
-    MeminfoPath(PathBuf),
+    Path(PathBuf),
 }
 
 /// What was prepared. The private folder lives as long as this, or, when this process becomes
@@ -74,6 +70,8 @@ pub struct Prepared {
     pub vars: Vec<(OsString, Option<OsString>)>,
     /// The slice; None when nothing is limited.
     pub slice: Option<Slice>,
+    /// Its file.
+    pub file: Option<PathBuf>,
     /// The GPUs, where the driver had to be asked.
     pub inventory: Option<Inventory>,
     /// What a person should be told before the program starts.
@@ -157,8 +155,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let config = plan.finish(folder, meminfo.as_deref())?;
+    let file = plan.finish(private.as_ref(), meminfo.as_deref())?;
 
+    let config = file.clone().map(OsString::from);
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
     if let (Some(state), Some(_)) = (state, &sim) {
         vars.push((sim::STATE.into(), Some(state.into())));
@@ -175,6 +174,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     Ok(Prepared {
         vars,
         slice: plan.slice,
+        file,
         inventory: plan.inventory,
         warnings: plan.warnings,
         private,
@@ -182,110 +182,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     })
 }
 
-/// The slice, before there is a folder to write it to.
-#[derive(Default)]
-struct Plan {
-    slice: Option<Slice>,
-    /// The file that it was read from; None when it is still to be written.
-    file: Option<PathBuf>,
-    inventory: Option<Inventory>,
-    warnings: Vec<String>,
-}
-
-impl Plan {
-    fn make(options: &SliceOptions, sim_vars: &[(OsString, OsString)]) -> anyhow::Result<Plan> {
-        if options.bare {
-            return Ok(Plan::default());
-        }
-        let file = config(options)?;
-        if !options.limits_something() && file.is_none() {
-            return Ok(Plan::default());
-        }
-        if let Some(mounted) = mounted_slice() {
-            return Err(EnvironmentError::Mounted(mounted).into());
-        }
-        let Some(path) = file else {
-            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
-            let name = options.name.clone();
-            let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
-            let planned = budget(options, &inventory, &name)?;
-            return Ok(Plan {
-                slice: Some(planned.slice),
-                file: None,
-                inventory: Some(inventory),
-                warnings: planned.warnings,
-            });
-        };
-        let slice = slice_file::read(&path)?;
-        let mut plan = Plan {
-            slice: Some(slice),
-            ..Plan::default()
-        };
-        if slice.limits_something() {
-            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
-            plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
-            plan.inventory = Some(inventory);
-        }
-        plan.file = Some(path);
-        Ok(plan)
-    }
-
-    fn writes_file(&self) -> bool {
-        self.slice.is_some() && self.file.is_none()
-    }
-
-    /// Writes the slice file where there is none yet, and says where it is.
-    fn finish(
-        &mut self,
-        folder: Option<&Path>,
-        meminfo: Option<&Path>,
-    ) -> anyhow::Result<Option<OsString>> {
-        let (true, Some(slice), Some(folder)) = (self.writes_file(), &mut self.slice, folder)
-        else {
-            return Ok(self.file.clone().map(Into::into));
-        };
-        if let Some(meminfo) = meminfo {
-            slice.meminfo = Some(meminfo_text(meminfo.to_owned())?);
-        }
-        let path = folder.join("slice.json");
-        write_private(&path, &slice.to_json())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Some(path.into()))
-    }
-}
-
-/// A person without a GPU has tried the first example.
-fn with_hint(error: AskError) -> anyhow::Error {
-    match error {
-        AskError::Driver {
-            error: missing @ CudaError::NoLibrary(_),
-            ..
-        } => anyhow::anyhow!("{missing}; --sim rtx3090 runs on a simulated GPU"),
-        _ => error.into(),
-    }
-}
-
 fn folder_of_executable() -> anyhow::Result<PathBuf> {
     let executable = env::current_exe().context("cannot find out where gpuslice is")?;
     Ok(executable.parent().unwrap_or(&executable).to_owned())
-}
-
-/// The slice file that was named, by option or by environment, as an absolute path.
-fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
-    let named = env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
-    let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = match (&options.config, named) {
-        (Some(path), _) => path.clone(),
-        (None, Some(named)) if options.limits_something() => {
-            return Err(EnvironmentError::ConfigAndLimit(named).into());
-        }
-        (None, Some(named)) => named,
-        (None, None) => return Ok(None),
-    };
-    let absolute = std::path::absolute(&path);
-    Ok(Some(absolute.with_context(|| {
-        format!("cannot use slice file {}", path.display())
-    })?))
 }
 
 /// The state folder that the caller shares between runs, on a simulated machine.
@@ -324,24 +223,6 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
         vars.push((name_of(source::LOG_FILE), Some(path.into())));
     }
     Ok(vars)
-}
-
-/// The path, if the slice file's reader, which knows no escapes, can hold it.
-fn meminfo_text<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
-    let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
-    match path.to_str() {
-        Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),
-        _ => Err(EnvironmentError::MeminfoPath(path)),
-    }
-}
-
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?
-        .write_all(text.as_bytes())
 }
 
 fn path_of(name: &CStr) -> PathBuf {

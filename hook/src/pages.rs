@@ -101,12 +101,19 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut whole = visible();
     whole.build();
     let mut pages = vec![("gpuslice.1".to_owned(), page(whole.clone(), "gpuslice")?)];
-    for verb in whole.get_subcommands() {
-        let name = format!("gpuslice-{}", verb.get_name());
+    add_pages(&whole, "gpuslice", &mut pages)?;
+    Ok(pages)
+}
+
+/// The pages of a command's verbs, and of theirs.
+fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    for verb in command.get_subcommands() {
+        let name = format!("{name}-{}", verb.get_name());
         let text = page(verb.clone().display_name(name.clone()), &name)?;
         pages.push((format!("{name}.1"), text));
+        add_pages(verb, &name, pages)?;
     }
-    Ok(pages)
+    Ok(())
 }
 
 fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
@@ -118,6 +125,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
         .map(ToString::to_string);
     let more = more.unwrap_or_default();
     let (notes, examples) = more.split_once("Examples:\n").unwrap_or((&more, ""));
+    let has_verbs = command.has_subcommands();
     let man = Man::new(command)
         .title(name)
         .source(version)
@@ -132,7 +140,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     literal(&mut roff, "NOTES", notes);
     roff.to_writer(&mut text)?;
     man.render_options_section(&mut text)?;
-    if verb.is_none() {
+    if has_verbs {
         man.render_subcommands_section(&mut text)?;
     }
     let mut roff = Roff::new();
@@ -140,6 +148,9 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     if verb.is_none_or(|verb| ["run", "check"].contains(&verb)) {
         list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
         list(&mut roff, "FILES", &FILES);
+    }
+    if verb == Some("headroom") {
+        list(&mut roff, "FILES", &STATE);
     }
     literal(&mut roff, "EXAMPLES", examples);
     roff.to_writer(&mut text)?;
@@ -170,7 +181,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
-        "Where run keeps its slice file, until the command and all that it started have ended.",
+        "Where run keeps its slice file and the ledger, until the command and all that it started have ended: the first of these and /dev/shm that is on tmpfs. status finds it by a link in $XDG_RUNTIME_DIR/gpuslice, or in /run/gpuslice (root) or /tmp/gpuslice-UID.",
     ),
 ];
 
@@ -182,6 +193,17 @@ const FILES: [(&str, &str); 2] = [
     (
         "/usr/lib/gpuslice/",
         "libgpuslice.so, where it is not beside gpuslice.",
+    ),
+];
+
+const STATE: [(&str, &str); 2] = [
+    (
+        "$XDG_STATE_HOME/gpuslice/headroom.json",
+        "What has been learned. Without XDG_STATE_HOME in ~/.local/state/gpuslice.",
+    ),
+    (
+        "/var/lib/gpuslice/headroom.json",
+        "The same, of runs by root without XDG_STATE_HOME.",
     ),
 ];
 

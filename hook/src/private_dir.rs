@@ -1,9 +1,10 @@
 //! A folder that only this user can enter, and that is gone when the last process that was
 //! given it is gone, however that process ends.
-//! Touches: $XDG_RUNTIME_DIR or $TMPDIR, one child process.
+//! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
 use crate::tidy_up;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,16 @@ impl PrivateDir {
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Whether it can hold a ledger.
+    #[must_use]
+    pub fn is_on_tmpfs(&self) -> bool {
+        is_on_tmpfs(self.path())
+    }
 }
+
+/// Where the memory of the machine is mounted on nearly every Linux, and in every container.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 fn make() -> io::Result<TempDir> {
     let runtime = env::var_os("XDG_RUNTIME_DIR")
@@ -50,8 +60,18 @@ fn make() -> io::Result<TempDir> {
     builder
         .prefix(tidy_up::PREFIX)
         .permissions(Permissions::from_mode(0o700));
-    // The runtime folder may be another user's, left by `su`: then the temporary one serves.
-    runtime
-        .and_then(|path| builder.tempdir_in(path).ok())
+    let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
+    // A ledger lives on tmpfs: on other file systems a lock may not stay with a mapping, and
+    // every page that is written goes to a disk. A place without it is better than none: the
+    // runtime folder may be another user's, left by `su`, and /dev/shm may not be there.
+    let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
+    first
+        .filter(|place| is_on_tmpfs(place))
+        .chain(usual.iter().cloned())
+        .find_map(|place| builder.tempdir_in(place).ok())
         .map_or_else(|| builder.tempdir_in(env::temp_dir()), Ok)
+}
+
+fn is_on_tmpfs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }

@@ -1,5 +1,5 @@
 //! `gpuslice run`: prepares a slice and becomes the command.
-//! Touches: what `environment` touches, and this process's own image.
+//! Touches: what `environment` and `registry` touch, and this process's own image.
 //!
 //! gpuslice does not wait for the command, it becomes it: same process id, same terminal, same
 //! signals and their dispositions, same exit status. There is nothing to pass through, so
@@ -8,6 +8,7 @@
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
+use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
@@ -27,16 +28,20 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "\
-Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
+const EXAMPLES: &str = r#"Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
 signals, job control and exit status are the command's. gpuslice's own: 125 when it fails itself,
 126 when the command cannot be executed, 127 when there is no such command.
+
+Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
+share one limit when they share a slice file (--config) that names a ledger, on tmpfs:
+  {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
+A slice file that names none only changes what programs see: nothing is counted or refused.
 
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py
   gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
-  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice";
+  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
 
 /// Becomes the command.
 ///
@@ -50,6 +55,8 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     for warning in &prepared.warnings {
         crate::cli::tell(&format!("warning: {warning}"));
     }
+    // Taken back only when the command cannot be started: `exec` drops nothing.
+    let _registered = register(&prepared);
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
     child_signal.restore();
@@ -62,6 +69,27 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         message: format!("cannot run {}: {}", name.display(), failure.desc()),
     }
     .into())
+}
+
+/// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second
+/// one of the same slice file.
+fn register(prepared: &Prepared) -> Option<Registration> {
+    let (slice, file) = (prepared.slice.as_ref()?, prepared.file.as_ref()?);
+    let own = prepared
+        .private
+        .as_ref()
+        .is_some_and(|private| file.starts_with(private.path()));
+    if !own && registry::running().iter().any(|entry| entry.file == *file) {
+        return None;
+    }
+    let registered = registry::register(slice.name.as_str(), file, own);
+    registered
+        .inspect_err(|error| {
+            crate::cli::tell(&format!(
+                "warning: `gpuslice status` will not show this run: {error}"
+            ));
+        })
+        .ok()
 }
 
 /// Returns only when it failed, and then says why.

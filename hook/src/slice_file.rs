@@ -11,6 +11,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// How a run's own slice file is called.
+pub const NAME: &str = "slice.json";
+
 /// Why a slice file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceFileError {

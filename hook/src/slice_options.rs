@@ -40,13 +40,24 @@ pub struct SliceOptions {
     )]
     pub present_as: Option<PresentAsChoice>,
 
-    /// Show this much less than the limit
-    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
-    pub headroom: Option<Bytes>,
+    /// Show this much less than the limit; or by what earlier runs of this --name were short
+    #[arg(
+        long,
+        value_name = "SIZE|learned",
+        requires = "limit",
+        requires_if("learned", "name"),
+        value_parser = headroom,
+        allow_hyphen_values = true
+    )]
+    pub headroom: Option<Headroom>,
 
     /// On unified memory, what the host keeps for itself [default: by the machine's size]
     #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
     pub reserve: Option<Bytes>,
+
+    /// Only count: nothing is refused, and `gpuslice status` shows what is over the limit
+    #[arg(long, requires = "limit")]
+    pub no_enforce: bool,
 
     /// What logs and lists call the slice [default: run-PID]
     #[arg(long, value_name = "NAME", requires = "limit", value_parser = name)]
@@ -80,6 +91,15 @@ impl SliceOptions {
     pub fn limits_something(&self) -> bool {
         self.memory.is_some() || !self.device.is_empty()
     }
+}
+
+/// `--headroom`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// That much.
+    Set(Bytes),
+    /// What is remembered of earlier runs.
+    Learned,
 }
 
 /// `--total`.
@@ -149,6 +169,13 @@ fn amount(text: &str) -> Result<Bytes, String> {
     match text {
         "0" => Ok(Bytes::ZERO),
         _ => size(text),
+    }
+}
+
+fn headroom(text: &str) -> Result<Headroom, String> {
+    match text {
+        "learned" => Ok(Headroom::Learned),
+        _ => amount(text).map(Headroom::Set),
     }
 }
 

@@ -1,20 +1,22 @@
 //! The watcher of a private folder: removes it when nobody uses it any more.
-//! Touches: the folder, /proc. Never: the terminal, the caller's files, the caller's processes.
+//! Touches: the folder, what `learned` and `registry` touch, /proc. Never: the terminal, the
+//! caller's files, the caller's processes.
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
 //! translation; somebody else then has to remove the folder. The users of the folder are the
 //! process that made it and every process whose environment names it: a server that the
-//! command left in the background must still find its slice. One folder stays behind: that of
-//! a command that is process 1 of a container, with which the kernel kills the watcher too.
+//! command left in the background must still find its slice. When the watcher is killed too (as
+//! with a command that is process 1 of a container) the folder stays until the next
+//! `gpuslice status` of this user.
 
-use crate::exit;
+use crate::{exit, learned, registry};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{ForkResult, Pid, fork, getppid, setsid};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -68,6 +70,11 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     // Only SIGKILL ends it early: a service manager that stops everything stops the users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();
+    // Until this process ends, however it does: whoever finds the folder unlocked knows that
+    // nobody watches it.
+    let watched = File::open(&args.folder)
+        .and_then(|folder| folder.lock().map(|()| folder))
+        .context("cannot watch the folder")?;
     let user = Process::open(getppid()).context("cannot watch the caller")?;
     // SAFETY: this process has one thread.
     if let ForkResult::Parent { .. } = unsafe { fork() }? {
@@ -79,8 +86,17 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
     }
-    remove(&args.folder);
+    finish(&args.folder);
+    drop(watched);
     Ok(exit::SUCCESS)
+}
+
+/// What is done when a run has ended: its ledger is learned from, and nothing of it stays.
+pub fn finish(folder: &Path) {
+    // Nobody is left to be told when that fails; `gpuslice headroom` says what stops it.
+    let _ = learned::learn(folder);
+    registry::forget(folder);
+    remove(folder);
 }
 
 /// The caller may be waiting for the end of a pipe that it let us inherit.
@@ -99,7 +115,7 @@ fn close_inherited() {
 }
 
 /// A process that is watched.
-enum Process {
+pub(crate) enum Process {
     /// By a descriptor that cannot come to mean another process.
     Descriptor(OwnedFd),
     /// By number and start time, on kernels before 5.3.
@@ -152,8 +168,8 @@ fn start_time(pid: Pid) -> Option<String> {
     (state != "Z").then(|| started.to_owned())
 }
 
-/// A process whose environment names the folder.
-fn another_user(folder: &Path) -> Option<Process> {
+/// A process whose environment names the folder, or a file.
+pub(crate) fn another_user(folder: &Path) -> Option<Process> {
     let folder = folder.as_os_str().as_bytes();
     fs::read_dir("/proc")
         .ok()?

@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use support::{Installation, eventually, start, told};
+use support::{Home, Installation, eventually, start, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("private_dir"));
 
@@ -56,15 +56,19 @@ fn the_folder_is_gone_even_when_the_command_is_killed() {
 
 #[test]
 fn a_command_that_cannot_be_started_leaves_nothing() {
-    let place = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let mut command = HERE.gpuslice();
-    command.env("XDG_RUNTIME_DIR", place.path());
-    command
+    home.of(&mut command)
         .arg("run")
         .args(SLICED)
         .args(["--", "no-such-command"]);
     assert_eq!(told(&mut command).2, 127);
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    let names = |folder: &Path| -> Vec<_> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!(names(home.runtime.path()), ["gpuslice"]);
+    assert!(names(&home.runtime.path().join("gpuslice")).is_empty());
 }
 
 #[test]
@@ -84,18 +88,55 @@ fn a_server_left_in_the_background_keeps_its_slice() {
     assert!(seen.contains("\"name\": \"test\""), "{seen}");
 }
 
+/// A folder that is not on tmpfs.
+fn on_disk() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let found = nix::sys::statfs::statfs(folder.path()).unwrap();
+    assert_ne!(found.filesystem_type(), nix::sys::statfs::TMPFS_MAGIC);
+    folder
+}
+
 #[test]
-fn the_private_folder_is_in_the_runtime_folder_or_else_in_the_temporary_one() {
-    let (runtime, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG");
-    command.env("TMPDIR", temporary.path());
-    let parent = |text: String| folder_of(&text).parent().unwrap().to_owned();
-    command.env("XDG_RUNTIME_DIR", runtime.path());
-    assert_eq!(parent(told(&mut command).0), runtime.path());
-    command.env("XDG_RUNTIME_DIR", "/no/such/folder");
-    assert_eq!(parent(told(&mut command).0), temporary.path());
-    command.env_remove("XDG_RUNTIME_DIR");
-    assert_eq!(parent(told(&mut command).0), temporary.path());
+fn the_private_folder_is_in_the_first_usual_place_that_is_on_tmpfs() {
+    let tmpfs = || tempfile::tempdir_in("/dev/shm").unwrap();
+    let (runtime, temporary, disk) = (tmpfs(), tmpfs(), on_disk());
+    let shared = Path::new("/dev/shm");
+    let nowhere = Path::new("/no/such/folder");
+    for (given, temporary, place) in [
+        (runtime.path(), temporary.path(), runtime.path()),
+        (nowhere, temporary.path(), temporary.path()),
+        (disk.path(), temporary.path(), temporary.path()),
+        (disk.path(), disk.path(), shared),
+        (nowhere, nowhere, shared),
+    ] {
+        let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG");
+        command
+            .env("XDG_RUNTIME_DIR", given)
+            .env("TMPDIR", temporary);
+        let (out, err, _) = told(&mut command);
+        assert_eq!((folder_of(&out).parent(), err.as_str()), (Some(place), ""));
+    }
+}
+
+#[test]
+fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
+    let (runtime, shared) = (on_disk(), on_disk());
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c"])
+        .arg("mount --bind $0 /dev/shm; exec \"$@\"")
+        .arg(shared.path())
+        .arg(HERE.executable())
+        .args(["run", "--sim=rtx3090", "--memory=8GiB", "--", "sh", "-c"])
+        .arg("grep -c ledger $GPUSLICE_CONFIG")
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .env("TMPDIR", runtime.path());
+    let message = "gpuslice: warning: neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: \
+                   what programs allocate is neither counted nor refused\n";
+    assert_eq!(
+        told(&mut command),
+        ("0\n".to_owned(), message.to_owned(), 1)
+    );
 }
 
 #[test]

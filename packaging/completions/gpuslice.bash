@@ -25,11 +25,20 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
+            gpuslice,headroom)
+                cmd="gpuslice__subcmd__headroom"
+                ;;
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
                 ;;
             gpuslice,run)
                 cmd="gpuslice__subcmd__run"
+                ;;
+            gpuslice,status)
+                cmd="gpuslice__subcmd__status"
+                ;;
+            gpuslice__subcmd__headroom,reset)
+                cmd="gpuslice__subcmd__headroom__subcmd__reset"
                 ;;
             *)
                 ;;
@@ -38,7 +47,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check devices completions man"
+            opts="-h -V --help --version run check status headroom devices completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -52,7 +61,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -145,6 +154,34 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__headroom)
+            opts="-h --json --help reset"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__headroom__subcmd__reset)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__man)
             opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -160,7 +197,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -210,6 +247,20 @@ _gpuslice() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__status)
+            opts="-h --watch --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

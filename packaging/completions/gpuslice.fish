@@ -28,6 +28,8 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -s h -l help -d 'Print h
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Print version'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
@@ -37,7 +39,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the slice, or as a discrete card [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
@@ -46,6 +48,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let th
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
@@ -54,7 +57,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'Wh
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the slice, or as a discrete card [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
@@ -64,10 +67,18 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s v -l verbose -d 'List every function and route with its answer'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Show it again every second, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'

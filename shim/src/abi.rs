@@ -16,6 +16,16 @@ use core::ffi::{c_uint, c_ulonglong, c_void};
 pub(crate) type CUresult = u32;
 /// A device of the driver API: its ordinal.
 pub(crate) type CUdevice = i32;
+/// A device pointer of the driver API.
+pub(crate) type CUdeviceptr = u64;
+/// A context of the driver API.
+pub(crate) type CUcontext = *mut c_void;
+/// A memory pool of the driver API.
+pub(crate) type CUmemoryPool = *mut c_void;
+/// A stream of the driver API.
+pub(crate) type CUstream = *mut c_void;
+/// An event of the driver API.
+pub(crate) type CUevent = *mut c_void;
 /// The answer of a runtime function.
 pub(crate) type cudaError_t = u32;
 /// The answer of an NVML function.
@@ -25,6 +35,8 @@ pub(crate) type nvmlDevice_t = *mut c_void;
 
 /// `CUDA_SUCCESS`, `cudaSuccess`, `NVML_SUCCESS`.
 pub(crate) const SUCCESS: u32 = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 /// `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`, and the runtime's code of that name.
 pub(crate) const CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
 /// `NVML_ERROR_NOT_SUPPORTED`.
@@ -68,6 +80,16 @@ pub(crate) struct nvmlMemory_v2_t {
 /// `nvmlMemory_v2`: the size of the struct and its version.
 pub(crate) const NVML_MEMORY_V2: c_uint = 0x0200_0028;
 
+/// `nvmlProcessInfo_t`, of versions 2 and 3.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlProcessInfo_t {
+    pub(crate) pid: c_uint,
+    pub(crate) usedGpuMemory: c_ulonglong,
+    pub(crate) gpuInstanceId: c_uint,
+    pub(crate) computeInstanceId: c_uint,
+}
+
 /// `nvmlDeviceAttributes_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -95,6 +117,7 @@ pub(crate) type cudaDeviceProp = c_void;
 const _: () = {
     assert!(size_of::<nvmlMemory_t>() == 24);
     assert!(size_of::<nvmlMemory_v2_t>() == 40);
+    assert!(size_of::<nvmlProcessInfo_t>() == 24);
     assert!(size_of::<nvmlDeviceAttributes_t>() == 40);
     assert!(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB) == 32);
     assert!(size_of::<nvmlMemoryLimits_v1_t>() == 32);

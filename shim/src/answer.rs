@@ -9,10 +9,27 @@ use crate::device::Device;
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::runtime::Runtime;
 
-/// What the slice's processes hold on a device. None: nobody counts yet, and everything that
-/// is used on the device is taken for ours. The ledger will answer here.
-fn own_use(_: &Device<'_>) -> Option<Bytes> {
-    None
+/// What the slice's processes hold on a device. None: nobody counts, or something could not be
+/// counted, and everything that is used on the device is taken for ours.
+#[inline]
+fn own_use(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
+    let ledger = runtime.ledger()?;
+    if ledger.uncounted() != 0 {
+        return None;
+    }
+    Some(ledger.sum(device.listed?))
+}
+
+/// The facts on which an allocation of unified memory depends. None: the host says nothing.
+pub(crate) fn host_facts(runtime: &Runtime, device: &Device<'_>) -> Option<Facts> {
+    let driver = DriverMemory {
+        total: Bytes::MAX,
+        free: Bytes::MAX,
+    };
+    Some(Facts {
+        own_use: own_use(runtime, device),
+        ..shared(runtime, driver)?
+    })
 }
 
 /// What the other slices of this machine were promised and have not used. The promises will
@@ -34,7 +51,7 @@ pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -
         host: None,
     });
     let facts = Facts {
-        own_use: own_use(device),
+        own_use: own_use(runtime, device),
         ..facts
     };
     let answer = view(&facts, Some(device.budget));
@@ -56,7 +73,7 @@ pub(crate) fn of_host(
         free: Bytes::MAX,
     };
     let facts = Facts {
-        own_use: own_use(device),
+        own_use: own_use(runtime, device),
         ..shared(runtime, driver)?
     };
     let answer = view(&facts, Some(device.budget));
@@ -124,6 +141,19 @@ pub(crate) unsafe fn got<T: Amount>(place: *const T) -> Option<u64> {
     }
     // SAFETY: the caller's promise.
     Some(unsafe { place.read() }.into_u64())
+}
+
+/// Reads a handle that the driver has written. None where the caller did not want it.
+///
+/// # Safety
+/// The place is null, or the driver has just written a handle there.
+pub(crate) unsafe fn got_handle(place: *const *mut core::ffi::c_void) -> Option<u64> {
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { place.read() };
+    (!handle.is_null()).then_some(handle as u64)
 }
 
 /// An integer in which an API reports an amount.

@@ -47,3 +47,11 @@ pub(crate) static FACTS: Counter = Counter::new();
 pub(crate) static LAYOUT: Counter = Counter::new();
 /// A namespace without us.
 pub(crate) static NAMESPACE: Counter = Counter::new();
+/// The slice's ledger cannot be used.
+pub(crate) static LEDGER: Counter = Counter::new();
+/// An allocation that the ledger has not counted, or does not forget.
+pub(crate) static UNCOUNTED: Counter = Counter::new();
+/// An allocation over the limit.
+pub(crate) static REFUSED: Counter = Counter::new();
+/// A context whose size could not be measured.
+pub(crate) static CONTEXT: Counter = Counter::new();

@@ -2,9 +2,10 @@
 //! Touches: the driver's identity functions, once for each ordinal.
 //! Law: what could not be asked is not remembered.
 
-use core::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gpuslice_config::device::{CudaOrdinal, DeviceKind, DeviceUuid};
+use gpuslice_config::ledger;
 use gpuslice_config::slice::DeviceSlice;
 
 use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUuuid, NVML_UUID_LENGTH, SUCCESS, nvmlDevice_t};
@@ -20,16 +21,19 @@ pub(crate) struct Device<'a> {
     pub(crate) budget: &'a DeviceSlice,
     /// Whether it shares the host's memory. None: nobody could say.
     pub(crate) unified: Option<bool>,
+    /// What the slice's ledger calls it. None: there is no ledger, or no place in it.
+    pub(crate) listed: Option<ledger::Device>,
 }
 
 /// As many devices as machines have; those beyond are asked each time.
 const ORDINALS: usize = 16;
 
-/// What is known of an ordinal: 0, or KNOWN, UNIFIED and the budget's number in the low byte.
-static KNOWN_DEVICES: [[AtomicU16; ORDINALS]; SLOTS] =
-    [const { [const { AtomicU16::new(0) }; ORDINALS] }; SLOTS];
-const KNOWN: u16 = 0x8000;
-const UNIFIED: u16 = 0x100;
+/// What is known of an ordinal: 0, or KNOWN, UNIFIED, one more than its place in the ledger, and
+/// the budget's number in the low byte.
+static KNOWN_DEVICES: [[AtomicU32; ORDINALS]; SLOTS] =
+    [const { [const { AtomicU32::new(0) }; ORDINALS] }; SLOTS];
+const KNOWN: u32 = 0x8000;
+const UNIFIED: u32 = 0x100;
 const UNLIMITED: u8 = 0xff;
 
 /// Whether a driver has one device only: 0 not known, 1 yes, 2 no.
@@ -92,20 +96,22 @@ pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Optio
             cell.store(known, Ordering::Relaxed);
         }
     }
-    let [_, budget] = known.to_be_bytes();
+    let [_, listed, _, budget] = known.to_be_bytes();
     match budget {
         UNLIMITED => None,
         budget => Some(Device {
             budget: runtime.numbers(Budget(budget))?,
             unified: Some(known & UNIFIED != 0),
+            listed: listed.checked_sub(1).map(ledger::Device::numbered),
         }),
     }
 }
 
 #[cold]
-fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
+fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
     let which = Dec(u64::from(ordinal.0));
-    let budget = match uuid(slot, ordinal) {
+    let uuid = uuid(slot, ordinal);
+    let budget = match uuid {
         Some(bytes) => runtime.budget(bytes, None),
         None if runtime.treats_all_alike() => runtime.unlisted(),
         None => {
@@ -114,7 +120,7 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
         }
     };
     let Some(budget) = budget else {
-        return Some(KNOWN | u16::from(UNLIMITED));
+        return Some(KNOWN | u32::from(UNLIMITED));
     };
     let told = runtime.numbers(budget)?.integrated == Some(true);
     let asked = if told {
@@ -132,7 +138,9 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u16> {
         return None;
     };
     let unified = if unified { UNIFIED } else { 0 };
-    Some(KNOWN | unified | u16::from(budget.0))
+    let listed = uuid.and_then(|bytes| runtime.listed(bytes, budget));
+    let listed = listed.map_or(0, |listed| u32::from(listed.number()).saturating_add(1));
+    Some(listed << 16 | KNOWN | unified | u32::from(budget.0))
 }
 
 /// The uuid of a CUDA device.
@@ -179,6 +187,12 @@ pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
         .map(|ordinal| (slot, ordinal))
 }
 
+/// The uuid of a device, as the slice calls it where it does.
+pub(crate) fn identity(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<DeviceUuid> {
+    let bytes = uuid(slot, ordinal)?;
+    Some(runtime.identity(bytes, runtime.budget(bytes, None)?))
+}
+
 /// The identity of an NVML device.
 pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> {
     let mut text = [0u8; NVML_UUID_LENGTH as usize];
@@ -192,8 +206,8 @@ pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> 
 
 /// What the slice says of an NVML device. None: nothing, the driver's answer stands.
 pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
-    let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
-    let budget = runtime.numbers(budget)?;
+    let place = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+    let budget = runtime.numbers(place)?;
     let unified = match (uuid.kind, budget.integrated) {
         // An instance that MIG has cut has memory of its own.
         (DeviceKind::Mig, _) => Some(false),
@@ -202,5 +216,10 @@ pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
             cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| integrated(slot, ordinal))
         }
     };
-    Some(Device { budget, unified })
+    let listed = runtime.listed(uuid.bytes, place);
+    Some(Device {
+        budget,
+        unified,
+        listed,
+    })
 }

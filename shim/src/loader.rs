@@ -149,6 +149,15 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
+/// Loads a library for ourselves, for good.
+pub(crate) fn load(library: &CStr) {
+    const RTLD_NOW: c_int = 2;
+    if let Some(dlopen) = dlopen() {
+        // SAFETY: dlopen's contract; the library is the vendor's.
+        unsafe { dlopen(library.as_ptr(), RTLD_NOW) };
+    }
+}
+
 /// What a loaded library and its dependencies define. Nothing is loaded.
 pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
     let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {

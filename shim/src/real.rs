@@ -148,6 +148,16 @@ pub(crate) fn any_driver() -> Option<Slot> {
     claim(Library::Cuda, &driver)
 }
 
+/// NVML, loaded if nobody has done so.
+pub(crate) fn any_nvml() -> Option<Slot> {
+    let there = || elf::named(|name| name.starts_with(b"libnvidia-ml.so"));
+    let library = there().or_else(|| {
+        loader::load(c"libnvidia-ml.so.1");
+        there()
+    })?;
+    claim(Library::Nvml, &library)
+}
+
 /// One real function, in each copy of its library.
 pub(crate) struct Cells([AtomicPtr<c_void>; SLOTS]);
 

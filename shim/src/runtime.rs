@@ -7,6 +7,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs, Slice};
 use gpuslice_config::source;
@@ -24,6 +25,8 @@ pub(crate) struct Runtime {
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
+    /// Where the slice's processes say what they hold.
+    ledger: Option<Ledger>,
 }
 
 /// Which budget of the runtime a device has.
@@ -89,7 +92,10 @@ fn build() -> Option<&'static Told> {
             unusable(path, why.as_bytes());
             None
         }
-        Ok(slice) => Runtime::lay_out(slice),
+        Ok(slice) => {
+            let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
+            Runtime::lay_out(slice, mounted)
+        }
     };
     let Ok((file, path)) = opened else {
         if let Some(text) = log::environment(source::SLICE).filter(|text| !text.is_empty()) {
@@ -136,7 +142,7 @@ fn build() -> Option<&'static Told> {
 }
 
 impl Runtime {
-    fn lay_out(slice: Slice) -> Option<&'static Told> {
+    fn lay_out(slice: Slice, mounted: bool) -> Option<&'static Told> {
         if !slice.limits_something() {
             return None;
         }
@@ -144,14 +150,8 @@ impl Runtime {
         for (budget, device) in listed.iter_mut().zip(slice.devices()) {
             *budget = slice.device(device.uuid);
         }
-        let mut meminfo = [0; 257];
-        if let Some(path) = slice.meminfo {
-            let text = path.as_str().bytes();
-            meminfo
-                .iter_mut()
-                .zip(text)
-                .for_each(|(to, from)| *to = from);
-        }
+        let meminfo = c_path(slice.meminfo.as_ref());
+        let ledger = open_ledger(&slice, mounted);
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
@@ -163,6 +163,7 @@ impl Runtime {
             listed,
             others,
             meminfo,
+            ledger,
         })?;
         keep(Told {
             runtime: Some(runtime),
@@ -203,6 +204,30 @@ impl Runtime {
         self.slice.present_as == PresentAs::Discrete
     }
 
+    /// Where the slice's processes say what they hold.
+    #[inline]
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
+    }
+
+    /// Whether an allocation over the limit is refused.
+    pub(crate) fn enforces(&self) -> bool {
+        self.slice.enforce
+    }
+
+    /// The whole uuid of a device with this budget. CUDA does not say what kind a device is, so
+    /// the slice's word holds, and a device that it does not name is called a GPU.
+    pub(crate) fn identity(&self, bytes: [u8; 16], budget: Budget) -> DeviceUuid {
+        let listed = self.slice.devices().nth(usize::from(budget.0));
+        let kind = listed.map_or(DeviceKind::Gpu, |listed| listed.uuid.kind);
+        DeviceUuid { kind, bytes }
+    }
+
+    /// What the ledger calls a device.
+    pub(crate) fn listed(&self, bytes: [u8; 16], budget: Budget) -> Option<ledger::Device> {
+        self.ledger()?.device(&self.identity(bytes, budget))
+    }
+
     /// The host's reserve, where the slice says it.
     pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
         self.slice.reserve
@@ -227,6 +252,41 @@ impl Runtime {
         };
         Some(memory)
     }
+}
+
+/// A path that ends in NUL.
+fn c_path(path: Option<&slice::Text<256>>) -> [u8; 257] {
+    let mut text = [0; 257];
+    if let Some(path) = path {
+        let from = path.as_str().bytes();
+        text.iter_mut().zip(from).for_each(|(to, from)| *to = from);
+    }
+    text
+}
+
+/// Opens the slice's ledger. One that nobody has named need not be there.
+fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
+    let named = c_path(slice.ledger.as_ref());
+    let path = match CStr::from_bytes_until_nul(&named) {
+        Ok(path) if !path.is_empty() => path,
+        _ if mounted => source::MOUNTED_LEDGER,
+        _ => return None,
+    };
+    let why = match Ledger::open(path, Open::Existing) {
+        Ok(ledger) => return Some(ledger),
+        Err(LedgerError::Open(ledger::Errno(2 | 20))) if slice.ledger.is_none() => return None,
+        Err(why) => why,
+    };
+    let mut text = log::Text::<256>::new();
+    let _ = write!(text, "{why}");
+    let line = [
+        Raw(path.to_bytes()),
+        Str(": "),
+        Raw(text.as_bytes()),
+        Str("; nothing is counted and nothing enforced"),
+    ];
+    count::LEDGER.say("ledger", &line);
+    None
 }
 
 /// Keeps a value for the rest of the process, without malloc.

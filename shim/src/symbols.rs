@@ -16,6 +16,41 @@ symbols! {
     Cuda fn cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: i32, flags: c_ulonglong, symbolStatus: *mut u32) -> CUresult = resolve::proc_address, as "cuGetProcAddress" since 12000;
     Cuda fn cuGetProcAddress_v2_ptsz(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: i32, flags: c_ulonglong, symbolStatus: *mut u32) -> CUresult = resolve::proc_address_ptsz, as "cuGetProcAddress" since 12000 per_thread;
 
+    Cuda fn cuMemAlloc(dptr: *mut u32, bytesize: u32) -> CUresult = admit::linear, as "cuMemAlloc" since 2000;
+    Cuda fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult = admit::linear, as "cuMemAlloc" since 3020;
+    Cuda fn cuMemAllocPitch(dptr: *mut u32, pPitch: *mut u32, WidthInBytes: u32, Height: u32, ElementSizeBytes: u32) -> CUresult = admit::pitch, as "cuMemAllocPitch" since 2000;
+    Cuda fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) -> CUresult = admit::pitch, as "cuMemAllocPitch" since 3020;
+    Cuda fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) -> CUresult = admit::managed, as "cuMemAllocManaged" since 6000;
+    Cuda fn cuMemFree(dptr: u32) -> CUresult = release::linear, as "cuMemFree" since 2000;
+    Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = release::linear, as "cuMemFree" since 3020;
+
+    Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020;
+    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
+    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
+    Cuda fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020;
+    Cuda fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020 per_thread;
+    Cuda fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const c_void) -> CUresult = pool::create, as "cuMemPoolCreate" since 11020;
+    Cuda fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = pool::destroy, as "cuMemPoolDestroy" since 11020;
+    Cuda fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult = pool::trim_to, as "cuMemPoolTrimTo" since 11020;
+    Cuda fn cuCtxSynchronize() -> CUresult = pool::synchronize_all, as "cuCtxSynchronize" since 2000;
+    Cuda fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult = pool::synchronize, as "cuCtxSynchronize" since 13000;
+    Cuda fn cuStreamSynchronize(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 2000;
+    Cuda fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 7000 per_thread;
+    Cuda fn cuEventSynchronize(hEvent: CUevent) -> CUresult = pool::synchronize, as "cuEventSynchronize" since 2000;
+
+    Cuda fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult = context::primary_retain, as "cuDevicePrimaryCtxRetain" since 7000;
+    Cuda fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 7000;
+    Cuda fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 11000;
+    Cuda fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxReset" since 7000;
+    Cuda fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxReset" since 11000;
+    Cuda fn cuCtxCreate(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> CUresult = context::create, as "cuCtxCreate" since 2000;
+    Cuda fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> CUresult = context::create, as "cuCtxCreate" since 3020;
+    Cuda fn cuCtxCreate_v3(pctx: *mut CUcontext, paramsArray: *mut c_void, numParams: i32, flags: u32, dev: CUdevice) -> CUresult = context::create_v3, as "cuCtxCreate" since 11040;
+    Cuda fn cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut c_void, flags: u32, dev: CUdevice) -> CUresult = context::create_v4, as "cuCtxCreate" since 12050;
+    Cuda fn cuCtxDestroy(ctx: CUcontext) -> CUresult = context::destroy, as "cuCtxDestroy" since 2000;
+    Cuda fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult = context::destroy, as "cuCtxDestroy" since 4000;
+
     Cudart fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> cudaError_t = query::runtime_mem_get_info;
     Cudart fn cudaGetDeviceProperties(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties;
     Cudart fn cudaGetDeviceProperties_v2(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties_v2;

@@ -26,6 +26,7 @@ mod number {
     pub(super) const FSTAT: usize = 5;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const MADVISE: usize = 28;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
     pub(super) const OPENAT: usize = 257;
@@ -40,6 +41,7 @@ mod number {
     pub(super) const CLOSE: usize = 57;
     pub(super) const FSTAT: usize = 80;
     pub(super) const MMAP: usize = 222;
+    pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
     pub(super) const GETPID: usize = 172;
     pub(super) const GETTID: usize = 178;
@@ -196,6 +198,24 @@ pub(crate) fn map(length: usize) -> Result<*mut u8, Errno> {
     let arguments = [0, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0];
     // SAFETY: a new mapping where the kernel likes it disturbs nobody.
     unsafe { syscall(number::MMAP, arguments) }.map(|place| place as *mut u8)
+}
+
+/// Fresh memory, zeroed, that reads as zeros again in a forked child.
+pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
+    const WIPE_ON_FORK: usize = 18;
+    let place = map(length)?;
+    // SAFETY: nobody else knows of these pages yet.
+    match unsafe {
+        let advice = [place as usize, length, WIPE_ON_FORK, 0, 0, 0];
+        syscall(number::MADVISE, advice)
+    } {
+        Ok(_) => Ok(place),
+        Err(errno) => {
+            // SAFETY: as above.
+            unsafe { unmap(place, length) };
+            Err(errno)
+        }
+    }
 }
 
 /// Gives memory from [`map`] back.

@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use crate::abi::*;
 use crate::real::{Cells, Library, SLOTS, Slot};
-use crate::shapes::{nvml, properties, query, resolve};
+use crate::shapes::{admit, context, nvml, pool, properties, query, release, resolve};
 
 /// A call of a hooked function that has reached us.
 pub(crate) struct Call<F> {
@@ -256,12 +256,21 @@ const fn c_name(name: &'static str) -> &'static CStr {
 include!("symbols.rs");
 
 asked! {
+    Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
+    Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
+    Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
+    Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
+    Nvml fn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
+    Nvml fn nvmlInit_v2() -> nvmlReturn_t;
+    Nvml fn nvmlShutdown() -> nvmlReturn_t;
 }
 
 /// All names in one text, so that none of them needs a relocation.
@@ -279,6 +288,7 @@ const BUCKETS: usize = 128;
 const NONE: u8 = u8::MAX;
 
 /// Names differ in their lengths and at their ends.
+#[expect(clippy::cast_possible_truncation, reason = "names are short")]
 const fn bucket(name: &[u8]) -> usize {
     let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
         return 0;

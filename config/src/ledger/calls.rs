@@ -28,7 +28,7 @@ impl Flights {
         Flights([const { AtomicUsize::new(0) }; 4])
     }
 
-    fn enter(&self, fd: &Fd) -> Option<&AtomicUsize> {
+    pub(super) fn enter(&self, fd: &Fd) -> Option<&AtomicUsize> {
         let number = fd.number().saturating_add(1);
         let free = |flight: &&AtomicUsize| {
             let entered = flight.compare_exchange(0, number, SeqCst, SeqCst);
@@ -79,7 +79,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Opens the file that is mapped. Its path may lead elsewhere by now, or nowhere.
-    fn open(&self, access: Access) -> Result<Fd, Errno> {
+    pub(super) fn open(&self, access: Access) -> Result<Fd, Errno> {
         let fd = Fd::open(self.ledger.path.as_c_str(), access)?;
         match self.ledger.is(&fd.stat()?) {
             true => Ok(fd),

@@ -7,7 +7,7 @@ use super::shared::{Claim, Ledger, LedgerError, Open, Uncounted};
 use super::snapshot::Snapshot;
 use super::sys::Errno;
 use crate::device::{DeviceKind, DeviceUuid};
-use crate::ledger::{DEVICES, Kind};
+use crate::ledger::{DEVICES, Kind, Refusals};
 use crate::units::Bytes;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -295,4 +295,52 @@ fn a_file_system_that_drops_locks_is_noticed() {
         End::Exit(77) => std::eprintln!("skipped: no overlayfs here"),
         end => assert_eq!(end, End::Exit(0)),
     }
+}
+
+#[test]
+fn refusals_are_remembered_with_the_most_that_was_missing() {
+    let place = Place::new();
+    let (ledger, gpu) = (&place.ledger, place.gpu);
+    for short_by in [41, 143, 12] {
+        ledger.refused(gpu, Bytes::mib(short_by));
+    }
+    let refusals = Refusals {
+        count: 3,
+        regret: Bytes::mib(143),
+    };
+    assert_eq!(place.open().refusals(gpu), refusals);
+    let mut bytes = [0; SIZE];
+    let path = c_path(&place.path());
+    let snapshot = Snapshot::read(&path, &mut bytes).unwrap();
+    let seen: Vec<_> = snapshot.refusals().collect();
+    assert_eq!(seen, [(UUID, refusals)]);
+}
+
+#[test]
+fn what_a_context_costs_is_learned_once() {
+    let place = Place::new();
+    let (ledger, gpu) = (&place.ledger, place.gpu);
+    assert_eq!(ledger.context(gpu), None);
+    ledger.learn_context(gpu, Bytes::mib(254));
+    ledger.learn_context(gpu, Bytes::mib(300));
+    assert_eq!(place.open().context(gpu), Some(Bytes::mib(254)));
+}
+
+#[test]
+fn a_turn_ends_with_its_holder() {
+    let place = Place::new();
+    let holder = Child::fork(|voice| {
+        let _turn = place.ledger.turn(place.gpu).unwrap();
+        voice.say(1);
+        super::processes::sleep();
+    });
+    holder.hear();
+    let other = place.open();
+    assert!(other.turn(place.gpu).is_none(), "two seconds of waiting");
+    holder.kill();
+    assert!(other.turn(place.gpu).is_some());
+    assert!(
+        place.ledger.turn(place.gpu).is_some(),
+        "and by being dropped"
+    );
 }

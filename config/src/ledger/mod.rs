@@ -22,6 +22,8 @@ mod calls;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
+mod notes;
+#[cfg(not(all(test, loom)))]
 mod private;
 #[cfg(not(all(test, loom)))]
 mod robust;
@@ -33,6 +35,8 @@ mod snapshot;
 mod sys;
 
 pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
+#[cfg(not(all(test, loom)))]
+pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
 #[cfg(not(all(test, loom)))]

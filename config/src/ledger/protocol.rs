@@ -194,7 +194,9 @@ pub(super) fn release(table: Table<'_>, kernel: &impl Kernel, slot: usize, amoun
     };
     take_from(slot.used, amount.bytes);
     kernel.step(Step::Released);
-    if let Some(held) = slot.kinds.get(amount.kind as usize) {
+    if amount.kind.written()
+        && let Some(held) = slot.kinds.get(amount.kind as usize)
+    {
         take_from(held, amount.bytes);
     }
 }
@@ -352,7 +354,9 @@ impl<'a> Columns<'a> {
     fn grant(&self, kernel: &impl Kernel, amount: Amount) {
         self.used.fetch_add(amount.bytes, SeqCst);
         kernel.step(Step::Granted);
-        if let Some(held) = self.kinds.get(amount.kind as usize) {
+        if amount.kind.written()
+            && let Some(held) = self.kinds.get(amount.kind as usize)
+        {
             held.fetch_add(amount.bytes, Relaxed);
         }
         kernel.step(Step::Sorted);

@@ -271,16 +271,14 @@ impl Ledger {
                 if !head.taken() || !protocol::counts(table, &calls, slot) {
                     return None;
                 }
-                let mut by_kind = Kind::ALL.map(|kind| (kind, 0));
-                for ((_, held), word) in by_kind.iter_mut().zip(kinds) {
-                    *held = word.load(Relaxed);
-                }
+                let used = used.load(SeqCst);
+                let word = |index: usize| kinds.get(index).map_or(0, |word| word.load(Relaxed));
                 Some(Record {
                     slot,
                     pid: node.pid.load(Relaxed),
                     device: self.file.header.uuid(head.device()),
-                    used: used.load(SeqCst),
-                    by_kind,
+                    used,
+                    by_kind: Kind::by_kind(used, word),
                     alive: true,
                 })
             })

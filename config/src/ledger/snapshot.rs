@@ -1,9 +1,10 @@
 //! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
 //! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
 
-use super::layout::{DEVICES, Device, File, Head, KINDS, Kind, Node, SIZE, SLOTS};
+use super::layout::{DEVICES, Device, File, Head, KINDS, Kind, Node, Noted, SIZE, SLOTS};
 use super::sys::{Access, Fd};
-use super::{LedgerError, Record, refuse};
+use super::{LedgerError, Record, Refusals, refuse};
+use crate::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
 
@@ -44,6 +45,21 @@ impl<'a> Snapshot<'a> {
         self.u64(super::layout::UNCOUNTED_AT)
     }
 
+    /// What was refused on each device of the ledger.
+    pub fn refusals(&self) -> impl Iterator<Item = (crate::device::DeviceUuid, Refusals)> + '_ {
+        (0..DEVICES).filter_map(|index| {
+            let device = Device(u8::try_from(index).ok()?);
+            let at =
+                super::layout::NOTED_AT.saturating_add(index.saturating_mul(size_of::<Noted>()));
+            let word = |place: usize| self.u64(at.saturating_add(place));
+            let refusals = Refusals {
+                count: word(offset_of!(Noted, refusals)),
+                regret: Bytes::new(word(offset_of!(Noted, regret))),
+            };
+            Some((self.uuid(device)?, refusals))
+        })
+    }
+
     fn record(&self, slot: usize) -> Option<Record> {
         let at = |array: usize, stride: usize| array.saturating_add(slot.saturating_mul(stride));
         let node = at(offset_of!(File, nodes), size_of::<Node>());
@@ -52,19 +68,14 @@ impl<'a> Snapshot<'a> {
             return None;
         }
         let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
-        let mut by_kind = [(Kind::Linear, 0); KINDS];
-        for (index, (entry, kind)) in by_kind.iter_mut().zip(Kind::ALL).enumerate() {
-            *entry = (
-                kind,
-                self.u64(kinds.saturating_add(index.saturating_mul(8))),
-            );
-        }
+        let used = self.u64(at(offset_of!(File, used), 8));
+        let word = |index: usize| self.u64(kinds.saturating_add(index.saturating_mul(8)));
         Some(Record {
             slot,
             pid: self.u32(node.saturating_add(offset_of!(Node, pid))),
             device: self.uuid(head.device()),
-            used: self.u64(at(offset_of!(File, used), 8)),
-            by_kind,
+            used,
+            by_kind: Kind::by_kind(used, word),
             alive: self.fd.locked(slot).unwrap_or(true),
         })
     }

@@ -1,5 +1,5 @@
 //! Where the tests find gpuslice as it is installed: beside libgpuslice.so and the simulator.
-//! Touches: cargo's folder for test files; reads what `make` has built.
+//! Touches: cargo's folder for test files, /dev/shm; reads what `make` has built.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 use std::fs;
@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// An installation in which gpuslice is the one that was built for this test.
 pub(crate) struct Installation {
@@ -62,6 +63,30 @@ impl Installation {
             .args(options)
             .args(["--", "sh", "-c", script]);
         command
+    }
+}
+
+/// A runtime and a state folder in which no other test's slices are.
+pub(crate) struct Home {
+    pub(crate) runtime: TempDir,
+    pub(crate) state: TempDir,
+}
+
+impl Home {
+    /// New ones, on tmpfs.
+    pub(crate) fn new() -> Home {
+        let folder = || tempfile::tempdir_in("/dev/shm").unwrap();
+        Home {
+            runtime: folder(),
+            state: folder(),
+        }
+    }
+
+    /// Lets a command live in it.
+    pub(crate) fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("XDG_RUNTIME_DIR", self.runtime.path())
+            .env("XDG_STATE_HOME", self.state.path())
     }
 }
 

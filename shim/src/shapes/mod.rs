@@ -1,8 +1,13 @@
 //! What the hooked functions do: the only code that calls a real function for a caller.
-//! Touches: the real functions, once each, with the caller's own arguments.
+//! Touches: the real functions, once each, with the caller's own arguments, or not at all where
+//! the slice has no room.
 //! Law: no value with a destructor is alive across a real call.
 
+pub(crate) mod admit;
+pub(crate) mod context;
 pub(crate) mod nvml;
+pub(crate) mod pool;
 pub(crate) mod properties;
 pub(crate) mod query;
+pub(crate) mod release;
 pub(crate) mod resolve;

@@ -12,6 +12,7 @@ use crate::device::{self, Device};
 use crate::log::Piece::Str;
 use crate::real::{self, Slot};
 use crate::runtime::{self, Runtime};
+use crate::shapes::pool;
 use crate::table::{self, Call};
 
 type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
@@ -142,6 +143,7 @@ unsafe fn show<T: Amount>(
     free: *mut T,
     total: *mut T,
 ) {
+    pool::settled(slot);
     let ordinal = device::current(slot);
     if ordinal.is_none() {
         count::FACTS.say("query", &[Str("the current device is not known")]);

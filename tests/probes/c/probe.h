@@ -29,25 +29,25 @@ __attribute__((unused)) static void *by_handle(const char *library, const char *
     return dlsym(handle, name);
 }
 
-/* From cuGetProcAddress_v2, for the version that gives this function. */
-__attribute__((unused)) static void *by_procaddress(const char *base, int version) {
+/* From cuGetProcAddress_v2, for the version and flags that give this function. */
+__attribute__((unused)) static void *by_procaddress(const char *base, int version, uint64_t flags) {
     int (*ask)(const char *, void **, int, uint64_t, int *) = by_handle(CUDA, "cuGetProcAddress_v2");
     void *found = NULL;
-    if (!ask || ask(base, &found, version, 0, NULL))
+    if (!ask || ask(base, &found, version, flags, NULL))
         return NULL;
     return found;
 }
 
 /* `linked` is the address that the program was linked to. */
 __attribute__((unused)) static void *reach(const char *library, const char *name, void *linked, const char *base,
-                                           int version) {
+                                           int version, uint64_t flags) {
     void *found = NULL;
     if (!strcmp(route, "plt"))
         found = linked;
     else if (!strcmp(route, "dlsym"))
         found = by_handle(library, name);
     else if (!strcmp(route, "procaddress"))
-        found = base ? by_procaddress(base, version) : by_handle(library, name);
+        found = base ? by_procaddress(base, version, flags) : by_handle(library, name);
     else
         die("the route is plt, dlsym or procaddress");
     if (!found)
@@ -55,7 +55,9 @@ __attribute__((unused)) static void *reach(const char *library, const char *name
     return found;
 }
 
-#define REACH(library, name, base, version) ((__typeof__(&name))reach(library, #name, (void *)name, base, version))
+#define REACH(library, name, base, version) ((__typeof__(&name))reach(library, #name, (void *)name, base, version, 0))
+#define REACH_PER_THREAD(library, name, base, version) \
+    ((__typeof__(&name))reach(library, #name, (void *)name, base, version, 2))
 
 /* The context that a program has before it asks. */
 int cuInit(unsigned);
@@ -65,6 +67,15 @@ __attribute__((unused)) static void start_cuda(void) {
     void *context = NULL;
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
         die("cuda does not start");
+}
+
+/* What is said to be free. */
+int cuMemGetInfo_v2(size_t *, size_t *);
+__attribute__((unused)) static long long free_now(void) {
+    size_t free = 0, total = 0;
+    if (cuMemGetInfo_v2(&free, &total))
+        die("cuMemGetInfo_v2");
+    return (long long)free;
 }
 
 int nvmlInit_v2(void);

@@ -102,6 +102,7 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
 pub struct Bench {
     machine: Machine,
     slice: Option<PathBuf>,
+    ledger: Option<tempfile::TempDir>,
 }
 
 impl Bench {
@@ -111,6 +112,7 @@ impl Bench {
         Bench {
             machine: Machine::new(scenario),
             slice: None,
+            ledger: None,
         }
     }
 
@@ -131,6 +133,26 @@ impl Bench {
         Bench {
             machine,
             slice: Some(file),
+            ledger: None,
+        }
+    }
+
+    /// The same, with a ledger in which the slice's processes are counted.
+    ///
+    /// # Panics
+    /// When a file cannot be written.
+    #[must_use]
+    pub fn counted(scenario: &str, keys: &str) -> Bench {
+        // Of zeros it is empty; and on tmpfs, where locks outlive their descriptors.
+        let folder = tempfile::tempdir_in("/dev/shm")
+            .unwrap_or_else(|error| panic!("cannot make a folder: {error}"));
+        let ledger = folder.path().join("ledger");
+        std::fs::write(&ledger, [0u8; 64 << 10])
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", ledger.display()));
+        let keys = format!("\"ledger\":\"{}\",{keys}", ledger.display());
+        Bench {
+            ledger: Some(folder),
+            ..Bench::sliced(scenario, &keys)
         }
     }
 
@@ -150,6 +172,22 @@ impl Bench {
         let program = compile(source, Linked::All(major));
         let run = self.run(&program).arg(route).with_shim();
         run.env("GPUSLICE_LOG", "warn").answer().clean()
+    }
+
+    /// The ledger in which its processes are counted.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn ledger(&self) -> gpuslice_config::ledger::Ledger {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = self.ledger.as_ref().map(tempfile::TempDir::path);
+        let path = folder
+            .map(|folder| folder.join("ledger"))
+            .unwrap_or_default();
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        gpuslice_config::ledger::Ledger::open(&path, gpuslice_config::ledger::Open::Existing)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A folder for whatever else the test writes.

@@ -54,16 +54,12 @@ pub fn compile(compiler: &str, source: &str, name: &str, words: &[&str]) -> Path
     let how = format!("{command:?}").replace(&unfinished.display().to_string(), name);
     let recipe = program.with_extension("how");
     let known = std::fs::read_to_string(&recipe).is_ok_and(|known| known == how);
-    if known
-        && is_newer(
-            &program,
-            &[
-                &source,
-                &place::source("c/client.h"),
-                &sim.join("libcuda.so.1"),
-            ],
-        )
-    {
+    let sources = command.get_args().map(PathBuf::from);
+    let sources = sources.filter(|path| path.extension().is_some_and(|end| end == "c"));
+    let mut from: Vec<PathBuf> = sources.collect();
+    from.extend(["c/client.h", "c/worker.h"].map(place::source));
+    from.extend([source.clone(), sim.join("libcuda.so.1")]);
+    if known && is_newer(&program, &from) {
         return program;
     }
     let output = command.output().unwrap_or_else(|error| {
@@ -80,7 +76,7 @@ pub fn compile(compiler: &str, source: &str, name: &str, words: &[&str]) -> Path
     program
 }
 
-fn is_newer(program: &Path, than: &[&Path]) -> bool {
+fn is_newer(program: &Path, than: &[PathBuf]) -> bool {
     let age = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     let Some(built) = age(program) else {
         return false;
@@ -113,6 +109,15 @@ pub fn linked_nvml() -> PathBuf {
 #[must_use]
 pub fn dlopened() -> PathBuf {
     compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"])
+}
+
+/// The program that does what its standard input says; see [`crate::worker`].
+#[must_use]
+pub fn worker() -> PathBuf {
+    let operations = place::source("c/worker_operations.c").display().to_string();
+    let libraries = ["-L{sim}", "-l:libcuda.so.1", "-l:libnvidia-ml.so.1"];
+    let words = [&["-pthread", &*operations], &libraries[..]].concat();
+    compile("cc", "c/worker.c", "worker", &words)
 }
 
 /// A C program that needs no driver at link time.

@@ -7,3 +7,4 @@ pub mod compile;
 pub mod place;
 pub mod run;
 pub mod slice;
+pub mod worker;

@@ -138,27 +138,34 @@ impl Run {
         self.env("GPUSLICE_CONFIG", file)
     }
 
-    /// Runs it to its end.
-    ///
-    /// # Panics
-    /// When it cannot be started, or does not end in time.
+    /// The command, for who talks with the program while it runs.
     #[must_use]
-    pub fn answer(mut self) -> Answer {
+    pub fn into_command(mut self) -> Command {
         if !self.preload.is_empty() {
             self.command
                 .env("LD_PRELOAD", self.preload.join(OsStr::new(" ")));
         }
         self.command
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not end in time.
+    #[must_use]
+    pub fn answer(self) -> Answer {
+        let patience = self.patience;
+        let mut command = self.into_command();
+        command
             .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = self
-            .command
+        let mut child = command
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot run {:?}: {error}", self.command.get_program()));
+            .unwrap_or_else(|error| panic!("cannot run {:?}: {error}", command.get_program()));
         let stdout = reader(child.stdout.take());
         let stderr = reader(child.stderr.take());
-        let ended = wait(&mut child, self.patience);
+        let ended = wait(&mut child, patience);
         let answer = Answer {
             stdout: stdout.join().unwrap_or_default(),
             stderr: stderr.join().unwrap_or_default(),
@@ -166,8 +173,7 @@ impl Run {
         };
         assert!(
             !answer.end.starts_with("killed"),
-            "{:?} hangs: {answer:?}",
-            self.command
+            "{command:?} hangs: {answer:?}"
         );
         answer
     }

@@ -1,0 +1,281 @@
+//! What earlier runs have taught: by slice name and device, how much less should be shown.
+//! Touches: one file in the state folder, and the lock beside it.
+//!
+//! A program that sizes itself by TOTAL and then asks for more than is left was shown too much,
+//! by what it was short of. The next run of that name is shown less by that. Amounts are bytes
+//! that were measured, never a percentage of anything.
+
+use crate::slice_ledger;
+use crate::{registry, slice_file, text};
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::ledger::Refusals;
+use gpuslice_config::slice::Slice;
+use gpuslice_config::units::Bytes;
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Headroom by device.
+pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
+
+/// Headroom by the name of a slice.
+pub type Learned = BTreeMap<String, Headrooms>;
+
+/// Why nothing can be learned or remembered.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnedError {
+    /// There is no home.
+    #[error("there is no place to remember headroom: neither XDG_STATE_HOME nor HOME is set")]
+    NoPlace,
+    /// The file cannot be read or replaced.
+    #[error("cannot {verb} {path}, where learned headroom is remembered")]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} does not hold learned headroom: {why} (`gpuslice headroom reset` removes it)")]
+    Garbled {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The longest file that is read: thousands of slices.
+const MAX_FILE: u64 = 1 << 20;
+
+const VERSION: u64 = 1;
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remembered {
+    version: u64,
+    slices: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// Where it is remembered.
+///
+/// # Errors
+/// When this user has no home.
+pub fn place() -> Result<PathBuf, LearnedError> {
+    let folder = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let state = match folder("XDG_STATE_HOME") {
+        Some(state) => state,
+        None if geteuid().is_root() => "/var/lib".into(),
+        None => folder("HOME")
+            .ok_or(LearnedError::NoPlace)?
+            .join(".local/state"),
+    };
+    Ok(state.join("gpuslice/headroom.json"))
+}
+
+/// Everything that is remembered.
+///
+/// # Errors
+/// When the file cannot be read, or is no file of ours.
+pub fn read(path: &Path) -> Result<Learned, LearnedError> {
+    let garbled = |why: String| LearnedError::Garbled {
+        path: path.to_owned(),
+        why: text::printable(&why),
+    };
+    let text = match read_text(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Learned::new()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(garbled(error.to_string()));
+        }
+        text => text.map_err(failed("read", path))?,
+    };
+    let remembered: Remembered =
+        serde_json::from_slice(&text).map_err(|error| garbled(error.to_string()))?;
+    if remembered.version != VERSION {
+        return Err(garbled(format!(
+            "its version is {}, not {VERSION}",
+            remembered.version
+        )));
+    }
+    remembered
+        .slices
+        .into_iter()
+        .map(|(name, devices)| {
+            let devices = devices.into_iter().map(|(uuid, bytes)| {
+                let device = uuid.parse::<DeviceUuid>();
+                device
+                    .map(|device| (device, Bytes::new(bytes)))
+                    .map_err(|_| garbled(format!("\"{uuid}\" is not a device's uuid")))
+            });
+            Ok((name, devices.collect::<Result<Headrooms, LearnedError>>()?))
+        })
+        .collect()
+}
+
+fn read_text(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe in its place must not stop us.
+    let flags = OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let facts = file.metadata()?;
+    let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
+    if !facts.is_file() {
+        return Err(wrong("it is not a regular file"));
+    }
+    if facts.len() > MAX_FILE {
+        return Err(wrong("it is longer than 1 MiB"));
+    }
+    let mut text = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Changes what is remembered. Two at once wait for each other; a reader sees the old file or
+/// the new one.
+///
+/// # Errors
+/// When the file is not ours to change, or cannot be replaced.
+pub fn update(path: &Path, change: impl FnOnce(&mut Learned)) -> Result<(), LearnedError> {
+    let _lock = lock(path).map_err(failed("lock", path))?;
+    let mut learned = read(path)?;
+    let before = learned.clone();
+    change(&mut learned);
+    match learned == before {
+        true => Ok(()),
+        false => replace(path, &learned).map_err(failed("replace", path)),
+    }
+}
+
+/// Forgets everything, whatever the file holds.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn forget_all(path: &Path) -> Result<(), LearnedError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> LearnedError {
+    move |source| LearnedError::File {
+        verb,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let folder = path.parent().unwrap_or(path);
+    DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(folder)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path.with_extension("lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
+    let slices = learned.iter().map(|(name, devices)| {
+        let devices = devices
+            .iter()
+            .map(|(uuid, bytes)| (uuid.to_string(), bytes.get()));
+        (name.clone(), devices.collect())
+    });
+    let remembered = Remembered {
+        version: VERSION,
+        slices: slices.collect(),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(path))?;
+    serde_json::to_writer_pretty(&mut file, &remembered)?;
+    file.write_all(b"\n")?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// In the private folder of a run whose slice has a name that can come again: a link to the
+/// file in which its headroom is remembered.
+const REMEMBER: &str = "headroom";
+
+/// Lets a run be learned from when it ends.
+///
+/// # Errors
+/// When the private folder cannot be written to.
+pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
+    symlink(place, private.join(REMEMBER))
+}
+
+/// Learns from a run that has ended.
+///
+/// # Errors
+/// When what was learned before cannot be read, or what is learned now cannot be written.
+pub fn learn(private: &Path) -> Result<(), LearnedError> {
+    let Ok(place) = fs::read_link(private.join(REMEMBER)) else {
+        return Ok(());
+    };
+    let Ok(slice) = slice_file::read(&private.join(slice_file::NAME)) else {
+        return Ok(());
+    };
+    let refusals = slice_ledger::refusals(&private.join(slice_ledger::NAME));
+    let lessons = lessons(&slice, &refusals);
+    if lessons.is_empty() {
+        return Ok(());
+    }
+    update(&place, |learned| {
+        let known = learned.entry(slice.name.as_str().to_owned()).or_default();
+        for (device, headroom) in lessons {
+            let known = known.entry(device).or_default();
+            *known = known.at_least(headroom);
+        }
+    })
+}
+
+/// What the worst refusal on each device was short of. It is not added to what is known already:
+/// an allocator that is refused, empties its caches and asks again, as PyTorch's does, comes to the
+/// limit in every run, whatever it is shown. A request that not even the whole slice could hold
+/// teaches nothing: no program comes to it by what it is shown.
+fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
+    let lesson = |(uuid, refusals): &(DeviceUuid, Refusals)| {
+        let possible = Bytes::new(1)..slice.device(*uuid)?.memory;
+        let regret = refusals.regret;
+        possible.contains(&regret).then_some((*uuid, regret))
+    };
+    refusals.iter().filter_map(lesson).collect()
+}
+
+/// Whether the headroom of a device of a run was learned: what is set holds for the whole slice.
+#[must_use]
+pub fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
+    let ours = registry::private_folder(file).is_some();
+    ours && slice
+        .devices()
+        .any(|listed| listed.uuid == device && listed.headroom.is_some())
+}
+
+#[cfg(test)]
+#[path = "learned_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+//! The slice of a run: from the options or a file, and then with everything that it refers to.
+//! Touches: the environment variable that names a slice file, the private folder, the driver (in
+//! a child), what earlier runs have taught.
+
+use crate::budget::budget;
+use crate::environment::{EnvironmentError, mounted_slice};
+use crate::inventory::Inventory;
+use crate::inventory::ask::{self, AskError};
+use crate::inventory::cuda::CudaError;
+use crate::learned::{self, Headrooms};
+use crate::private_dir::PrivateDir;
+use crate::slice_options::{Headroom, SliceOptions};
+use crate::{slice_file, slice_ledger};
+use anyhow::Context;
+use gpuslice_config::slice::{Slice, Text};
+use gpuslice_config::source;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// The slice, before there is a folder to write it to.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) slice: Option<Slice>,
+    /// The file that it was read from; None when it is still to be written.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) inventory: Option<Inventory>,
+    pub(crate) warnings: Vec<String>,
+    /// Whether its name can come again, so that it can be learned from.
+    named: bool,
+}
+
+impl Plan {
+    pub(crate) fn make(
+        options: &SliceOptions,
+        sim_vars: &[(OsString, OsString)],
+    ) -> anyhow::Result<Plan> {
+        if options.bare {
+            return Ok(Plan::default());
+        }
+        let file = config(options)?;
+        if !options.limits_something() && file.is_none() {
+            return Ok(Plan::default());
+        }
+        if let Some(mounted) = mounted_slice() {
+            return Err(EnvironmentError::Mounted(mounted).into());
+        }
+        match file {
+            None => Plan::of_options(options, sim_vars),
+            Some(path) => Plan::of_file(path, sim_vars),
+        }
+    }
+
+    fn of_options(
+        options: &SliceOptions,
+        sim_vars: &[(OsString, OsString)],
+    ) -> anyhow::Result<Plan> {
+        let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+        let name = options.name.clone();
+        let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
+        let mut warnings = Vec::new();
+        let headrooms = match options.headroom {
+            Some(Headroom::Learned) => learned(&name, &mut warnings),
+            _ => Headrooms::new(),
+        };
+        let planned = budget(options, &inventory, &name, &headrooms)?;
+        warnings.extend(planned.warnings);
+        Ok(Plan {
+            slice: Some(planned.slice),
+            file: None,
+            inventory: Some(inventory),
+            warnings,
+            named: options.name.is_some(),
+        })
+    }
+
+    fn of_file(path: PathBuf, sim_vars: &[(OsString, OsString)]) -> anyhow::Result<Plan> {
+        let slice = slice_file::read(&path)?;
+        let mut plan = Plan {
+            slice: Some(slice),
+            ..Plan::default()
+        };
+        if slice.limits_something() {
+            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+            plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
+            plan.inventory = Some(inventory);
+        }
+        plan.file = Some(path);
+        Ok(plan)
+    }
+
+    pub(crate) fn writes_file(&self) -> bool {
+        self.slice.is_some() && self.file.is_none()
+    }
+
+    /// Makes the ledger, writes the slice file where there is none yet, and says where it is.
+    pub(crate) fn finish(
+        &mut self,
+        private: Option<&PrivateDir>,
+        meminfo: Option<&Path>,
+    ) -> anyhow::Result<Option<PathBuf>> {
+        let writes = self.writes_file();
+        let Some(slice) = &mut self.slice else {
+            return Ok(None);
+        };
+        let (true, Some(private)) = (writes, private) else {
+            // As it is: the ledger is only made if it is named and not there.
+            if let Some(ledger) = slice.ledger {
+                slice_ledger::make(Path::new(ledger.as_str()))?;
+            }
+            return Ok(self.file.clone());
+        };
+        let folder = private.path();
+        if let Some(meminfo) = meminfo {
+            slice.meminfo = Some(text_of(meminfo.to_owned())?);
+        }
+        if private.is_on_tmpfs() {
+            let ledger = folder.join(slice_ledger::NAME);
+            slice_ledger::make(&ledger)?;
+            slice.ledger = Some(text_of(ledger)?);
+        } else {
+            self.warnings.push(NO_TMPFS.to_owned());
+        }
+        if self.named
+            && let Ok(place) = learned::place()
+        {
+            learned::remember(folder, &place)
+                .with_context(|| format!("cannot write to {}", folder.display()))?;
+        }
+        let path = folder.join(slice_file::NAME);
+        write_private(&path, &slice.to_json())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Some(path))
+    }
+}
+
+const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
+                        allocate is neither counted nor refused";
+
+/// What earlier runs of that name have taught. A run does not fail for want of it.
+fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
+    let read = learned::place().and_then(|place| learned::read(&place));
+    match read {
+        Ok(mut learned) => learned.remove(name).unwrap_or_default(),
+        Err(error) => {
+            warnings.push(format!("{:#}", anyhow::Error::new(error)));
+            Headrooms::new()
+        }
+    }
+}
+
+/// A person without a GPU has tried the first example.
+fn with_hint(error: AskError) -> anyhow::Error {
+    match error {
+        AskError::Driver {
+            error: missing @ CudaError::NoLibrary(_),
+            ..
+        } => anyhow::anyhow!("{missing}; --sim rtx3090 runs on a simulated GPU"),
+        _ => error.into(),
+    }
+}
+
+/// The slice file that was named, by option or by environment, as an absolute path.
+fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
+    let named = env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
+    let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = match (&options.config, named) {
+        (Some(path), _) => path.clone(),
+        (None, Some(named)) if options.limits_something() => {
+            return Err(EnvironmentError::ConfigAndLimit(named).into());
+        }
+        (None, Some(named)) => named,
+        (None, None) => return Ok(None),
+    };
+    let absolute = std::path::absolute(&path);
+    Ok(Some(absolute.with_context(|| {
+        format!("cannot use slice file {}", path.display())
+    })?))
+}
+
+/// The path, if the slice file's reader, which knows no escapes, can hold it.
+fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
+    let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
+    match path.to_str() {
+        Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),
+        _ => Err(EnvironmentError::Path(path)),
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text.as_bytes())
+}

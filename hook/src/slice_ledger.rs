@@ -1,0 +1,111 @@
+//! The ledger of a slice: where it is, and that it is there before the slice's first program.
+//! Touches: the ledger's file.
+
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::ledger::{Ledger, LedgerError, Open, Refusals, SIZE, Snapshot};
+use gpuslice_config::slice::Slice;
+use gpuslice_config::source;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// How a run's own ledger is called, beside its slice file.
+pub const NAME: &str = "ledger";
+
+/// Only the processes of the user whose slice it is write to it.
+const MODE: u32 = 0o600;
+
+/// Why there is no ledger.
+#[derive(Debug, thiserror::Error)]
+pub enum SliceLedgerError {
+    /// It cannot be made.
+    #[error("cannot make {path}, the ledger of the slice")]
+    Make {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("cannot use {path} as the ledger of the slice")]
+    Use {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: LedgerError,
+    },
+}
+
+/// Makes the ledger if there is none, and looks whether it is one.
+///
+/// # Errors
+/// When it cannot be made, or is something else.
+pub fn make(path: &Path) -> Result<(), SliceLedgerError> {
+    reserve(path).map_err(|source| SliceLedgerError::Make {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ledger::open(&c_path(path), Open::Create { mode: MODE })
+        .map(drop)
+        .map_err(|source| SliceLedgerError::Use {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// Takes the whole file from the file system at once: on one that is full, a program that comes
+/// to a page that is not there yet would be killed.
+fn reserve(path: &Path) -> io::Result<()> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.len() > 0 {
+        return Ok(());
+    }
+    let length = i64::try_from(SIZE).unwrap_or(i64::MAX);
+    match fallocate(&file, FallocateFlags::empty(), 0, length) {
+        // It can only be made longer then.
+        Err(Errno::EOPNOTSUPP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// What was refused to the processes of a slice; nothing where the ledger cannot be read.
+#[must_use]
+pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&c_path(path), &mut bytes);
+    snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
+}
+
+/// Where the ledger of a slice is; None where nothing is counted.
+#[must_use]
+pub fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
+    let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
+    named.or_else(|| {
+        (file == path_of(source::MOUNTED_SLICE)).then(|| path_of(source::MOUNTED_LEDGER))
+    })
+}
+
+/// A path for the ledger's own calls. One with a NUL in it leads nowhere.
+pub(crate) fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+fn path_of(name: &CStr) -> PathBuf {
+    OsStr::from_bytes(name.to_bytes()).into()
+}

@@ -1,0 +1,232 @@
+//! What is known of the slices that are running.
+//! Touches: the registry, slice files, ledgers (by reading), /proc.
+
+use super::process::{self, Seen};
+use crate::registry::{self, Entry};
+use crate::{environment, learned, slice_file, slice_ledger};
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
+use gpuslice_config::slice::{Slice, Total};
+use gpuslice_config::units::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct SliceStatus {
+    /// What people call it.
+    pub(super) name: String,
+    /// The command's process, where it is still there.
+    pub(super) pid: Option<i32>,
+    /// The slice file.
+    pub(super) file: PathBuf,
+    /// Its ledger; None where nothing is counted.
+    pub(super) ledger: Option<PathBuf>,
+    /// Whether what is over the limit is refused.
+    pub(super) enforce: bool,
+    /// What TOTAL says.
+    pub(super) total: &'static str,
+    /// Allocations that the ledger had no room for.
+    pub(super) uncounted: Option<u64>,
+    /// What cannot be read.
+    pub(super) error: Option<String>,
+    /// What it has of which device.
+    pub(super) devices: Vec<DeviceStatus>,
+}
+
+/// What a slice has of one device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct DeviceStatus {
+    /// Its uuid; None for all that are not listed.
+    pub(super) device: Option<String>,
+    /// What may be held of it; None when that is not limited.
+    pub(super) limit: Option<u64>,
+    /// How much less is shown.
+    pub(super) headroom: u64,
+    /// Whether earlier runs have taught that.
+    pub(super) headroom_learned: bool,
+    /// What is held.
+    pub(super) used: Option<u64>,
+    /// What is left of the limit.
+    pub(super) left: Option<u64>,
+    /// What is held, by kind.
+    pub(super) by_kind: Map<String, Value>,
+    /// What was refused.
+    pub(super) refusals: Option<RefusalsShown>,
+    /// Who holds it.
+    pub(super) processes: Vec<ProcessStatus>,
+}
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct RefusalsShown {
+    /// How often.
+    pub(super) count: u64,
+    /// The most that a request was short by.
+    pub(super) worst_short_by: u64,
+}
+
+/// What a process holds of one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct ProcessStatus {
+    /// Its number here; that in its own pid namespace when it cannot be seen from here.
+    pub(super) pid: u32,
+    /// What it is called; None when it cannot be seen from here.
+    pub(super) name: Option<String>,
+    /// What it holds.
+    pub(super) used: u64,
+    /// That, by kind.
+    pub(super) by_kind: Map<String, Value>,
+}
+
+/// All slices that can be seen from here.
+pub(super) fn gather() -> Vec<SliceStatus> {
+    if let Some(mounted) = environment::mounted_slice() {
+        return vec![slice(&mounted, None)];
+    }
+    let entries = registry::running();
+    let pid = |entry: &Entry| {
+        let pid = entry.pid?;
+        Path::new(&format!("/proc/{pid}"))
+            .exists()
+            .then(|| pid.as_raw())
+    };
+    entries
+        .iter()
+        .map(|entry| slice(&entry.file, pid(entry)))
+        .collect()
+}
+
+fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
+    let mut status = SliceStatus {
+        pid,
+        file: file.to_owned(),
+        ..SliceStatus::default()
+    };
+    let slice = match slice_file::read(file) {
+        Ok(slice) => slice,
+        Err(error) => {
+            status.error = Some(format!("{:#}", anyhow::Error::new(error)));
+            return status;
+        }
+    };
+    status.name = slice.name.as_str().to_owned();
+    status.enforce = slice.enforce;
+    status.total = match slice.total {
+        Total::Slice => "slice",
+        Total::Device => "device",
+    };
+    status.ledger = slice_ledger::path(file, &slice);
+    let mut bytes = [0; SIZE];
+    let read = status
+        .ledger
+        .as_deref()
+        .map(|path| Snapshot::read(&slice_ledger::c_path(path), &mut bytes));
+    let held = match read {
+        None => None,
+        Some(Ok(snapshot)) => {
+            status.uncounted = Some(snapshot.uncounted());
+            Some(Held::read(&snapshot, status.ledger.as_deref()))
+        }
+        Some(Err(error)) => {
+            status.error = Some(error.to_string());
+            None
+        }
+    };
+    status.devices = devices(file, &slice, held.as_ref());
+    status
+}
+
+/// What a ledger says.
+struct Held {
+    records: Vec<(Record, Option<Seen>)>,
+    refusals: BTreeMap<DeviceUuid, Refusals>,
+}
+
+impl Held {
+    fn read(snapshot: &Snapshot<'_>, path: Option<&Path>) -> Held {
+        let alive = snapshot.slots().filter(|record| record.alive);
+        let seen = |pid| path.and_then(|ledger| process::find(pid, ledger));
+        Held {
+            records: alive.map(|record| (record, seen(record.pid))).collect(),
+            refusals: snapshot.refusals().collect(),
+        }
+    }
+}
+
+/// The listed devices in their order, and then the others that are used.
+fn devices(file: &Path, slice: &Slice, held: Option<&Held>) -> Vec<DeviceStatus> {
+    let mut uuids: Vec<DeviceUuid> = slice.devices().map(|listed| listed.uuid).collect();
+    let used = held.iter().flat_map(|held| {
+        let held_on = held.records.iter().filter_map(|(record, _)| record.device);
+        held_on.chain(held.refusals.keys().copied())
+    });
+    for uuid in used {
+        if !uuids.contains(&uuid) {
+            uuids.push(uuid);
+        }
+    }
+    let mut devices: Vec<DeviceStatus> = uuids
+        .into_iter()
+        .map(|uuid| device(file, slice, uuid, held))
+        .collect();
+    if let (true, Some(memory)) = (devices.is_empty(), slice.memory) {
+        devices.push(DeviceStatus {
+            limit: Some(memory.get()),
+            headroom: slice.headroom.get(),
+            ..DeviceStatus::default()
+        });
+    }
+    devices
+}
+
+fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> DeviceStatus {
+    let budget = slice.device(uuid);
+    let mut status = DeviceStatus {
+        device: Some(uuid.to_string()),
+        limit: budget.map(|budget| budget.memory.get()),
+        headroom: budget.map_or(0, |budget| budget.headroom.get()),
+        headroom_learned: learned::is_learned(file, slice, uuid),
+        ..DeviceStatus::default()
+    };
+    let Some(held) = held else {
+        return status;
+    };
+    let own = held
+        .records
+        .iter()
+        .filter(|(record, _)| record.device == Some(uuid));
+    let (mut used, mut kinds) = (Bytes::ZERO, Kind::ALL.map(|kind| (kind, 0u64)));
+    for (record, seen) in own {
+        used = used.plus(Bytes::new(record.used));
+        for ((_, sum), (_, part)) in kinds.iter_mut().zip(record.by_kind) {
+            *sum = sum.saturating_add(part);
+        }
+        status.processes.push(ProcessStatus {
+            pid: seen.as_ref().map_or(record.pid, |seen| seen.pid),
+            name: seen.as_ref().map(|seen| seen.name.clone()),
+            used: record.used,
+            by_kind: by_kind(&record.by_kind),
+        });
+    }
+    status
+        .processes
+        .sort_by_key(|process| (std::cmp::Reverse(process.used), process.pid));
+    status.by_kind = by_kind(&kinds);
+    status.used = Some(used.get());
+    status.left = budget.map(|budget| budget.memory.minus(used).get());
+    let refusals = held.refusals.get(&uuid).copied();
+    status.refusals = Some(RefusalsShown {
+        count: refusals.map_or(0, |refusals| refusals.count),
+        worst_short_by: refusals.map_or(0, |refusals| refusals.regret.get()),
+    });
+    status
+}
+
+fn by_kind(kinds: &[(Kind, u64)]) -> Map<String, Value> {
+    let held = kinds.iter().filter(|(_, bytes)| *bytes > 0);
+    held.map(|(kind, bytes)| (kind.name().to_owned(), (*bytes).into()))
+        .collect()
+}

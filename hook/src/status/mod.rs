@@ -1,0 +1,81 @@
+//! `gpuslice status`: the slices that are running, and who in them holds what.
+//! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
+//! driver, a mapping, a lock that anybody waits for.
+
+mod gather;
+mod process;
+mod table;
+
+use crate::exit;
+use gather::SliceStatus;
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+/// `gpuslice status`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// Show it again every second, until ^C
+    #[arg(long)]
+    pub watch: bool,
+
+    /// Print JSON; with --watch, one line each second
+    #[arg(long)]
+    pub json: bool,
+}
+
+const NOTES: &str = "\
+The slices are those of this user's runs, or, in a container that has one, that slice. What is
+used is what the processes of the slice have allocated. The driver is not asked.
+
+JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, devices
+[device, limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
+processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// To the corner of the terminal; what is written next takes the place of what was there.
+const HOME: &str = "\x1b[H";
+/// Clears what is left of a line.
+const REST_OF_LINE: &str = "\x1b[K\n";
+/// Clears what is left of the terminal.
+const REST: &str = "\x1b[J";
+
+/// What JSON shows.
+#[derive(Serialize)]
+struct Status<'a> {
+    slices: &'a [SliceStatus],
+}
+
+/// Shows them.
+///
+/// # Errors
+/// When nothing can be printed.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let mut out = io::stdout();
+    let on_screen = args.watch && !args.json && out.is_terminal();
+    if on_screen {
+        out.write_all(b"\x1b[2J")?;
+    }
+    loop {
+        let slices = gather::gather();
+        let status = Status { slices: &slices };
+        let said = match (args.json, args.watch) {
+            (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
+            (true, true) => format!("{}\n", serde_json::to_string(&status)?),
+            (false, true) if !on_screen => format!("{}\n", table::table(&slices)),
+            (false, _) => table::table(&slices),
+        };
+        let said = match on_screen {
+            true => format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE)),
+            false => said,
+        };
+        out.write_all(said.as_bytes())?;
+        out.flush()?;
+        if !args.watch {
+            return Ok(exit::SUCCESS);
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}

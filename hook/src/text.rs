@@ -1,0 +1,32 @@
+//! Text for people.
+//! Touches: its arguments.
+
+/// A name or a message that others have written, which may not move the cursor.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for letter in text.chars() {
+        match letter.is_control() {
+            true => printable.extend(letter.escape_debug()),
+            false => printable.push(letter),
+        }
+    }
+    printable
+}
+
+/// Columns as wide as their widest cell; the last one is as long as it is.
+#[must_use]
+pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let widths = rows.iter().filter_map(|row| row.get(column));
+            let width = widths.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,355 @@
+//! To whom an allocation is charged, whether it is granted, and what becomes of it.
+//! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
+//! Law: claimed before the driver is called, given back when it fails or when it has freed; what
+//! was refused has changed nothing. Decides by `config::admit` and the ledger alone.
+//!
+//! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
+//! share a step, and the first of a step pays (`grains`).
+
+use core::sync::atomic::Ordering;
+
+use gpuslice_config::admit::{self, Refusal};
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
+use gpuslice_config::units::Bytes;
+
+use crate::abi::CUdevice;
+use crate::device::{self, Device};
+use crate::grains::{self, Put, STEP};
+use crate::held::{self, Found, Held, Space};
+use crate::log::Piece::{Dec, Str};
+use crate::measure::Scale;
+use crate::private::Private;
+use crate::real::Slot;
+use crate::runtime::{self, Runtime};
+use crate::{answer, contexts, count, private};
+
+/// A device of the slice that a ledger is kept of.
+#[derive(Clone, Copy)]
+pub(crate) struct Account {
+    runtime: &'static Runtime,
+    device: Device<'static>,
+    /// The slice's ledger.
+    pub(crate) ledger: &'static Ledger,
+    /// What the ledger calls the device.
+    pub(crate) listed: ledger::Device,
+    /// What this process knows of what it holds.
+    pub(crate) private: &'static Private,
+    slot: Slot,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    /// It is this process's until it is released.
+    Granted,
+    /// The ledger cannot say, and the driver decides.
+    Uncounted,
+    /// It does not fit.
+    Refused(Refusal),
+}
+
+/// The account of the calling thread's current device. None: nobody counts there.
+#[inline]
+pub(crate) fn current(slot: Slot) -> Option<Account> {
+    let runtime = runtime::slice()?;
+    runtime.ledger()?;
+    of(slot, device::current(slot)?)
+}
+
+/// The account of a device by its handle.
+pub(crate) fn by_handle(slot: Slot, device: CUdevice) -> Option<Account> {
+    of(slot, device::ordinal(device)?)
+}
+
+/// The account of a device by its ordinal.
+#[inline]
+pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
+    let runtime = runtime::slice()?;
+    let ledger = runtime.ledger()?;
+    let device = device::cuda(runtime, slot, ordinal)?;
+    Some(Account {
+        runtime,
+        device,
+        ledger,
+        listed: device.listed?,
+        private: private::page()?,
+        slot,
+    })
+}
+
+/// What a request holds: whole steps.
+pub(crate) fn stepped(bytes: u64) -> Bytes {
+    Bytes::new(bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX))
+}
+
+/// A measured size, as it can be remembered.
+pub(crate) fn rounded(bytes: u64) -> Bytes {
+    Bytes::new(bytes.checked_next_multiple_of(512).unwrap_or(0))
+}
+
+impl Account {
+    /// Whether the device shares the host's memory.
+    pub(crate) fn unified(&self) -> bool {
+        self.device.unified == Some(true)
+    }
+
+    /// Asks for memory. A refusal is not recorded yet.
+    #[inline]
+    pub(crate) fn ask(&self, bytes: Bytes, kind: Kind) -> Asked {
+        let budget = self.device.budget;
+        let enforced = self.runtime.enforces();
+        if enforced
+            && self.unified()
+            && let Some(refusal) = self.host_refuses(bytes)
+        {
+            return Asked::Refused(refusal);
+        }
+        let limit = admit::claim_limit(budget, enforced);
+        match self.ledger.claim(self.listed, bytes, kind, limit) {
+            Claim::Granted => {
+                if !enforced {
+                    self.look(bytes);
+                }
+                Asked::Granted
+            }
+            Claim::Uncounted(_) => {
+                count::UNCOUNTED.say(
+                    "ledger",
+                    &[Str("has no place: an allocation is not counted")],
+                );
+                Asked::Uncounted
+            }
+            Claim::Refused { used } => {
+                let free = limit.minus(used);
+                Asked::Refused(Refusal {
+                    free,
+                    short_by: bytes.minus(free),
+                })
+            }
+        }
+    }
+
+    /// Asks for memory and, where it does not fit, says so and records it.
+    #[inline]
+    pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Asked {
+        let asked = self.ask(bytes, kind);
+        if let Asked::Refused(refusal) = asked {
+            self.refuse(bytes, refusal);
+        }
+        asked
+    }
+
+    /// Records what the driver has given already, whatever the limit.
+    pub(crate) fn record(&self, bytes: Bytes, kind: Kind) -> bool {
+        let claim = self.ledger.claim(self.listed, bytes, kind, Bytes::MAX);
+        matches!(claim, Claim::Granted)
+    }
+
+    /// Gives back what was granted.
+    #[inline]
+    pub(crate) fn release(&self, bytes: Bytes, kind: Kind) {
+        self.ledger.release(self.listed, bytes, kind);
+    }
+
+    /// Gets ready to measure what a context takes.
+    pub(crate) fn scale(&self, slot: Slot, ordinal: CudaOrdinal) -> Scale {
+        Scale::of(self.runtime, slot, ordinal)
+    }
+
+    /// What the host has available, where its memory is the device's.
+    pub(crate) fn host(&self) -> Option<u64> {
+        let host = self.unified().then(|| self.runtime.host())?;
+        host.map(|host| host.available.get())
+    }
+
+    /// Records a refusal and says it.
+    #[cold]
+    pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
+        self.ledger.refused(self.listed, refusal.short_by);
+        let line = [
+            Str("refused "),
+            Dec(bytes.get()),
+            Str(" bytes: "),
+            Dec(refusal.free.get()),
+            Str(" free of "),
+            Dec(self.device.budget.memory.get()),
+        ];
+        count::REFUSED.say("limit", &line);
+    }
+
+    /// A slice that only counts says when it holds more than it should.
+    #[cold]
+    fn look(&self, bytes: Bytes) {
+        let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
+        if used > memory {
+            let line = [
+                Str("would refuse "),
+                Dec(bytes.get()),
+                Str(" bytes: "),
+                Dec(used.get()),
+                Str(" held of "),
+                Dec(memory.get()),
+            ];
+            count::REFUSED.say("limit", &line);
+        }
+    }
+
+    /// What the host has left decides too, where its memory is the device's.
+    #[cold]
+    fn host_refuses(&self, bytes: Bytes) -> Option<Refusal> {
+        let facts = answer::host_facts(self.runtime, &self.device)?;
+        admit::admit(&facts, Some(self.device.budget), bytes).err()
+    }
+
+    /// Remembers memory that the driver has given, so that it can be released.
+    #[inline]
+    pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
+        let held = self.here(bytes, kind);
+        match grains::put(self.private, address, held) {
+            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Elsewhere => self.stray(address, held),
+            _ => {}
+        }
+    }
+
+    /// Remembers a small allocation, for which a whole step was granted. False: it shares a step
+    /// that is paid for.
+    pub(crate) fn keep_small(&self, address: u64) -> bool {
+        let held = self.here(Bytes::new(STEP), Kind::Linear);
+        match grains::join(self.private, address, held) {
+            Put::Joined => return false,
+            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Kept(None) => {}
+            Put::Elsewhere => self.stray(address, held),
+        }
+        true
+    }
+
+    #[cold]
+    fn stray(&self, address: u64, held: Held) {
+        self.private.strays.store(1, Ordering::Release);
+        self.remember(Space::Memory, address, held);
+    }
+
+    /// What is held on this device and in the current context.
+    #[inline]
+    pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
+        let context = contexts::current(self.private, self.slot);
+        self.held(bytes, kind, context)
+    }
+
+    /// What is held on this device.
+    pub(crate) fn held(&self, bytes: Bytes, kind: Kind, context: u8) -> Held {
+        Held {
+            bytes,
+            device: self.listed,
+            kind,
+            context,
+        }
+    }
+
+    /// Remembers what is held. What was there under this number is gone: the driver would not
+    /// have given the number again.
+    #[inline]
+    pub(crate) fn remember(&self, space: Space, number: u64, held: Held) {
+        if let Some(old) = held::find(self.private, space, number) {
+            gone(self.ledger, old);
+        }
+        if !held::put(self.private, space, number, held) {
+            count::UNCOUNTED.say("held", &[Str("no memory: an allocation stays counted")]);
+        }
+    }
+}
+
+/// Memory of this process, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) enum Memory {
+    /// In `grains`.
+    Grain(grains::Found),
+    /// In `held`.
+    Stray(Found),
+}
+
+/// What is known of an address.
+#[inline]
+pub(crate) fn memory(address: u64) -> Option<Memory> {
+    runtime::slice()?.ledger()?;
+    let private = private::page()?;
+    if let Some(found) = grains::find(private, address) {
+        return Some(Memory::Grain(found));
+    }
+    let strays = private.strays.load(Ordering::Acquire) != 0;
+    let stray = || held::find(private, Space::Memory, address);
+    strays.then(stray)?.map(Memory::Stray)
+}
+
+/// The driver has freed it.
+#[inline]
+pub(crate) fn memory_freed(memory: Memory) {
+    let (Some(ledger), Some(private)) =
+        (runtime::slice().and_then(Runtime::ledger), private::page())
+    else {
+        return;
+    };
+    match memory {
+        Memory::Grain(found) => {
+            if let Some(held) = found.take(private) {
+                ledger.release(held.device, held.bytes, held.kind);
+            }
+        }
+        Memory::Stray(found) => gone(ledger, found),
+    }
+}
+
+/// Whether this process counts at all.
+#[inline]
+pub(crate) fn counts() -> bool {
+    runtime::slice().and_then(Runtime::ledger).is_some()
+}
+
+/// What is known of a handle of this process.
+#[inline]
+pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
+    runtime::slice()?.ledger()?;
+    held::find(private::page()?, space, number)
+}
+
+/// The driver has let go of it.
+#[inline]
+pub(crate) fn freed(found: Found) {
+    if let Some(ledger) = runtime::slice().and_then(Runtime::ledger) {
+        gone(ledger, found);
+    }
+}
+
+/// Releases what an entry stands for, unless somebody else has done so.
+#[inline]
+fn gone(ledger: &Ledger, found: Found) {
+    if found.take() {
+        let held = found.held();
+        ledger.release(held.device, held.bytes, held.kind);
+    }
+}
+
+/// A context is gone, and with it what was allocated in it.
+pub(crate) fn context_gone(number: u8) {
+    let (Some(ledger), Some(private)) =
+        (runtime::slice().and_then(Runtime::ledger), private::page())
+    else {
+        return;
+    };
+    if number == 0 {
+        return;
+    }
+    grains::take_of_context(private, number, |held| {
+        ledger.release(held.device, held.bytes, held.kind);
+    });
+    held::each(private, |space, _, found| {
+        let ends = matches!(space, Space::Memory | Space::Array);
+        if ends && found.held().context == number {
+            gone(ledger, found);
+        }
+    });
+    contexts::forget(private, number);
+}

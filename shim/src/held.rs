@@ -1,0 +1,264 @@
+//! What this process holds besides plain memory: for every handle its size, device and kind.
+//! Touches: its own memory, 16 bytes an entry and never more than 48 for each thing held.
+//! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked and
+//! loses at most one empty place.
+//!
+//! A key lies in one bucket of one of the segments; a bucket is a cache line. A full table gets
+//! another segment, as large as all before it together. New entries go to the newest segment
+//! that has room, so that a table that is not growing has nearly all of them in one.
+//!
+//! Whoever frees looks an entry up, calls the driver, and takes the entry away only if it still
+//! is the same one. Whoever allocates and finds its address in the table takes the old entry
+//! away: the driver has freed that, or it would not have given the address again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gpuslice_config::ledger::{Device, Kind};
+use gpuslice_config::units::Bytes;
+
+use crate::private::{self, Private};
+
+/// What a key is: numbers of different spaces do not meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Space {
+    /// Device memory of which `grains` can say nothing, or pinned memory.
+    Memory = 1,
+    /// The primary context of an ordinal.
+    Primary,
+    /// A context that was created.
+    Context,
+    /// A memory pool.
+    Pool,
+    /// An array or a mipmapped array.
+    Array,
+    /// Physical memory: `cuMemCreate`.
+    Physical,
+    /// An address where physical memory is mapped.
+    Mapping,
+}
+
+/// Something held.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    /// What the ledger was told. A multiple of 512, less than a pebibyte.
+    pub(crate) bytes: Bytes,
+    /// On which device of the ledger.
+    pub(crate) device: Device,
+    /// As what.
+    pub(crate) kind: Kind,
+    /// The number of the context that it ends with; 0 when there is none.
+    pub(crate) context: u8,
+}
+
+const UNIT: u64 = 512;
+const UNITS: u32 = 41;
+const KIND_AT: u32 = UNITS;
+const DEVICE_AT: u32 = 45;
+const CONTEXT_AT: u32 = 51;
+const TIMES_AT: u32 = 57;
+const LIVE: u64 = 1 << 63;
+const SIX: u64 = 63;
+/// How often a place was taken, so that a later entry is not mistaken for an earlier one.
+const TIMES: u64 = SIX << TIMES_AT;
+
+impl Held {
+    fn pack(self) -> u64 {
+        let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
+        LIVE | units
+            | (self.kind as u64) << KIND_AT
+            | u64::from(self.device.number()) << DEVICE_AT
+            | (u64::from(self.context) & SIX) << CONTEXT_AT
+    }
+
+    fn unpack(value: u64) -> Held {
+        let units = value & ((1 << UNITS) - 1);
+        let [kind, device, context] =
+            [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (value >> at).to_le_bytes()[0] & 63);
+        let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
+        Held {
+            bytes: Bytes::new(units.wrapping_mul(UNIT)),
+            device: Device::numbered(device),
+            kind: kind.unwrap_or(Kind::Linear),
+            context,
+        }
+    }
+}
+
+/// One place: an address or handle, and what it stands for.
+struct Entry {
+    key: AtomicU64,
+    value: AtomicU64,
+}
+
+const WAYS: usize = 4;
+
+/// A cache line of entries.
+#[repr(C, align(64))]
+pub(crate) struct Bucket([Entry; WAYS]);
+
+/// As many segments as a process can fill.
+pub(crate) const SEGMENTS: usize = 24;
+const FIRST: usize = 256;
+
+fn length(segment: usize) -> usize {
+    let doublings = u32::try_from(segment.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST.checked_shl(doublings).unwrap_or(FIRST)
+}
+
+/// The key of a number in a space; None for a number that no address and no handle is.
+fn key(space: Space, number: u64) -> Option<u64> {
+    (number >> 60 == 0).then_some(u64::from(space as u8) << 60 | number)
+}
+
+/// The bucket of a key in a segment, if there is such a segment.
+#[inline]
+fn bucket(private: &Private, segment: usize, key: u64) -> Option<&'static Bucket> {
+    let base = private.segments.get(segment)?.load(Ordering::Acquire);
+    if base.is_null() {
+        return None;
+    }
+    let bits = length(segment).trailing_zeros();
+    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
+    let at = base.wrapping_add(usize::try_from(mixed).ok()?);
+    // SAFETY: a segment has `length` buckets, and the top bits of the product number fewer. It
+    // is mapped for good, and zeros are buckets.
+    unsafe { at.as_ref() }
+}
+
+/// How many segments there are.
+#[inline]
+fn segments(private: &Private) -> usize {
+    let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
+        !segment.load(Ordering::Acquire).is_null()
+    };
+    private.segments.iter().take_while(there).count()
+}
+
+/// An entry, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    entry: &'static Entry,
+    value: u64,
+}
+
+impl Found {
+    /// What it says.
+    pub(crate) fn held(&self) -> Held {
+        Held::unpack(self.value)
+    }
+
+    /// Takes it away; whether it was still there. Of two who try, one succeeds.
+    pub(crate) fn take(&self) -> bool {
+        let Found { entry, value } = self;
+        let dead = value & TIMES;
+        let taken = entry
+            .value
+            .compare_exchange(*value, dead, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() {
+            entry.key.store(0, Ordering::Release);
+        }
+        taken.is_ok()
+    }
+
+    /// Says something else in its place; whether it was still there.
+    pub(crate) fn replace(&self, held: Held) -> bool {
+        let value = held.pack() | self.value & TIMES;
+        let Found { entry, value: old } = self;
+        entry
+            .value
+            .compare_exchange(*old, value, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+fn look(entry: &'static Entry, key: u64) -> Option<Found> {
+    if entry.key.load(Ordering::Acquire) != key {
+        return None;
+    }
+    let value = entry.value.load(Ordering::Acquire);
+    let same = entry.key.load(Ordering::Acquire) == key;
+    (same && value & LIVE != 0).then_some(Found { entry, value })
+}
+
+/// What is known of a number.
+#[inline]
+pub(crate) fn find(private: &Private, space: Space, number: u64) -> Option<Found> {
+    let key = key(space, number)?;
+    (0..segments(private)).rev().find_map(|segment| {
+        let bucket = bucket(private, segment, key)?;
+        bucket.0.iter().find_map(|entry| look(entry, key))
+    })
+}
+
+/// Remembers a number. False: there is no place for it.
+pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> bool {
+    let Some(key) = key(space, number) else {
+        return false;
+    };
+    loop {
+        let there = segments(private);
+        for segment in (0..there).rev() {
+            let Some(bucket) = bucket(private, segment, key) else {
+                continue;
+            };
+            for entry in &bucket.0 {
+                let free = entry.key.load(Ordering::Relaxed) == 0;
+                if free
+                    && entry
+                        .key
+                        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    let times = entry
+                        .value
+                        .load(Ordering::Relaxed)
+                        .wrapping_add(1 << TIMES_AT);
+                    entry
+                        .value
+                        .store(held.pack() | times & TIMES, Ordering::Release);
+                    return true;
+                }
+            }
+        }
+        let Some(next) = private.segments.get(there) else {
+            return false;
+        };
+        let size = length(there).saturating_mul(size_of::<Bucket>());
+        if private::get(next, size).is_none() {
+            return false;
+        }
+    }
+}
+
+/// Every entry of this process, one after the other, as they are at that moment.
+pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) {
+    const SPACES: [Space; 7] = [
+        Space::Memory,
+        Space::Primary,
+        Space::Context,
+        Space::Pool,
+        Space::Array,
+        Space::Physical,
+        Space::Mapping,
+    ];
+    for segment in 0..segments(private) {
+        let Some(base) = private.segments.get(segment) else {
+            return;
+        };
+        let base = base.load(Ordering::Acquire);
+        for place in 0..length(segment) {
+            // SAFETY: a segment has `length` buckets, mapped for good; zeros are buckets.
+            let Some(bucket) = (unsafe { base.wrapping_add(place).as_ref() }) else {
+                return;
+            };
+            for entry in &bucket.0 {
+                let key = entry.key.load(Ordering::Acquire);
+                let space = SPACES.iter().find(|space| **space as u64 == key >> 60);
+                if let (Some(space), Some(found)) = (space, look(entry, key)) {
+                    visit(*space, key & ((1 << 60) - 1), found);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a context takes of a device, which no call shows: what is there before it and after.
+//! Touches: NVML, which it loads if nobody has; the host's meminfo on unified memory.
+//!
+//! What NVML says of this process alone is exact, whatever the neighbours do. In a container NVML
+//! may know it by another number: then it is the one process that was not there before. Where
+//! NVML lists nothing, it is how much less is free; only one process of the slice measures at a
+//! time, and the first result serves all of them.
+
+use core::ptr::null_mut;
+
+use gpuslice_config::device::{CudaOrdinal, DeviceUuid};
+
+use crate::abi::{NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t};
+use crate::real::{self, Slot};
+use crate::runtime::Runtime;
+use crate::{device, sys, table};
+
+/// As many processes on one device as are looked at.
+const PROCESSES: usize = 64;
+
+/// A moment.
+pub(crate) struct Sample {
+    processes: [Option<(u32, u64)>; PROCESSES],
+    free: Option<u64>,
+}
+
+/// NVML's view of the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    nvml: Option<(Slot, nvmlDevice_t)>,
+}
+
+impl Scale {
+    /// Gets ready to measure a device.
+    pub(crate) fn of(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Scale {
+        let identity = device::identity(runtime, slot, ordinal);
+        Scale {
+            nvml: identity.and_then(open),
+        }
+    }
+
+    /// What is there now. `host`: what the host says is available, on unified memory.
+    pub(crate) fn sample(&self, host: Option<u64>) -> Sample {
+        let mut sample = Sample {
+            processes: [None; PROCESSES],
+            free: host,
+        };
+        if let Some((nvml, device)) = self.nvml {
+            list(nvml, device, &mut sample.processes);
+            sample.free = host.or_else(|| free(nvml, device));
+        }
+        sample
+    }
+
+    /// Done.
+    pub(crate) fn close(self) {
+        if let Some((nvml, _)) = self.nvml
+            && let Some(shutdown) = table::nvmlShutdown::real(nvml)
+        {
+            // SAFETY: takes nothing; balances the nvmlInit of `open`.
+            unsafe { shutdown() };
+        }
+    }
+}
+
+fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
+    let nvml = real::any_nvml()?;
+    let init = table::nvmlInit_v2::real(nvml)?;
+    let find = table::nvmlDeviceGetHandleByUUID::real(nvml)?;
+    // SAFETY: takes nothing.
+    if unsafe { init() } != SUCCESS {
+        return None;
+    }
+    let mut text = [0u8; 64];
+    let mut places = text.iter_mut();
+    uuid.write_ascii(&mut |byte| {
+        if let Some(place) = places.next() {
+            *place = byte;
+        }
+    });
+    let mut device = null_mut();
+    // SAFETY: nvmlDeviceGetHandleByUUID's contract: a uuid is shorter than the text, which
+    // therefore ends in NUL.
+    let code = unsafe { find(text.as_ptr().cast(), &raw mut device) };
+    if code != SUCCESS {
+        Scale {
+            nvml: Some((nvml, device)),
+        }
+        .close();
+        return None;
+    }
+    Some((nvml, device))
+}
+
+fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
+    let nobody = nvmlProcessInfo_t {
+        pid: 0,
+        usedGpuMemory: 0,
+        gpuInstanceId: 0,
+        computeInstanceId: 0,
+    };
+    let mut listed = [nobody; PROCESSES];
+    const ROOM: u32 = 64;
+    let mut count = ROOM;
+    let Some(ask) = table::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml) else {
+        return;
+    };
+    // SAFETY: the function's contract: `count` says how much room there is.
+    if unsafe { ask(device, &raw mut count, listed.as_mut_ptr()) } != SUCCESS {
+        return;
+    }
+    /// `NVML_VALUE_NOT_AVAILABLE`.
+    const NOT_AVAILABLE: u64 = u64::MAX;
+    let known = listed.iter().take(count as usize);
+    let known = known.filter(|process| process.usedGpuMemory != NOT_AVAILABLE);
+    for (place, process) in into.iter_mut().zip(known) {
+        *place = Some((process.pid, process.usedGpuMemory));
+    }
+}
+
+fn free(nvml: Slot, device: nvmlDevice_t) -> Option<u64> {
+    let ask = table::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
+    let mut memory = nvmlMemory_v2_t {
+        version: NVML_MEMORY_V2,
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract.
+    (unsafe { ask(device, &raw mut memory) } == SUCCESS).then_some(memory.free)
+}
+
+impl Sample {
+    fn of(&self, pid: u32) -> Option<u64> {
+        let mut listed = self.processes.iter().flatten();
+        listed
+            .find(|(other, _)| *other == pid)
+            .map(|(_, used)| *used)
+    }
+
+    /// What has come since.
+    pub(crate) fn until(&self, later: &Sample) -> Option<u64> {
+        let pid = u32::try_from(sys::pid()).unwrap_or(0);
+        if let Some(now) = later.of(pid) {
+            return now.checked_sub(self.of(pid).unwrap_or(0));
+        }
+        let mut fresh = later.processes.iter().flatten();
+        let mut fresh = fresh.by_ref().filter(|(pid, _)| self.of(*pid).is_none());
+        if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
+            return Some(*used);
+        }
+        self.free?.checked_sub(later.free?)
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory pools: a slice is charged for what they reserve, which only the driver knows.
+//! Touches: the driver's attribute of each pool; the ledger.
+//! Law: what the ledger has of a pool is what the driver said last. Whoever changes it asks once
+//! more, so that of two who ask at once the later word stays.
+
+use core::sync::atomic::Ordering;
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::abi::{CUmemoryPool, SUCCESS};
+use crate::account::{self, Account, Asked};
+use crate::held::{self, Found, Space};
+use crate::real::Slot;
+use crate::{private, table};
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED: i32 = 5;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED: i32 = 7;
+
+fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
+    let mut value = 0u64;
+    let ask = table::cuMemPoolGetAttribute::real(slot)?;
+    // SAFETY: cuMemPoolGetAttribute's contract: these attributes are 64 bits long.
+    let code = unsafe { ask(pool, attribute, (&raw mut value).cast()) };
+    (code == SUCCESS).then_some(value)
+}
+
+/// What of a request a pool has reserved already.
+pub(crate) fn spare(slot: Slot, pool: CUmemoryPool) -> u64 {
+    let reserved = attribute(slot, pool, RESERVED).unwrap_or(0);
+    reserved.saturating_sub(attribute(slot, pool, USED).unwrap_or(u64::MAX))
+}
+
+/// The pool's own device and entry, or those of the device that it is used on for the first time.
+pub(crate) fn known(slot: Slot, pool: CUmemoryPool, here: CudaOrdinal) -> Option<(Account, Found)> {
+    let private = private::page()?;
+    let found = match held::find(private, Space::Pool, pool as u64) {
+        Some(found) => found,
+        None => {
+            created(slot, pool, Some(here));
+            held::find(private, Space::Pool, pool as u64)?
+        }
+    };
+    // A pool belongs to no context: there its device's ordinal stands, plus one.
+    let ordinal = found.held().context.checked_sub(1)?;
+    Some((account::of(slot, CudaOrdinal(u32::from(ordinal)))?, found))
+}
+
+/// Remembers a pool. `device`: where its memory is; None: on the host of a discrete device.
+pub(crate) fn created(slot: Slot, pool: CUmemoryPool, device: Option<CudaOrdinal>) {
+    let charged = device.or(Some(CudaOrdinal(0)));
+    if let Some(ordinal) = charged
+        && let Some(account) = account::of(slot, ordinal)
+    {
+        let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
+        let next = if device.is_some() { next } else { 0 };
+        account.private.pools.store(1, Ordering::Release);
+        let held = account.held(Bytes::ZERO, Kind::Pool, next);
+        account.remember(Space::Pool, pool as u64, held);
+    }
+}
+
+/// Makes the ledger say what the driver says of a pool. `claimed` was granted for it beforehand
+/// and is used up or given back; more than that has to be granted too, if `strict`. False: it was
+/// not, and the ledger has not changed.
+pub(crate) fn settle(
+    account: &Account,
+    slot: Slot,
+    pool: CUmemoryPool,
+    claimed: Bytes,
+    strict: bool,
+) -> bool {
+    let mut left = claimed;
+    let mut fits = true;
+    // Others change it at the same time: each of them asks again after it has written.
+    for _ in 0..64 {
+        let Some(found) = held::find(account.private, Space::Pool, pool as u64) else {
+            break;
+        };
+        let held = found.held();
+        let Some(reserved) = attribute(slot, pool, RESERVED) else {
+            break;
+        };
+        let reserved = account::rounded(reserved);
+        let more = reserved.minus(held.bytes);
+        let less = held.bytes.minus(reserved);
+        if more == less {
+            break;
+        }
+        let lacking = more.minus(left);
+        let granted = lacking == Bytes::ZERO
+            || match strict {
+                true => !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_)),
+                false => account.record(lacking, Kind::Pool),
+            };
+        if !granted {
+            fits = false;
+            break;
+        }
+        left = left.plus(lacking);
+        let written = held::Held {
+            bytes: reserved,
+            ..held
+        };
+        if found.replace(written) {
+            left = left.minus(more).plus(less);
+        }
+    }
+    account.release(left, Kind::Pool);
+    fits
+}
+
+/// Does it for every pool of this process.
+#[inline]
+pub(crate) fn settle_all(slot: Slot) {
+    if let Some(private) = private::page()
+        && private.pools.load(Ordering::Acquire) != 0
+    {
+        each(slot, |account, pool| {
+            settle(account, slot, pool, Bytes::ZERO, false);
+        });
+    }
+}
+
+/// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
+pub(crate) fn trim(slot: Slot, device: &Account) {
+    let Some(trim) = table::cuMemPoolTrimTo::real(slot) else {
+        return;
+    };
+    each(slot, |account, pool| {
+        if account.listed == device.listed {
+            // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
+            unsafe { trim(pool, 0) };
+            settle(account, slot, pool, Bytes::ZERO, false);
+        }
+    });
+}
+
+#[cold]
+fn each(slot: Slot, mut visit: impl FnMut(&Account, CUmemoryPool)) {
+    let Some(private) = private::page() else {
+        return;
+    };
+    held::each(private, |space, number, found| {
+        let ordinal = found.held().context.checked_sub(1);
+        if space == Space::Pool
+            && let Some(ordinal) = ordinal
+            && let Some(account) = account::of(slot, CudaOrdinal(u32::from(ordinal)))
+        {
+            visit(&account, number as CUmemoryPool);
+        }
+    });
+}

@@ -1,0 +1,216 @@
+//! Linear memory: claimed, then asked of the driver.
+//! Touches: the ledger; the real function, unless the slice has no room.
+
+use core::ffi::c_uint;
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
+use crate::account::{self, Account, Asked, Memory, stepped};
+use crate::answer::{self, Amount};
+use crate::grains::{self, SMALL, STEP};
+use crate::held::Held;
+use crate::real::Slot;
+use crate::table::{self, Call};
+
+type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
+type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
+type AllocPitch<P, S> = unsafe extern "C" fn(*mut P, *mut S, S, S, c_uint) -> CUresult;
+
+/// `cuMemAlloc` and `cuMemAlloc_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn linear<P: Amount, S: Amount>(
+    call: Call<Alloc<P, S>>,
+    dptr: *mut P,
+    bytesize: S,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize) };
+    let request = bytesize.into_u64();
+    let Some(account) = counted(call.slot, request) else {
+        return ask();
+    };
+    if request <= SMALL {
+        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        return unsafe { small(&account, dptr, call.slot, ask) };
+    }
+    // SAFETY: as above.
+    unsafe { whole(&account, dptr, stepped(request), Kind::Linear, ask) }
+}
+
+/// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
+/// only when it is used there, which no call shows. So it cannot be more than the slice.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn managed(
+    call: Call<AllocManaged>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
+    let request = bytesize.into_u64();
+    let Some(account) = counted(call.slot, request) else {
+        return ask();
+    };
+    // SAFETY: `ask` is a call that allocates and writes its pointer there.
+    unsafe { whole(&account, dptr, stepped(request), Kind::Managed, ask) }
+}
+
+/// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
+    call: Call<AllocPitch<P, S>>,
+    dptr: *mut P,
+    pitch: *mut S,
+    width: S,
+    height: S,
+    element: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, pitch, width, height, element) };
+    /// What every driver aligns lines to, at least.
+    const LINE: u64 = 512;
+    let (width, height) = (width.into_u64(), height.into_u64());
+    let line = width.checked_next_multiple_of(LINE).unwrap_or(u64::MAX);
+    let least = line.saturating_mul(height);
+    let Some(account) = counted(call.slot, least) else {
+        return ask();
+    };
+    if least <= SMALL {
+        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        return unsafe { small(&account, dptr, call.slot, ask) };
+    }
+    let claimed = stepped(least);
+    // SAFETY: as above.
+    let code = unsafe { whole(&account, dptr, claimed, Kind::Linear, ask) };
+    if code != SUCCESS {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let at = unsafe { answer::got(dptr) };
+    // SAFETY: as above.
+    let real = unsafe { answer::got(pitch) };
+    let real = stepped(real.unwrap_or(line).saturating_mul(height));
+    let more = real.minus(claimed);
+    let (Some(at), true) = (at, more > Bytes::ZERO) else {
+        return code;
+    };
+    if let Asked::Refused(_) = account.claim(more, Kind::Linear) {
+        give_back(call.slot, at);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let bytes = claimed.plus(more);
+    let kept = match account::memory(at) {
+        Some(Memory::Grain(found)) => found.held().bytes == claimed && found.resize(bytes),
+        Some(Memory::Stray(found)) => found.replace(Held {
+            bytes,
+            ..found.held()
+        }),
+        None => false,
+    };
+    if !kept {
+        account.release(more, Kind::Linear);
+    }
+    code
+}
+
+/// Gives back to the driver what it has just given, and to the ledger.
+fn give_back(slot: Slot, at: u64) {
+    let memory = account::memory(at);
+    if let Some(free) = table::cuMemFree_v2::real(slot) {
+        // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+        let code = unsafe { free(at) };
+        if code == SUCCESS
+            && let Some(memory) = memory
+        {
+            account::memory_freed(memory);
+        }
+    }
+}
+
+/// The account of the current device, for a request that is one.
+#[inline]
+fn counted(slot: Slot, request: u64) -> Option<Account> {
+    // The driver has its own answer to a request for nothing.
+    if request == 0 {
+        return None;
+    }
+    account::current(slot)
+}
+
+/// Memory that has its steps for itself.
+///
+/// # Safety
+/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+#[inline]
+pub(crate) unsafe fn whole<P: Amount>(
+    account: &Account,
+    place: *const P,
+    bytes: Bytes,
+    kind: Kind,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    match account.claim(bytes, kind) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+    }
+    let code = ask();
+    // SAFETY: as the caller promises.
+    match unsafe { answer::got(place) } {
+        Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
+        _ => account.release(bytes, kind),
+    }
+    code
+}
+
+/// Memory that shares its step with other small allocations.
+///
+/// # Safety
+/// As `whole`.
+unsafe fn small<P: Amount>(
+    account: &Account,
+    place: *const P,
+    slot: Slot,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let step = Bytes::new(STEP);
+    let refused = match account.ask(step, Kind::Linear) {
+        Asked::Granted => None,
+        Asked::Uncounted => return ask(),
+        // There may be room in a step that is paid for.
+        Asked::Refused(refusal) if grains::any_shared(account.private) => Some(refusal),
+        Asked::Refused(refusal) => {
+            account.refuse(step, refusal);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    };
+    let code = ask();
+    // SAFETY: as the caller promises.
+    let at = unsafe { answer::got(place) }.filter(|_| code == SUCCESS);
+    let new_step = at.is_some_and(|at| account.keep_small(at));
+    match (refused, at) {
+        (None, _) => {
+            if !new_step {
+                account.release(step, Kind::Linear);
+            }
+            code
+        }
+        (Some(refusal), Some(at)) if new_step => {
+            // For `give_back` to release what it finds.
+            let _ = account.record(step, Kind::Linear);
+            give_back(slot, at);
+            account.refuse(step, refusal);
+            CUDA_ERROR_OUT_OF_MEMORY
+        }
+        (Some(_), _) => code,
+    }
+}

@@ -1,0 +1,316 @@
+//! Stream-ordered memory, and the pools that it comes from.
+//! Touches: the ledger and the pools; the real function, unless the slice has no room.
+//!
+//! How much a pool will grow is not known before: what is claimed is as much as the driver adds
+//! at a time, or as little as it must add, and what it has added is what stays. Where that is too
+//! much the pools are trimmed, and only what does not fit then is refused.
+
+use core::ffi::c_void;
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::abi::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream,
+    SUCCESS,
+};
+use crate::account::{self, Account, Asked, stepped};
+use crate::answer;
+use crate::device;
+use crate::held::Space;
+use crate::pools;
+use crate::real::Slot;
+use crate::table::{self, Call};
+
+type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+type FromPool = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
+type FreeAsync = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+type Create = unsafe extern "C" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUmemoryPool) -> CUresult;
+type TrimTo = unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult;
+type Synchronize = unsafe extern "C" fn(*mut c_void) -> CUresult;
+type SynchronizeAll = unsafe extern "C" fn() -> CUresult;
+
+/// What the driver adds to a pool at a time, where there is room.
+const GROWTH: u64 = 32 << 20;
+
+/// `cuMemAllocAsync` and its twin.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn alloc_async(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
+    let request = bytesize as u64;
+    match counted(call.slot, None, request, stream) {
+        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        Some((account, pool)) => unsafe {
+            allocate(&account, call.slot, pool, request, dptr, stream, ask)
+        },
+        None => ask(),
+    }
+}
+
+/// `cuMemAllocFromPoolAsync` and its twin.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn from_pool(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
+    let request = bytesize as u64;
+    match counted(call.slot, Some(pool), request, stream) {
+        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        Some((account, pool)) => unsafe {
+            allocate(&account, call.slot, pool, request, dptr, stream, ask)
+        },
+        None => ask(),
+    }
+}
+
+/// The pool of a request, and its device's account. None: nobody counts.
+fn counted(
+    slot: Slot,
+    pool: Option<CUmemoryPool>,
+    request: u64,
+    stream: CUstream,
+) -> Option<(Account, CUmemoryPool)> {
+    if request == 0 {
+        return None;
+    }
+    account::current(slot)?;
+    let here = device::current(slot)?;
+    // In a graph nothing is allocated before it is launched.
+    if is_capturing(slot, stream) {
+        return None;
+    }
+    let pool = match pool {
+        Some(pool) => pool,
+        None => {
+            let mut pool = core::ptr::null_mut();
+            let ask = table::cuDeviceGetMemPool::real(slot)?;
+            let dev = CUdevice::try_from(here.0).ok()?;
+            // SAFETY: cuDeviceGetMemPool's contract.
+            let code = unsafe { ask(&raw mut pool, dev) };
+            (code == SUCCESS).then_some(pool)?
+        }
+    };
+    if pool.is_null() {
+        return None;
+    }
+    let (account, _) = pools::known(slot, pool, here)?;
+    Some((account, pool))
+}
+
+fn is_capturing(slot: Slot, stream: CUstream) -> bool {
+    let mut status = 0;
+    let Some(ask) = table::cuStreamIsCapturing::real(slot) else {
+        return false;
+    };
+    // SAFETY: cuStreamIsCapturing's contract.
+    let code = unsafe { ask(stream, &raw mut status) };
+    code == SUCCESS && status != 0
+}
+
+/// Allocates from a pool what the slice has room for.
+///
+/// # Safety
+/// `ask` is a call that allocates from the pool and writes its pointer to `place`.
+unsafe fn allocate(
+    account: &Account,
+    slot: Slot,
+    pool: CUmemoryPool,
+    request: u64,
+    place: *const CUdeviceptr,
+    stream: CUstream,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let claimed = match claim(account, slot, pool, request) {
+        Ok(claimed) => claimed,
+        Err(()) => return CUDA_ERROR_OUT_OF_MEMORY,
+    };
+    let code = ask();
+    if code != SUCCESS {
+        pools::settle(account, slot, pool, claimed, false);
+        return code;
+    }
+    if pools::settle(account, slot, pool, claimed, true) {
+        return code;
+    }
+    // It has grown by more than there is room for: what it does not need goes back.
+    pools::trim(slot, account);
+    if pools::settle(account, slot, pool, Bytes::ZERO, true) {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let at = unsafe { answer::got(place) };
+    if let (Some(at), Some(free)) = (at, table::cuMemFreeAsync::real(slot)) {
+        // SAFETY: the driver has just given this pointer, and nobody else knows of it.
+        unsafe { free(at, stream) };
+    }
+    pools::trim(slot, account);
+    let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
+        account.release(stepped(request), Kind::Pool);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
+    account.refuse(stepped(request), refusal);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Claims what a pool will add for a request.
+fn claim(account: &Account, slot: Slot, pool: CUmemoryPool, request: u64) -> Result<Bytes, ()> {
+    let missing = request.saturating_sub(pools::spare(slot, pool));
+    if missing == 0 {
+        return Ok(Bytes::ZERO);
+    }
+    let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
+    match account.ask(Bytes::new(most), Kind::Pool) {
+        Asked::Granted => return Ok(Bytes::new(most)),
+        Asked::Uncounted => return Ok(Bytes::ZERO),
+        Asked::Refused(_) => {}
+    }
+    if let Asked::Granted = account.ask(stepped(missing), Kind::Pool) {
+        return Ok(stepped(missing));
+    }
+    pools::trim(slot, account);
+    let missing = request.saturating_sub(pools::spare(slot, pool));
+    match account.claim(stepped(missing), Kind::Pool) {
+        Asked::Granted => Ok(stepped(missing)),
+        Asked::Uncounted => Ok(Bytes::ZERO),
+        Asked::Refused(_) => Err(()),
+    }
+}
+
+/// `cuMemFreeAsync` and its twin: what came from a pool goes back there; the pool has it until
+/// it is trimmed or something is waited for.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn free_async(
+    call: Call<FreeAsync>,
+    dptr: CUdeviceptr,
+    stream: CUstream,
+) -> CUresult {
+    let memory = account::memory(dptr);
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(dptr, stream) };
+    if code == SUCCESS
+        && let Some(memory) = memory
+    {
+        account::memory_freed(memory);
+    }
+    code
+}
+
+/// The start of `CUmemPoolProps`.
+#[repr(C)]
+struct Properties {
+    kind: i32,
+    handles: i32,
+    location: i32,
+    id: i32,
+}
+
+/// `cuMemPoolCreate`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    pool: *mut CUmemoryPool,
+    properties: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pool, properties) };
+    if code == SUCCESS && !pool.is_null() && !properties.is_null() {
+        // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
+        let wanted = unsafe { properties.cast::<Properties>().read() };
+        // SAFETY: CUDA_SUCCESS, so the driver has written there.
+        let pool = unsafe { pool.read() };
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+        const DEVICE: i32 = 1;
+        let device = match wanted.location {
+            DEVICE => device::ordinal(wanted.id),
+            // The host's memory is the device's on unified memory.
+            _ => device::current(call.slot).filter(|ordinal| {
+                account::of(call.slot, *ordinal).is_some_and(|account| account.unified())
+            }),
+        };
+        pools::created(call.slot, pool, device);
+    }
+    code
+}
+
+/// `cuMemPoolDestroy`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
+    let found = account::find(Space::Pool, pool as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(pool) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        account::freed(found);
+    }
+    code
+}
+
+/// `cuMemPoolTrimTo`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pool, keep) };
+    settled(call.slot);
+    code
+}
+
+/// `cuStreamSynchronize`, `cuEventSynchronize` and their relatives: pools give back what has been
+/// waited for.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(what) };
+    settled(call.slot);
+    code
+}
+
+/// `cuCtxSynchronize`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn synchronize_all(call: Call<SynchronizeAll>) -> CUresult {
+    // SAFETY: it takes nothing.
+    let code = unsafe { (call.real)() };
+    settled(call.slot);
+    code
+}
+
+/// Something has happened after which pools may have less.
+#[inline]
+pub(crate) fn settled(slot: Slot) {
+    if account::counts() {
+        pools::settle_all(slot);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<CUstream>() == size_of::<CUevent>());
+    assert!(core::mem::offset_of!(Properties, location) == 8);
+};

@@ -1,0 +1,30 @@
+//! Linear memory given back: the ledger hears of it when the driver has freed it.
+//! Touches: the real function, then the ledger.
+//! Law: what is not known is the driver's business alone.
+
+use crate::abi::{CUresult, SUCCESS};
+use crate::account;
+use crate::answer::Amount;
+use crate::shapes::pool;
+use crate::table::Call;
+
+type Free<P> = unsafe extern "C" fn(P) -> CUresult;
+
+/// `cuMemFree` and `cuMemFree_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
+    let memory = account::memory(dptr.into_u64());
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(dptr) };
+    if code == SUCCESS
+        && let Some(memory) = memory
+    {
+        account::memory_freed(memory);
+    } else if code == SUCCESS {
+        // What came from a pool: with the ordinary function it is waited for.
+        pool::settled(call.slot);
+    }
+    code
+}

@@ -1,0 +1,26 @@
+/* A library that defines a function which others may define too, and asks for the next one: what
+ * an OpenMP runtime does with `ompt_start_tool`. Finding itself, it would call itself for ever. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+
+static int depth;
+
+int ompt_start_tool(void)
+{
+    if (depth++)
+        return -1;
+    int (*next)(void) = (int (*)(void))dlsym(RTLD_NEXT, "ompt_start_tool");
+    int (*again)(void) = (int (*)(void))dlsym(RTLD_NEXT, "ompt_start_tool");
+    int said = next == again ? (next ? next() : 0) : -2;
+    depth--;
+    return said;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    printf("next tool %d\n", ompt_start_tool());
+    void *(*first)(size_t) = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+    void *(*second)(size_t) = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+    printf("malloc twice %s\n", first && first == second ? "the same" : "lost");
+}

@@ -1,0 +1,140 @@
+/* A worker: does what its standard input says, and answers every line with one line.
+ *
+ * A line is `<thread> <operation> <numbers>`; the answer is `<thread> <operation> <code> <what else>`.
+ * Every thread does its own lines in their order, several threads do theirs at the same time.
+ * Thread 0 also has `hatch COUNT` (children that allocate for ever), `cull` (kills them) and
+ * `become` (starts this program again, in the same process, which then gives the answer). */
+#include "worker.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS 8
+#define BROOD 64
+
+static FILE *lines[THREADS];
+static int pipes[THREADS][2];
+static pid_t brood[BROOD];
+static int hatched;
+
+/* Takes and gives back memory of every kind, until it is killed. */
+static void flutter(unsigned seed)
+{
+    static const char *const operations[] = {"alloc", "alloc", "create", "async", "array", "context", "pitch"};
+    char said[256];
+    for (;;) {
+        size_t n[4] = {(size_t)rand_r(&seed) % 6, ((size_t)rand_r(&seed) % 32 + 1) << 21, 4, 0};
+        const char *operation = operations[(size_t)rand_r(&seed) % 7];
+        if (!strcmp(operation, "array"))
+            n[1] = n[2] = 512;
+        operate("free", n, "", said);
+        operate(operation, n, "", said);
+    }
+}
+
+/* Children that start to allocate; comes back when all of them have their driver. */
+static int hatch(int count, unsigned seed)
+{
+    int ready[2];
+    if (pipe(ready))
+        return -1;
+    for (hatched = 0; hatched < count && hatched < BROOD; hatched++) {
+        brood[hatched] = fork();
+        if (!brood[hatched]) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            char code = (char)start(0);
+            if (write(ready[1], &code, 1) != 1 || code)
+                _exit(1);
+            flutter(seed + (unsigned)hatched);
+        }
+    }
+    close(ready[1]);
+    int failed = 0;
+    for (int i = 0; i < hatched; i++) {
+        char code = 1;
+        if (read(ready[0], &code, 1) != 1 || code)
+            failed++;
+    }
+    close(ready[0]);
+    return failed;
+}
+
+static int cull(void)
+{
+    for (int i = 0; i < hatched; i++)
+        kill(brood[i], SIGKILL);
+    int survived = 0;
+    for (int i = 0; i < hatched; i++) {
+        int status = 0;
+        waitpid(brood[i], &status, 0);
+        survived += !WIFSIGNALED(status);
+    }
+    hatched = 0;
+    return survived;
+}
+
+static void answer(int thread, const char *line)
+{
+    char operation[32] = "", said[256] = "";
+    size_t n[4] = {0, 0, 0, 0};
+    sscanf(line, "%31s %zu %zu %zu %zu", operation, &n[0], &n[1], &n[2], &n[3]);
+    int code;
+    if (!strcmp(operation, "hatch"))
+        code = hatch((int)n[0], (unsigned)n[1]);
+    else if (!strcmp(operation, "cull"))
+        code = cull();
+    else if (!strcmp(operation, "become"))
+        code = execl("/proc/self/exe", "worker", "again", (char *)NULL);
+    else
+        code = operate(operation, n, line, said);
+    char whole[400];
+    int length = sprintf(whole, "%d %s %d%s\n", thread, operation, code, said);
+    /* One write: the answers of several threads do not mix. */
+    if (write(STDOUT_FILENO, whole, (size_t)length) != length)
+        _exit(3);
+}
+
+static void *work(void *which)
+{
+    char line[512];
+    int thread = (int)(intptr_t)which;
+    while (fgets(line, sizeof line, lines[thread]))
+        answer(thread, line);
+    return NULL;
+}
+
+int main(int count, char **words)
+{
+    pthread_t threads[THREADS];
+    char line[512];
+    for (int i = 1; i < THREADS; i++)
+        pipes[i][1] = -1;
+    if (count > 1 && !strcmp(words[1], "again") && write(STDOUT_FILENO, "0 become 0\n", 11) != 11)
+        return 3;
+    while (fgets(line, sizeof line, stdin)) {
+        char *rest;
+        long thread = strtol(line, &rest, 10) % THREADS;
+        if (!thread) {
+            answer(0, rest);
+            continue;
+        }
+        if (pipes[thread][1] < 0) {
+            if (pipe2(pipes[thread], O_CLOEXEC))
+                return 3;
+            lines[thread] = fdopen(pipes[thread][0], "r");
+            pthread_create(&threads[thread], NULL, work, (void *)(intptr_t)thread);
+        }
+        if (write(pipes[thread][1], rest, strlen(rest)) < 0)
+            return 3;
+    }
+    for (int i = 1; i < THREADS; i++)
+        if (pipes[i][1] >= 0) {
+            close(pipes[i][1]);
+            pthread_join(threads[i], NULL);
+        }
+    return 0;
+}

@@ -1,0 +1,101 @@
+/* What the worker calls: the driver's allocating functions, written down from its documentation,
+ * and what it remembers of each thing that it holds. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#define _GNU_SOURCE
+#include "client.h"
+#include <stdint.h>
+#include <string.h>
+
+typedef unsigned long long word;
+
+struct ipc_handle {
+    word words[8];
+};
+struct array_shape {
+    size_t width, height;
+    int format;
+    unsigned channels;
+};
+struct array3d_shape {
+    size_t width, height, depth;
+    int format;
+    unsigned channels, flags;
+};
+struct pool_properties {
+    int type, handle_types, location, id;
+    void *security;
+    size_t max;
+    unsigned char reserved[56];
+};
+struct physical_properties {
+    int type, handle_types, location, id;
+    void *windows;
+    unsigned char flags[8];
+};
+struct access {
+    int location, id, flags;
+};
+
+int cuMemAllocPitch_v2(word *memory, size_t *pitch, size_t width, size_t height, unsigned element);
+int cuMemAllocManaged(word *memory, size_t bytes, unsigned flags);
+int cuMemAllocAsync(word *memory, size_t bytes, void *stream);
+int cuMemAllocAsync_ptsz(word *memory, size_t bytes, void *stream);
+int cuMemFreeAsync(word memory, void *stream);
+int cuMemAllocFromPoolAsync(word *memory, size_t bytes, void *pool, void *stream);
+int cuDeviceGetDefaultMemPool(void **pool, int device);
+int cuMemPoolCreate(void **pool, const struct pool_properties *properties);
+int cuMemPoolDestroy(void *pool);
+int cuMemPoolTrimTo(void *pool, size_t keep);
+int cuMemCreate(word *handle, size_t bytes, const struct physical_properties *properties, word flags);
+int cuMemRelease(word handle);
+int cuMemRetainAllocationHandle(word *handle, void *address);
+int cuMemAddressReserve(word *address, size_t bytes, size_t alignment, word hint, word flags);
+int cuMemAddressFree(word address, size_t bytes);
+int cuMemMap(word address, size_t bytes, size_t offset, word handle, word flags);
+int cuMemUnmap(word address, size_t bytes);
+int cuMemSetAccess(word address, size_t bytes, const struct access *access, size_t count);
+int cuArrayCreate_v2(void **array, const struct array_shape *shape);
+int cuArrayDestroy(void *array);
+int cuMipmappedArrayCreate(void **array, const struct array3d_shape *shape, unsigned levels);
+int cuMipmappedArrayDestroy(void *array);
+int cuCtxPopCurrent_v2(void **context);
+int cuCtxSynchronize(void);
+int cuIpcGetMemHandle(struct ipc_handle *handle, word memory);
+int cuIpcOpenMemHandle_v2(word *memory, struct ipc_handle handle, unsigned flags);
+int cuIpcCloseMemHandle(word memory);
+
+enum kind {
+    NOTHING,
+    LINEAR,
+    ASYNC,
+    POOL,
+    PHYSICAL,
+    MAPPING,
+    ARRAY,
+    MIPMAP,
+    CONTEXT,
+    IMPORT
+};
+
+/* One thing that is held, under the number that the script gave it. */
+struct thing {
+    enum kind kind;
+    word at;
+    size_t bytes;
+};
+
+#define THINGS 65536
+extern struct thing things[THINGS];
+
+/* Does one operation of one line; writes what it says besides the driver's code into `said`. */
+int operate(const char *operation, const size_t numbers[4], const char *words, char said[256]);
+
+/* Starts the driver in this process and makes the device's primary context current. */
+int start(int device);
+
+/* Makes the context of `start` current in a thread that has none. */
+void follow(void);
+
+#endif

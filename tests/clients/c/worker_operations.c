@@ -1,0 +1,266 @@
+/* The worker's operations: each is one call of the driver, or what a program does around it. */
+#include "worker.h"
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct thing things[THINGS];
+static _Atomic(void *) primary;
+static int ordinal;
+static _Thread_local int following;
+
+int start(int device)
+{
+    void *context = NULL;
+    int code = cuInit(0);
+    if (!code)
+        code = cuDevicePrimaryCtxRetain(&context, device);
+    if (!code)
+        code = cuCtxSetCurrent(context);
+    if (!code) {
+        ordinal = device;
+        primary = context;
+        following = 1;
+    }
+    return code;
+}
+
+void follow(void)
+{
+    if (primary && !following) {
+        cuCtxSetCurrent(primary);
+        following = 1;
+    }
+}
+
+static int keep(size_t number, enum kind kind, word at, size_t bytes, int code)
+{
+    if (!code)
+        things[number % THINGS] = (struct thing){kind, at, bytes};
+    return code;
+}
+
+static int let_go(struct thing *thing)
+{
+    struct thing was = *thing;
+    thing->kind = NOTHING;
+    void *handle = (void *)(uintptr_t)was.at;
+    int code;
+    switch (was.kind) {
+    case LINEAR: return cuMemFree_v2(was.at);
+    case ASYNC: return cuMemFreeAsync(was.at, NULL);
+    case POOL: return cuMemPoolDestroy(handle);
+    case PHYSICAL: return cuMemRelease(was.at);
+    case MAPPING:
+        code = cuMemUnmap(was.at, was.bytes);
+        return code ? code : cuMemAddressFree(was.at, was.bytes);
+    case ARRAY: return cuArrayDestroy(handle);
+    case MIPMAP: return cuMipmappedArrayDestroy(handle);
+    case CONTEXT: return cuCtxDestroy_v2(handle);
+    case IMPORT: return cuIpcCloseMemHandle(was.at);
+    default: return 0;
+    }
+}
+
+static int physical(size_t number, size_t bytes)
+{
+    struct physical_properties properties = {1, 1, 1, ordinal, NULL, {0}};
+    word handle = 0;
+    int code = cuMemCreate(&handle, bytes, &properties, 0);
+    return keep(number, PHYSICAL, handle, bytes, code);
+}
+
+static int mapping(size_t number, const struct thing *of)
+{
+    word address = 0;
+    struct access access = {1, ordinal, 3};
+    int code = cuMemAddressReserve(&address, of->bytes, 0, 0, 0);
+    if (code)
+        return code;
+    code = cuMemMap(address, of->bytes, 0, of->at, 0);
+    if (code) {
+        cuMemAddressFree(address, of->bytes);
+        return code;
+    }
+    cuMemSetAccess(address, of->bytes, &access, 1);
+    return keep(number, MAPPING, address, of->bytes, 0);
+}
+
+/* A child that never saw the parent's driver: starts it, takes memory, and leaves without a word. */
+static int child_takes(size_t bytes)
+{
+    pid_t child = fork();
+    if (!child) {
+        word memory;
+        _exit(start(0) || cuMemAlloc_v2(&memory, bytes));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static int nvml_says(char said[256])
+{
+    static void *device;
+    struct nvml_memory memory = {0, 0, 0};
+    int code = 0;
+    if (!device) {
+        code = nvmlInit_v2();
+        if (!code)
+            code = nvmlDeviceGetHandleByIndex_v2(0, &device);
+    }
+    if (!code)
+        code = nvmlDeviceGetMemoryInfo(device, &memory);
+    sprintf(said, " %llu %llu %llu", memory.free, memory.total, memory.used);
+    return code;
+}
+
+/* Allocates many, frees them first in first out or (`last`) last in first out, and says how many
+ * nanoseconds an allocation and a free took. */
+static int pile(size_t count, size_t bytes, size_t last, char said[256])
+{
+    struct timespec t[3];
+    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    for (size_t i = 0; i < count && i < THINGS; i++) {
+        int code = cuMemAlloc_v2(&things[i].at, bytes);
+        if (code)
+            return code;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &t[1]);
+    for (size_t i = 0; i < count && i < THINGS; i++) {
+        int code = cuMemFree_v2(things[last ? count - 1 - i : i].at);
+        if (code)
+            return code;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &t[2]);
+    long spent[2];
+    for (int i = 0; i < 2; i++)
+        spent[i] = (t[i + 1].tv_sec - t[i].tv_sec) * 1000000000l + t[i + 1].tv_nsec - t[i].tv_nsec;
+    sprintf(said, " %ld %ld", spent[0] / (long)count, spent[1] / (long)count);
+    return 0;
+}
+
+int operate(const char *operation, const size_t n[4], const char *words, char said[256])
+{
+#define IS(name) !strcmp(operation, name)
+    word at = 0;
+    void *handle = NULL;
+    size_t other = 0, total = 0;
+    int code;
+    /* `!operation` is for a thread that nobody has given a context. */
+    if (*operation == '!')
+        operation++;
+    else
+        follow();
+    if (IS("start"))
+        return start((int)n[0]);
+    if (IS("alloc")) {
+        code = cuMemAlloc_v2(&at, n[1]);
+        return keep(n[0], LINEAR, at, n[1], code);
+    }
+    if (IS("pitch")) {
+        code = cuMemAllocPitch_v2(&at, &other, n[1], n[2], 4);
+        sprintf(said, " %zu", other);
+        return keep(n[0], LINEAR, at, n[1], code);
+    }
+    if (IS("managed")) {
+        code = cuMemAllocManaged(&at, n[1], 1);
+        return keep(n[0], LINEAR, at, n[1], code);
+    }
+    if (IS("async")) {
+        code = cuMemAllocAsync(&at, n[1], NULL);
+        return keep(n[0], ASYNC, at, n[1], code);
+    }
+    if (IS("ptsz")) {
+        code = cuMemAllocAsync_ptsz(&at, n[1], NULL);
+        return keep(n[0], ASYNC, at, n[1], code);
+    }
+    if (IS("pool")) {
+        struct pool_properties properties = {.type = 1, .location = 1, .id = ordinal};
+        code = cuMemPoolCreate(&handle, &properties);
+        return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("from")) {
+        handle = (void *)(uintptr_t)things[n[1] % THINGS].at;
+        code = cuMemAllocFromPoolAsync(&at, n[2], handle, NULL);
+        return keep(n[0], ASYNC, at, n[2], code);
+    }
+    if (IS("trim")) {
+        code = cuDeviceGetDefaultMemPool(&handle, ordinal);
+        return code ? code : cuMemPoolTrimTo(handle, n[0]);
+    }
+    if (IS("create"))
+        return physical(n[0], n[1]);
+    if (IS("map"))
+        return mapping(n[0], &things[n[1] % THINGS]);
+    if (IS("retain")) {
+        struct thing *of = &things[n[1] % THINGS];
+        code = cuMemRetainAllocationHandle(&at, (void *)(uintptr_t)of->at);
+        return keep(n[0], PHYSICAL, at, of->bytes, code);
+    }
+    if (IS("array")) {
+        struct array_shape shape = {n[1], n[2], 0x20, 4};
+        code = cuArrayCreate_v2(&handle, &shape);
+        return keep(n[0], ARRAY, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("mipmap")) {
+        struct array3d_shape shape = {n[1], n[2], 0, 0x20, 4, 0};
+        code = cuMipmappedArrayCreate(&handle, &shape, 5);
+        return keep(n[0], MIPMAP, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("context")) {
+        void *popped;
+        code = cuCtxCreate_v2(&handle, 0, ordinal);
+        if (!code)
+            cuCtxPopCurrent_v2(&popped);
+        return keep(n[0], CONTEXT, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("free"))
+        return let_go(&things[n[0] % THINGS]);
+    if (IS("free-address"))
+        return cuMemFree_v2(n[0]);
+    if (IS("address")) {
+        sprintf(said, " %llu", things[n[0] % THINGS].at);
+        return 0;
+    }
+    if (IS("synchronize"))
+        return cuCtxSynchronize();
+    if (IS("release-primary")) {
+        code = cuDevicePrimaryCtxRelease_v2(ordinal);
+        primary = NULL;
+        following = 0;
+        return code;
+    }
+    if (IS("export")) {
+        struct ipc_handle ipc = {{0}};
+        code = cuIpcGetMemHandle(&ipc, things[n[0] % THINGS].at);
+        for (int i = 0; i < 8; i++)
+            said += sprintf(said, "%s%llx", i ? ":" : " ", ipc.words[i]);
+        return code;
+    }
+    if (IS("import")) {
+        struct ipc_handle ipc = {{0}};
+        const char *from = strchr(words, ':') ? strrchr(words, ' ') + 1 : "";
+        for (int i = 0; i < 8 && *from; i++) {
+            char *end;
+            ipc.words[i] = strtoull(from, &end, 16);
+            from = *end == ':' ? end + 1 : end;
+        }
+        code = cuIpcOpenMemHandle_v2(&at, ipc, 1);
+        return keep(n[0], IMPORT, at, 0, code);
+    }
+    if (IS("info")) {
+        code = cuMemGetInfo_v2(&other, &total);
+        sprintf(said, " %zu %zu", other, total);
+        return code;
+    }
+    if (IS("nvml"))
+        return nvml_says(said);
+    if (IS("child"))
+        return child_takes(n[0]);
+    if (IS("pile"))
+        return pile(n[0], n[1], n[2], said);
+    strcpy(said, " unknown");
+    return -1;
+}

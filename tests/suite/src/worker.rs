@@ -1,0 +1,345 @@
+//! Processes that allocate on command: a slice with a ledger, and workers in it.
+//! Touches: `tests/clients/c/worker.c`, run once for each worker; the machine's and the slice's
+//! files, by reading them.
+
+use crate::run::{Machine, Run};
+use crate::slice::write;
+use crate::{compile, place};
+use gpuslice_config::ledger::{Ledger, Open, Record, SIZE, Snapshot};
+use gpuslice_sim_machine::{Machine as Simulated, Truth};
+use serde_json::{Value, json};
+use std::ffi::CString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The driver's code for a request that does not fit.
+pub const OUT_OF_MEMORY: i32 = 2;
+/// The driver's granule.
+pub const GRANULE: u64 = 2 << 20;
+
+/// A slice of a simulated machine, with a ledger, and the machine.
+pub struct Counted {
+    machine: Machine,
+    simulated: Simulated,
+    file: PathBuf,
+    ledger: PathBuf,
+}
+
+impl Counted {
+    /// A machine that has a slice of `memory` bytes of every device.
+    ///
+    /// # Panics
+    /// When there is no room for its files.
+    #[must_use]
+    pub fn new(scenario: &str, memory: u64) -> Counted {
+        Counted::with(scenario, &json!({"memory": memory}))
+    }
+
+    /// The same, with any keys of a slice file.
+    ///
+    /// # Panics
+    /// When there is no room for its files.
+    #[must_use]
+    pub fn with(scenario: &str, keys: &Value) -> Counted {
+        let machine = Machine::new(scenario);
+        let (file, ledger) = (
+            machine.folder().join("slice.json"),
+            machine.folder().join("ledger"),
+        );
+        let mut slice = json!({
+            "version": 1,
+            "name": "suite",
+            "ledger": ledger.display().to_string(),
+            "meminfo": machine.state().join("meminfo").display().to_string(),
+        });
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            slice[key] = value.clone();
+        }
+        write(&file, slice.to_string().as_bytes());
+        let made = Ledger::open(&c_path(&ledger), Open::Create { mode: 0o600 });
+        made.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "")
+            .unwrap_or_else(|error| panic!("no machine: {error}"));
+        Counted {
+            machine,
+            simulated,
+            file,
+            ledger,
+        }
+    }
+
+    /// A program in the slice.
+    #[must_use]
+    pub fn run(&self, program: impl AsRef<std::ffi::OsStr>) -> Run {
+        let run = self.machine.place(Run::new(program));
+        run.with_shim().slice(&self.file)
+    }
+
+    /// A worker in the slice, whose driver has not been started.
+    #[must_use]
+    pub fn idle(&self) -> Worker {
+        Worker::start(self.run(compile::worker()))
+    }
+
+    /// A worker in the slice, with a context on the first device.
+    ///
+    /// # Panics
+    /// When the driver does not start.
+    #[must_use]
+    pub fn worker(&self) -> Worker {
+        let mut worker = self.idle();
+        assert_eq!(worker.code("start 0"), 0, "the driver starts");
+        worker
+    }
+
+    /// A worker on the same machine, outside of the slice: a neighbour.
+    ///
+    /// # Panics
+    /// When the driver does not start.
+    #[must_use]
+    pub fn neighbour(&self) -> Worker {
+        let mut worker = Worker::start(self.machine.place(Run::new(compile::worker())));
+        assert_eq!(worker.code("start 0"), 0, "the driver starts");
+        worker
+    }
+
+    /// What the simulated machine really holds.
+    #[must_use]
+    pub fn truth(&self) -> Truth {
+        self.simulated.truth()
+    }
+
+    /// All that processes hold on the first device.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.truth().devices.first().map_or(0, |device| device.used)
+    }
+
+    /// What the living processes of the slice hold by its ledger.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        let mut bytes = Box::new([0; SIZE]);
+        let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
+        let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        snapshot.slots().filter(|record| record.alive).collect()
+    }
+
+    /// Waits until the kernel has let go of all but so many living processes that hold memory.
+    ///
+    /// A process that was waited for is dead, and nearly always its address space is gone. But
+    /// once in a thousand times somebody in the kernel still looks at that (seen without any of
+    /// our code, for up to 0.7 ms), and the locks that belong to it stay as long.
+    ///
+    /// # Panics
+    /// When there are others after a second.
+    pub fn buried(&self, living: usize) {
+        let start = Instant::now();
+        loop {
+            let records = self.records();
+            if records.len() == living {
+                return;
+            }
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(1), "{living} live: {records:?}");
+        }
+    }
+
+    /// The sum of the ledger.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        self.records().iter().map(|record| record.used).sum()
+    }
+
+    /// A folder for whatever else the test writes.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// What the tool of the simulator says.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn simulator(&self, words: &[&str]) {
+        let mut tool = Command::new(place::sim().join("gpuslice-sim"));
+        let state = self.machine.state();
+        let done = tool.arg("--state").arg(state).args(words).status();
+        assert!(
+            done.is_ok_and(|status| status.success()),
+            "gpuslice-sim {words:?}"
+        );
+    }
+}
+
+fn c_path(path: &std::path::Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// What a device's memory is said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The memory there is.
+    pub total: u64,
+    /// What can be had of it.
+    pub free: u64,
+}
+
+/// A process that allocates on command. It ends with its handle.
+pub struct Worker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    unanswered: usize,
+}
+
+impl Worker {
+    /// Starts a prepared worker program.
+    #[must_use]
+    pub fn start(run: Run) -> Worker {
+        let mut command = run.into_command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {:?}: {error}", command.get_program()));
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        Worker {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout.unwrap_or_else(|| panic!("a pipe was asked for"))),
+            unanswered: 0,
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives a thread something to do, and does not wait. A worker that was killed hears nothing.
+    pub fn send(&mut self, thread: usize, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            self.unanswered += 1;
+            // Whether it still lives shows when the answer is read.
+            let _ = stdin.write_all(format!("{thread} {line}\n").as_bytes());
+        }
+    }
+
+    /// Reads one answer: thread, operation, code, and what else it says. None: it is dead.
+    pub fn hear(&mut self) -> Option<Vec<String>> {
+        let mut line = String::new();
+        let read = self.stdout.read_line(&mut line).unwrap_or(0);
+        self.unanswered = self.unanswered.saturating_sub(1);
+        // A line that was cut off by its writer's death is none.
+        let whole = read > 0 && line.ends_with('\n');
+        whole.then(|| line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Waits until everything that was sent is answered. False: it is dead.
+    pub fn settle(&mut self) -> bool {
+        while self.unanswered > 0 {
+            if self.hear().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Does one thing in the first thread, and says what the answer says after the operation.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn ask(&mut self, line: &str) -> Vec<i64> {
+        assert!(self.settle(), "the worker has ended before `{line}`");
+        self.send(0, line);
+        let words = self.hear();
+        let words = words.unwrap_or_else(|| panic!("the worker has ended at `{line}`"));
+        let numbers = words.iter().skip(2);
+        numbers
+            .map(|word| word.parse().unwrap_or(i64::MIN))
+            .collect()
+    }
+
+    /// The driver's code for one thing.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn code(&mut self, line: &str) -> i32 {
+        let answer = self.ask(line);
+        let code = answer.first().copied().unwrap_or(i64::MIN);
+        i32::try_from(code).unwrap_or(i32::MIN)
+    }
+
+    /// Does one thing that has to succeed.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn must(&mut self, line: &str) {
+        assert_eq!(self.code(line), 0, "`{line}`");
+    }
+
+    /// The answer in words, where they are not all numbers.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn words(&mut self, line: &str) -> Vec<String> {
+        assert!(self.settle(), "the worker has ended before `{line}`");
+        self.send(0, line);
+        let words = self.hear();
+        words.unwrap_or_else(|| panic!("the worker has ended at `{line}`"))
+    }
+
+    /// What CUDA says of the first device's memory.
+    ///
+    /// # Panics
+    /// When it says anything but success.
+    pub fn info(&mut self) -> Said {
+        let answer = self.ask("info");
+        let [0, free, total] = answer[..] else {
+            panic!("cuMemGetInfo_v2: {answer:?}");
+        };
+        Said {
+            total: total.cast_unsigned(),
+            free: free.cast_unsigned(),
+        }
+    }
+
+    /// What CUDA says is free.
+    pub fn free(&mut self) -> u64 {
+        self.info().free
+    }
+
+    /// What NVML says of the first device: free, total, used.
+    ///
+    /// # Panics
+    /// When it says anything but success.
+    pub fn nvml(&mut self) -> [u64; 3] {
+        let answer = self.ask("nvml");
+        let [0, free, total, used] = answer[..] else {
+            panic!("nvmlDeviceGetMemoryInfo: {answer:?}");
+        };
+        [free, total, used].map(i64::cast_unsigned)
+    }
+
+    /// Kills it, in whatever it does, and returns when the kernel has buried it.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,176 @@
+//! The limit: what is shown as free is granted in one piece, a granule more is refused with the
+//! vendor's own code, and however many ask at once, the slice never holds more.
+//! Touches: workers in a slice, on simulated machines.
+
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Worker};
+use serde_json::json;
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 6 * GIB;
+/// What a context takes on an RTX 3090, and on an H200.
+const CONTEXT: u64 = 254 * MIB;
+const LARGE_CONTEXT: u64 = 520 * MIB;
+
+/// The calls that allocate `bytes`, under number 1.
+fn allocating(bytes: u64) -> [String; 3] {
+    // Lines of 2 MiB need no padding.
+    let lines = bytes / GRANULE;
+    [
+        format!("alloc 1 {bytes}"),
+        format!("pitch 1 {GRANULE} {lines}"),
+        format!("managed 1 {bytes}"),
+    ]
+}
+
+/// Everything that can be seen of a slice: by CUDA, by NVML, by the ledger, on the card.
+fn seen(slice: &Counted, worker: &mut Worker) -> (u64, [u64; 3], u64, u64) {
+    let (free, nvml) = (worker.free(), worker.nvml());
+    (free, nvml, slice.counted(), slice.held())
+}
+
+#[test]
+fn what_is_free_is_granted_in_one_piece_and_a_granule_more_is_refused() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let mut worker = slice.worker();
+    worker.must(&format!("alloc 0 {GIB}"));
+    let before = seen(&slice, &mut worker);
+    assert_eq!(before.0, LIMIT - GIB - CONTEXT);
+    for line in allocating(before.0 + GRANULE) {
+        assert_eq!(worker.code(&line), OUT_OF_MEMORY, "{line}");
+        assert_eq!(
+            seen(&slice, &mut worker),
+            before,
+            "{line}: nothing has changed"
+        );
+    }
+    for line in allocating(before.0) {
+        worker.must(&line);
+        assert_eq!(worker.free(), 0, "{line}");
+        assert_eq!(worker.code("alloc 2 1"), OUT_OF_MEMORY, "{line}");
+        worker.must("free 1");
+        assert_eq!(seen(&slice, &mut worker), before, "{line}");
+    }
+}
+
+#[test]
+fn a_size_that_no_machine_has_is_out_of_memory_and_nothing_happens() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let mut worker = slice.worker();
+    let before = seen(&slice, &mut worker);
+    for bytes in [u64::MAX, u64::MAX - GRANULE, 1 << 63, 1 << 48, LIMIT + 1] {
+        assert_eq!(
+            worker.code(&format!("alloc 0 {bytes}")),
+            OUT_OF_MEMORY,
+            "{bytes}"
+        );
+        assert_eq!(seen(&slice, &mut worker), before, "{bytes}");
+    }
+    // A request for nothing is the driver's business.
+    assert_eq!(worker.code("alloc 0 0"), 1);
+}
+
+#[test]
+fn two_hundred_processes_at_once_never_hold_more_than_the_limit() {
+    let limit = 100 * GIB;
+    let slice = Counted::new("h200", limit);
+    let mut workers: Vec<Worker> = (0..200).map(|_| slice.idle()).collect();
+    for worker in &mut workers {
+        worker.send(0, "start 0");
+        for number in 0..12 {
+            worker.send(
+                0,
+                &format!("alloc {number} {}", 96 * MIB + number * GRANULE),
+            );
+        }
+    }
+    // Looked at while they allocate, and when they have.
+    for worker in &mut workers {
+        let held = slice.held();
+        assert!(held <= limit, "{held}");
+        assert!(worker.settle());
+    }
+    let held = slice.held();
+    assert!(held <= limit && held > limit - 97 * MIB, "{held}");
+    assert_eq!(slice.counted(), held);
+    let free = limit - held;
+    for worker in &mut workers {
+        // The simulated driver has room for 128 processes; to the others it is out of memory.
+        match worker.ask("!info")[..] {
+            [0, said, _] => assert_eq!(said.cast_unsigned(), free),
+            [code, ..] => assert_ne!(code, 0),
+            [] => panic!("no code"),
+        }
+    }
+    drop(workers);
+    slice.buried(0);
+    assert_eq!(slice.held(), 0);
+    assert_eq!(slice.worker().free(), limit - LARGE_CONTEXT);
+}
+
+#[test]
+fn a_slice_that_does_not_enforce_only_reports() {
+    let slice = Counted::with("rtx3090", &json!({"memory": LIMIT, "enforce": false}));
+    let mut worker = slice.worker();
+    worker.must(&format!("alloc 0 {}", LIMIT + GIB));
+    assert_eq!(worker.free(), 0);
+    assert_eq!(worker.nvml(), [0, LIMIT, LIMIT]);
+    assert_eq!(slice.counted(), LIMIT + GIB + CONTEXT);
+    worker.must("free 0");
+    assert_eq!(worker.free(), LIMIT - CONTEXT);
+}
+
+#[test]
+fn the_drivers_own_refusal_leaves_the_ledger_as_it_was() {
+    // More than the card has is promised; a neighbour holds most of it.
+    let slice = Counted::new("rtx3090", 20 * GIB);
+    let mut neighbour = slice.neighbour();
+    neighbour.must(&format!("create 0 {}", 18 * GIB));
+    let mut worker = slice.worker();
+    let before = worker.free();
+    assert_eq!(before, slice.truth().devices[0].free);
+    assert_eq!(worker.code(&format!("alloc 0 {}", 10 * GIB)), OUT_OF_MEMORY);
+    assert_eq!(worker.free(), before);
+    assert_eq!(slice.counted(), CONTEXT);
+}
+
+#[test]
+fn three_processes_that_create_contexts_at_once_know_what_each_takes() {
+    for (scenario, context) in [("rtx3090", CONTEXT), ("h200", LARGE_CONTEXT)] {
+        for _ in 0..5 {
+            let slice = Counted::new(scenario, 16 * GIB);
+            let mut workers: Vec<Worker> = (0..3).map(|_| slice.idle()).collect();
+            for worker in &mut workers {
+                worker.send(0, "start 0");
+            }
+            for worker in &mut workers {
+                assert!(worker.settle());
+            }
+            let held: Vec<u64> = slice.records().iter().map(|record| record.used).collect();
+            assert_eq!(held.len(), 3, "{scenario}: {held:?}");
+            let near = |held: &u64| held.abs_diff(context) <= GRANULE;
+            assert!(held.iter().all(near), "{scenario}: {held:?}");
+            assert!(workers[0].free().abs_diff(16 * GIB - 3 * context) <= 3 * GRANULE);
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_that_allocates_meanwhile_is_not_taken_for_a_context() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut neighbour = slice.neighbour();
+    for number in 0..400 {
+        neighbour.send(0, &format!("alloc {} {}", number % 100, 16 * MIB));
+        if number >= 50 {
+            neighbour.send(0, &format!("free {}", (number - 50) % 100));
+        }
+    }
+    let worker = slice.worker();
+    let held: Vec<u64> = slice.records().iter().map(|record| record.used).collect();
+    assert!(neighbour.settle());
+    assert!(
+        held.len() == 1 && held[0].abs_diff(CONTEXT) <= GRANULE,
+        "{held:?}"
+    );
+    drop(worker);
+}

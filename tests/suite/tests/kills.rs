@@ -1,0 +1,110 @@
+//! Thousands of SIGKILLs of processes that allocate: the survivor's next answer is right at once,
+//! nobody hangs, nothing is left.
+//! Touches: workers in a slice. `GPUSLICE_KILLS` says how many are killed (400 otherwise).
+
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, Worker};
+use std::time::{Duration, Instant};
+
+/// What a context takes on an RTX 3090.
+const CONTEXT: u64 = 254 << 20;
+const LIMIT: u64 = 20 * GIB;
+
+fn kills() -> u32 {
+    let asked = std::env::var("GPUSLICE_KILLS").ok();
+    asked.and_then(|kills| kills.parse().ok()).unwrap_or(400)
+}
+
+/// A number that looks random, from another.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (number ^ (number >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+}
+
+/// After the dead were buried, whoever looks sees only the living.
+fn is_clean(slice: &Counted, survivor: &mut Worker, living: usize, before: u64) {
+    slice.buried(living);
+    let start = Instant::now();
+    assert_eq!(survivor.free(), before);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(1), "the answer took {took:?}");
+    assert_eq!(slice.counted(), slice.held());
+}
+
+#[test]
+fn the_next_answer_after_a_kill_is_right_at_once() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let mut survivor = slice.worker();
+    survivor.must(&format!("alloc 0 {GIB}"));
+    let before = survivor.free();
+    assert_eq!(before, LIMIT - GIB - CONTEXT);
+    let mut nursery = slice.idle();
+    const BROOD: u32 = 4;
+    for round in 0..kills() / BROOD {
+        nursery.must(&format!("hatch {BROOD} {round}"));
+        // Killed at any moment of their work, which is why this sleeps.
+        std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
+        nursery.must("cull");
+        is_clean(&slice, &mut survivor, 1, before);
+    }
+    survivor.must("free 0");
+    assert_eq!(survivor.free(), LIMIT - CONTEXT);
+}
+
+#[test]
+fn the_same_holds_in_a_slice_that_is_always_full() {
+    let limit = 4 * GIB;
+    let slice = Counted::new("rtx3090", limit);
+    let mut survivor = slice.worker();
+    survivor.must(&format!("alloc 0 {GIB}"));
+    let before = survivor.free();
+    let mut nursery = slice.idle();
+    for round in 0..kills() / 8 {
+        // Some of them find no room for their context, and end by themselves.
+        nursery.ask(&format!("hatch 6 {round}"));
+        std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
+        nursery.ask("cull");
+        is_clean(&slice, &mut survivor, 1, before);
+    }
+}
+
+#[test]
+fn those_that_live_on_allocate_while_others_are_killed() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let mut living: Vec<Worker> = (0..3).map(|_| slice.worker()).collect();
+    let before = living[0].free();
+    let mut nursery = slice.idle();
+    for round in 0..kills() / 8 {
+        nursery.must(&format!("hatch 2 {round}"));
+        for worker in &mut living {
+            for number in 0..10 {
+                worker.send(1, &format!("alloc {number} 4194304"));
+                worker.send(1, &format!("free {number}"));
+                worker.send(2, "info");
+            }
+        }
+        nursery.must("cull");
+        for worker in &mut living {
+            assert!(worker.settle(), "round {round}");
+        }
+        is_clean(&slice, &mut living[0], 3, before);
+    }
+}
+
+#[test]
+fn when_all_are_killed_at_once_nothing_is_left() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    for round in 0..kills() / 40 {
+        let mut nurseries: Vec<Worker> = (0..3).map(|_| slice.idle()).collect();
+        for nursery in &mut nurseries {
+            nursery.must(&format!("hatch 3 {round}"));
+        }
+        for nursery in &mut nurseries {
+            nursery.must("cull");
+        }
+        slice.buried(0);
+        assert_eq!(slice.held(), 0, "round {round}");
+        let mut next = slice.worker();
+        assert_eq!(next.free(), LIMIT - CONTEXT, "round {round}");
+    }
+}
