@@ -16,4 +16,5 @@ pub mod sim;
 pub mod sim_host;
 pub mod slice_file;
 pub mod slice_options;
+pub mod standard_streams;
 pub mod tidy_up;
