@@ -1,7 +1,7 @@
 //! The one view: what the driver and the host say, and what the slice allows, as one answer.
 //! Touches: its arguments.
-//! Law: total = used + free, free is never more than an allocation can get, and no number is
-//! larger than the driver's.
+//! Law: total = used + free, free is never more than an allocation can get, and TOTAL is never
+//! larger than the driver's; nor is FREE, on a card with memory of its own.
 
 use crate::meminfo::HostMemory;
 use crate::policy;

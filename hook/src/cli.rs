@@ -2,7 +2,9 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
-use crate::{check, devices, exit, headroom, inventory, pages, run, status, tidy_up};
+use crate::{
+    check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
+};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
 use std::io::Write;
@@ -55,6 +57,7 @@ pub enum Verb {
 /// Reads the command line, does what it says and returns the exit status.
 #[must_use]
 pub fn main() -> c_int {
+    standard_streams::fill_closed();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -1,14 +1,14 @@
 //! `gpuslice devices`: the GPUs of this machine, by the names that other verbs take.
 //! Touches: the driver (in a child), standard output.
 
+use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
-use crate::inventory::{Inventory, ask};
-use crate::sim::{self, Sim};
+use crate::inventory::Inventory;
+use crate::inventory::ask::{self, AskError};
+use crate::slice_options::SliceOptions;
+use crate::standard_streams;
 use crate::text;
-use anyhow::Context;
 use gpuslice_config::units::Bytes;
-use std::env;
-use std::io::{self, Write};
 
 /// `gpuslice devices`.
 #[derive(clap::Args, Debug)]
@@ -27,24 +27,42 @@ pub struct Args {
 /// # Errors
 /// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let mut vars = Vec::new();
-    if let Some(machine) = &args.sim {
-        let executable = env::current_exe().context("cannot find out where gpuslice is")?;
-        let sim = Sim::find(machine, executable.parent().unwrap_or(&executable))?;
-        vars = sim.vars(env::var_os(sim::LIBRARY_PATH).as_deref());
-    }
-    let inventory = ask::ask(&vars).map_err(|error| Status {
-        status: exit::NO_DRIVER,
-        message: error.to_string(),
-    })?;
+    let machine = args.sim.as_deref().map(simulated).transpose()?;
+    let set = machine.iter().flat_map(|machine| &machine.vars);
+    let vars: Vec<_> = set
+        .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+        .collect();
+    let inventory = ask::ask(&vars).map_err(no_driver)?;
     let text = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&inventory)?),
         false => table(&inventory),
     };
-    let mut out = io::stdout();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    standard_streams::print(text.as_bytes())?;
     Ok(exit::SUCCESS)
+}
+
+/// A simulated machine, started.
+///
+/// # Errors
+/// When there is no such machine, which is another fault than a driver that does not work.
+pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
+    environment::prepare(&SliceOptions {
+        sim: Some(machine.to_owned()),
+        bare: true,
+        ..SliceOptions::default()
+    })
+}
+
+fn no_driver(error: AskError) -> anyhow::Error {
+    match error {
+        // It was not asked.
+        AskError::Start(_) => error.into(),
+        _ => Status {
+            status: exit::NO_DRIVER,
+            message: error.to_string(),
+        }
+        .into(),
+    }
 }
 
 fn table(inventory: &Inventory) -> String {

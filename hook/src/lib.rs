@@ -21,6 +21,7 @@ pub mod sim_host;
 pub mod slice_file;
 pub mod slice_ledger;
 pub mod slice_options;
+pub mod standard_streams;
 pub mod status;
 pub mod text;
 pub mod tidy_up;

@@ -2,13 +2,13 @@
 //! Touches: standard output.
 
 use crate::cli::Cli;
-use crate::exit;
+use crate::{exit, standard_streams};
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use std::io::{self, Write};
+use std::io;
 
 /// `gpuslice completions`.
 #[derive(clap::Args, Debug)]
@@ -49,9 +49,7 @@ pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
 }
 
 fn print(text: &[u8]) -> anyhow::Result<u8> {
-    let mut out = io::stdout();
-    out.write_all(text)?;
-    out.flush()?;
+    standard_streams::print(text)?;
     Ok(exit::SUCCESS)
 }
 

@@ -13,7 +13,7 @@ use std::str::FromStr;
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 pub struct SliceOptions {
     /// Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)
-    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
     /// Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated
@@ -30,8 +30,8 @@ pub struct SliceOptions {
     )]
     pub total: Option<TotalChoice>,
 
-    /// On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the
-    /// slice, or as a discrete card [default: uma]
+    /// On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs
+    /// that read /proc/meminfo of an integrated one [default: uma]
     #[arg(
         long,
         value_name = "uma|discrete",
@@ -164,6 +164,19 @@ fn size(text: &str) -> Result<Bytes, String> {
     Bytes::from_str(text).map_err(|error| error.to_string())
 }
 
+/// A limit that some program could live with: `--memory 8` is a forgotten unit.
+fn limit(text: &str) -> Result<Bytes, String> {
+    let limit = size(text)?;
+    if limit >= Bytes::mib(1) {
+        return Ok(limit);
+    }
+    let meant = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!(" (did you mean {text}GiB?)"),
+        false => String::new(),
+    };
+    Err(format!("no program can live in {limit}{meant}"))
+}
+
 /// A size that may also be nothing.
 fn amount(text: &str) -> Result<Bytes, String> {
     match text {
@@ -196,7 +209,7 @@ fn device_limit(text: &str) -> Result<DeviceLimit, String> {
     };
     Ok(DeviceLimit {
         selector,
-        memory: size(limit)?,
+        memory: self::limit(limit)?,
     })
 }
 

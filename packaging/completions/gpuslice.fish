@@ -37,7 +37,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Lim
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the slice, or as a discrete card [default: uma]' -r -f -a "uma\t'An integrated device'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
@@ -55,7 +55,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'L
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, with /proc/meminfo showing the slice, or as a discrete card [default: uma]' -r -f -a "uma\t'An integrated device'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r

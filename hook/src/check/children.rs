@@ -70,6 +70,8 @@ pub(super) struct Starter<'a> {
     /// does not start at all.
     pub(super) has_cuda: bool,
     pub(super) has_nvml: bool,
+    /// Whether what the child writes on standard error reaches ours.
+    pub(super) is_heard: bool,
 }
 
 impl Starter<'_> {
@@ -89,6 +91,9 @@ impl Starter<'_> {
             command.env("LD_PRELOAD", self.preload(place));
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if !self.is_heard {
+            command.stderr(Stdio::null());
+        }
         let child = command
             .spawn()
             .context("cannot start gpuslice check-probe")?;

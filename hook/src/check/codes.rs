@@ -74,6 +74,14 @@ pub(super) fn nvml(code: c_int) -> Result<(), String> {
     named(code, &NVML, "nvmlReturn")
 }
 
+/// The error as a number and a name, where it has a name: people look for either.
+pub(super) fn with_number(error: &str) -> String {
+    let mut known = CUDA.iter().chain(&CUDART).chain(&NVML);
+    known
+        .find(|(_, name)| *name == error)
+        .map_or_else(|| error.to_owned(), |(code, _)| format!("{code} ({error})"))
+}
+
 fn named(code: c_int, names: &[(c_int, &str)], kind: &str) -> Result<(), String> {
     if code == 0 {
         return Ok(());

@@ -32,13 +32,12 @@ mod verdict;
 mod who;
 
 use crate::environment::{self, Prepared};
-use crate::exit;
+use crate::inventory::ask::AskError;
 use crate::slice_file::SliceFileError;
 use crate::slice_options::SliceOptions;
-use anyhow::Context;
+use crate::{exit, standard_streams};
 use report::Report;
 use slice_shown::SliceShown;
-use std::io::{self, Write};
 use std::time::Duration;
 use survey::Survey;
 
@@ -70,7 +69,8 @@ Without options for a slice or a machine, check sees what any program started he
 
 Routes:
 {}
-Exit status: 0 all answers agree, 1 they do not, 2 there is no NVIDIA driver.
+Exit status: 0 all answers agree, 1 they do not, 2 no function answers: there is no NVIDIA driver
+that works, 125 gpuslice itself failed, or was called wrongly.
 
 JSON: consistent; slice (null without one: path, name, memory, total, present_as, headroom,
 devices, error); shim (the path of libgpuslice.so, or null where a program did not load it);
@@ -93,7 +93,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
                 let vars = std::mem::take(&mut prepared.vars);
                 (Some(prepared), vars)
             }
-            Err(error) => return unusable(args, error),
+            Err(error) => return unprepared(args, error),
         },
     };
     for warning in prepared
@@ -106,11 +106,10 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let slice = SliceShown::find(&vars);
     let patience = Duration::from_secs(args.timeout);
     let survey = Survey::make(&vars, patience)?;
-    if survey.no_driver() {
-        crate::cli::tell(&survey.why_no_driver());
-        return Ok(exit::NO_DRIVER);
+    match survey.why_nothing_answers() {
+        Some(why) => no_driver(args, survey, slice, why),
+        None => finish(args, &Report::new(survey, slice)),
     }
-    finish(args, &Report::new(survey, slice))
 }
 
 /// Whether there is anything to prepare.
@@ -123,15 +122,38 @@ fn changes_anything(options: &SliceOptions) -> bool {
         || options.log_file.is_some()
 }
 
-/// A slice file that cannot be used is a finding, not a failure of ours.
-fn unusable(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
-    match error.downcast_ref::<SliceFileError>() {
-        None => Err(error),
+/// A slice file that cannot be used is a finding, and a driver that does not work has a status of
+/// its own: neither is a failure of ours.
+fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
+    if error.is::<SliceFileError>() {
+        let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
+        return finish(args, &Report::new(Survey::default(), Some(slice)));
+    }
+    match error.downcast_ref::<AskError>() {
+        None | Some(AskError::Start(_)) => Err(error),
         Some(_) => {
-            let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
-            finish(args, &Report::new(Survey::default(), Some(slice)))
+            // A machine that does not exist has no driver either, and that is not its fault.
+            let machine = args.slice.sim.as_deref();
+            machine.map(crate::devices::simulated).transpose()?;
+            no_driver(args, Survey::default(), None, error.to_string())
         }
     }
+}
+
+/// Says that nothing answers. There is nothing to compare then, and nothing that agrees.
+fn no_driver(
+    args: &Args,
+    survey: Survey,
+    slice: Option<SliceShown>,
+    why: String,
+) -> anyhow::Result<u8> {
+    if args.json {
+        let mut report = Report::new(survey, slice);
+        report.verdict.disagreements.insert(0, why.clone());
+        standard_streams::print(report.to_json()?.as_bytes())?;
+    }
+    crate::cli::tell(&why);
+    Ok(exit::NO_DRIVER)
 }
 
 fn finish(args: &Args, report: &Report) -> anyhow::Result<u8> {
@@ -139,10 +161,7 @@ fn finish(args: &Args, report: &Report) -> anyhow::Result<u8> {
         true => report.to_json()?,
         false => table::table(report, args.verbose),
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write the answer")?;
+    standard_streams::print(text.as_bytes())?;
     Ok(match report.consistent() {
         true => exit::SUCCESS,
         false => exit::INCONSISTENT,

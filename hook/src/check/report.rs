@@ -7,6 +7,7 @@ use super::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::verdict::{DeviceVerdict, Verdict, judge};
+use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
 
@@ -60,6 +61,7 @@ impl Report {
         notes.extend(narrow(&survey));
         for device in &verdict.devices {
             notes.extend(notes_on(device, &survey));
+            notes.extend(untold(device, &survey, limits));
         }
         for device in &survey.unplaced {
             notes.push(format!(
@@ -80,9 +82,10 @@ impl Report {
         }
     }
 
-    /// Whether nothing disagrees.
+    /// Whether there are answers, and none disagree.
     pub(super) fn consistent(&self) -> bool {
-        self.verdict.disagreements.is_empty()
+        let mut rows = self.rows();
+        self.verdict.disagreements.is_empty() && rows.any(|row| row.error.is_none())
     }
 
     /// The library that every child had loaded.
@@ -205,4 +208,24 @@ fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Why NVML and CUDA may differ in a slice on a driver before R510.
+fn untold(device: &DeviceVerdict, survey: &Survey, limits: Option<&Slice>) -> Option<String> {
+    const OLDER: &str = "nvmlDeviceGetMemoryInfo";
+    const NEWER: &str = "nvmlDeviceGetMemoryInfo_v2";
+    let uuid = &device.uuid;
+    limits?.device(uuid.parse().ok()?)?;
+    let of = |api: &'static str| {
+        let rows = survey.asked.iter().map(|asked| &asked.row);
+        rows.filter(move |row| row.device == *uuid && row.api == api)
+    };
+    let older_alone = of(OLDER).any(|row| row.error.is_none()) && of(NEWER).next().is_none();
+    let differs = device.memory.len() > 1;
+    (older_alone && differs).then(|| {
+        format!(
+            "{uuid}: this NVML has no {NEWER}, so it cannot tell how much of what it counts as \
+             used is what it reserves, which CUDA leaves out; in a slice the two may differ by that"
+        )
+    })
 }

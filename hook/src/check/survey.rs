@@ -4,6 +4,7 @@
 use super::answers::Asked;
 use super::apis;
 use super::children::{End, Linked, Starter};
+use super::codes;
 use super::lookup;
 use super::routes::{self, Route};
 use super::row::{Event, Reading, Row, Skipped};
@@ -52,6 +53,8 @@ impl Survey {
         for route in routes::all() {
             progress(&format!("asking by {}", route.name()));
             let starter = Starter {
+                // A driver that refuses everything says why each time that it is asked.
+                is_heard: survey.shims.is_empty() || !survey.asked.is_empty(),
                 linked: &linked,
                 vars,
                 patience,
@@ -85,7 +88,7 @@ impl Survey {
     }
 
     /// Whether neither library of the driver can be loaded.
-    pub(super) fn no_driver(&self) -> bool {
+    fn no_driver(&self) -> bool {
         self.missing.len() == LIBRARIES.len()
     }
 
@@ -95,10 +98,37 @@ impl Survey {
         missing.map(|(library, why)| (library.as_str(), why.as_str()))
     }
 
-    /// One line that says so.
-    pub(super) fn why_no_driver(&self) -> String {
-        let reasons: Vec<&str> = self.missing.values().map(String::as_str).collect();
-        format!("no NVIDIA driver here: {}", reasons.join("; "))
+    /// Why no function answers by any route, in one line. None where one does, and where one does
+    /// worse than to refuse.
+    pub(super) fn why_nothing_answers(&self) -> Option<String> {
+        if self.no_driver() {
+            let reasons: Vec<&str> = self.missing.values().map(String::as_str).collect();
+            return Some(format!("no NVIDIA driver here: {}", reasons.join("; ")));
+        }
+        if !self.asked.is_empty() {
+            return None;
+        }
+        let refusals: Vec<String> = LIBRARIES
+            .iter()
+            .filter_map(|library| match self.missing.get(*library) {
+                Some(why) => Some(format!("{library} cannot be loaded ({why})")),
+                None => self.refusal(library),
+            })
+            .collect();
+        Some(match refusals.len() {
+            0 => "the NVIDIA driver lists no GPU here".to_owned(),
+            _ => format!("the NVIDIA driver does not work: {}", refusals.join(", ")),
+        })
+    }
+
+    /// What the driver refuses before any function of that library can be asked.
+    fn refusal(&self, library: &str) -> Option<String> {
+        let mut skipped = self.skipped.iter();
+        let skipped = skipped.find(|row| row.api != "*" && apis::library(&row.api) == library)?;
+        Some(match skipped.why.split_once(": ") {
+            Some((call, error)) => format!("{call} answers {}", codes::with_number(error)),
+            None => skipped.why.clone(),
+        })
     }
 
     fn take(&mut self, event: Event, route: Route) {

@@ -162,21 +162,43 @@ fn by_whom(askers: &Askers) -> Vec<String> {
     wrapped(&text, WIDTH.saturating_sub(COLUMNS))
 }
 
-/// The text in lines of at most that many letters, all but the first indented.
+/// The text in lines of at most that many letters, all but the first indented. A list in the text
+/// keeps its lines.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut given = text.lines();
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    for word in given.next().map(words).unwrap_or_default() {
         let Some(line) = lines.last_mut() else { break };
         if line.is_empty() {
-            line.push_str(word);
+            line.push_str(&word);
         } else if line.chars().count().saturating_add(word.chars().count()) < width {
             line.push(' ');
-            line.push_str(word);
+            line.push_str(&word);
         } else {
             lines.push(format!("  {word}"));
         }
     }
+    lines.extend(given.map(|line| format!("  {}", line.trim_start())));
     lines
+}
+
+/// What stays on one line: words, and `GPU 0`.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(before) if before.ends_with("GPU") && word.starts_with(is_digit) => {
+                before.push(' ');
+                before.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+fn is_digit(letter: char) -> bool {
+    letter.is_ascii_digit()
 }
 
 fn write_rows(out: &mut String, report: &Report) -> fmt::Result {
@@ -239,4 +261,29 @@ fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
         distinct(|row| &row.route),
         report.rows().count()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_keeps_its_lines() {
+        let text = "there is no GPU-1 here; there are:\n  0 GPU-2  a card, 24.00 GiB\n  1 GPU-3";
+        let lines = [
+            "there is no",
+            "  GPU-1 here;",
+            "  there are:",
+            "  0 GPU-2  a card, 24.00 GiB",
+            "  1 GPU-3",
+        ];
+        assert_eq!(wrapped(text, 14), lines);
+    }
+
+    #[test]
+    fn a_gpu_keeps_its_number() {
+        let lines = ["more than", "  GPU 10", "  has"];
+        assert_eq!(wrapped("more than GPU 10 has", 9), lines);
+        assert_eq!(wrapped("", 12), [""]);
+    }
 }

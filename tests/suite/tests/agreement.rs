@@ -8,6 +8,8 @@ mod findings;
 mod machines;
 #[path = "agreement/said.rs"]
 mod said;
+#[path = "agreement/silence.rs"]
+mod silence;
 
 use gpuslice_suite::place;
 use gpuslice_suite::run::Machine;

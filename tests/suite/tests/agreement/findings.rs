@@ -18,8 +18,8 @@ fn routes(said: &Said, device: &Device, api: &str, total: u64) -> Vec<String> {
         .collect()
 }
 
-/// A library of this test's own.
-fn library(source: &str, name: &str) -> PathBuf {
+/// A library of these tests' own.
+pub(crate) fn library(source: &str, name: &str) -> PathBuf {
     let source = place::workspace()
         .join("tests/suite/tests/agreement")
         .join(source);
@@ -212,4 +212,44 @@ fn a_driver_older_than_a_function_is_not_blamed_for_it() {
     assert_eq!(of("nvmlDeviceGetMemoryInfo_v2"), 13);
     // Four by cuGetProcAddress_v2, and three runtimes that are not beside the old driver.
     assert_eq!(of("*"), 7);
+}
+
+#[test]
+fn in_a_slice_an_nvml_that_cannot_tell_what_it_reserves_is_explained() {
+    let machine = Machine::new("rtx3090");
+    let file = machine.folder().join("slice.json");
+    write(&file, br#"{"version":1,"name":"here","memory":8589934592}"#);
+    let run = check(&machine, &[]).env("LD_LIBRARY_PATH", place::sim().join("old"));
+    let said = Said::new(run.with_shim().slice(&file).answer());
+    assert_eq!(said.answer.end, "exit 1");
+    let notes = said.json["notes"].to_string();
+    let why = "this NVML has no nvmlDeviceGetMemoryInfo_v2, so it cannot tell how much";
+    assert!(notes.contains(why), "{notes}");
+    let newer = check(&machine, &[]).with_shim().slice(&file).answer();
+    assert!(!newer.stdout.contains(why), "{newer:?}");
+}
+
+#[test]
+fn a_slice_for_another_machine_is_told_with_the_gpus_that_are_here() {
+    let machine = Machine::new("rtx3090");
+    let file = machine.folder().join("slice.json");
+    let other = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    let slice = json!({"version": 1, "devices": [{"uuid": other, "memory": GIB}]});
+    write(&file, slice.to_string().as_bytes());
+    let words = [
+        "check",
+        "--sim",
+        "2xh200",
+        "--config",
+        file.to_str().unwrap(),
+    ];
+    let answer = machine
+        .place(Run::new(place::gpuslice()).args(words))
+        .answer();
+    assert_eq!(answer.end, "exit 1");
+    let list = "are:
+    0 GPU-200aaaaa-2222-4333-8444-555566660000  NVIDIA H200, 139.81 GiB
+    1 GPU-200aaaaa-2222-4333-8444-555566660001  NVIDIA H200, 139.81 GiB
+";
+    assert!(answer.stdout.ends_with(list), "{}", answer.stdout);
 }
