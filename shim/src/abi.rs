@@ -20,6 +20,8 @@ pub(crate) type CUdevice = i32;
 pub(crate) type CUdeviceptr = u64;
 /// A context of the driver API.
 pub(crate) type CUcontext = *mut c_void;
+/// An array of the driver API, mipmapped or not.
+pub(crate) type CUarray = *mut c_void;
 /// A memory pool of the driver API.
 pub(crate) type CUmemoryPool = *mut c_void;
 /// A stream of the driver API.

@@ -302,6 +302,17 @@ pub(crate) fn memory_freed(memory: Memory) {
     }
 }
 
+/// The slice's ledger.
+pub(crate) fn ledger() -> Option<&'static Ledger> {
+    runtime::slice()?.ledger()
+}
+
+/// What this process knows of what it holds. None: it does not count.
+pub(crate) fn page() -> Option<&'static Private> {
+    ledger()?;
+    private::page()
+}
+
 /// Whether this process counts at all.
 #[inline]
 pub(crate) fn counts() -> bool {

@@ -61,11 +61,13 @@ const LIVE: u64 = 1 << 63;
 const SIX: u64 = 63;
 /// How often a place was taken, so that a later entry is not mistaken for an earlier one.
 const TIMES: u64 = SIX << TIMES_AT;
+/// All the rest.
+const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
 
 impl Held {
     fn pack(self) -> u64 {
         let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
-        LIVE | units
+        units
             | (self.kind as u64) << KIND_AT
             | u64::from(self.device.number()) << DEVICE_AT
             | (u64::from(self.context) & SIX) << CONTEXT_AT
@@ -148,6 +150,11 @@ impl Found {
         Held::unpack(self.value)
     }
 
+    /// What it says, where that is no [`Held`].
+    pub(crate) fn payload(&self) -> u64 {
+        self.value & PAYLOAD
+    }
+
     /// Takes it away; whether it was still there. Of two who try, one succeeds.
     pub(crate) fn take(&self) -> bool {
         let Found { entry, value } = self;
@@ -161,9 +168,22 @@ impl Found {
         taken.is_ok()
     }
 
+    /// The same entry as it is now. None: it was taken away since.
+    pub(crate) fn again(&self) -> Option<Found> {
+        let value = self.entry.value.load(Ordering::Acquire);
+        let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
+        let entry = self.entry;
+        same.then_some(Found { entry, value })
+    }
+
     /// Says something else in its place; whether it was still there.
     pub(crate) fn replace(&self, held: Held) -> bool {
-        let value = held.pack() | self.value & TIMES;
+        self.replace_payload(held.pack())
+    }
+
+    /// The same, where it is no [`Held`].
+    pub(crate) fn replace_payload(&self, payload: u64) -> bool {
+        let value = LIVE | payload & PAYLOAD | self.value & TIMES;
         let Found { entry, value: old } = self;
         entry
             .value
@@ -193,6 +213,14 @@ pub(crate) fn find(private: &Private, space: Space, number: u64) -> Option<Found
 
 /// Remembers a number. False: there is no place for it.
 pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> bool {
+    put_payload(private, space, number, held.pack())
+}
+
+/// The same, for what is no [`Held`] and has up to 57 bits.
+pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload: u64) -> bool {
+    if payload > PAYLOAD {
+        return false;
+    }
     let Some(key) = key(space, number) else {
         return false;
     };
@@ -214,9 +242,8 @@ pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> b
                         .value
                         .load(Ordering::Relaxed)
                         .wrapping_add(1 << TIMES_AT);
-                    entry
-                        .value
-                        .store(held.pack() | times & TIMES, Ordering::Release);
+                    let value = LIVE | payload | times & TIMES;
+                    entry.value.store(value, Ordering::Release);
                     return true;
                 }
             }

@@ -4,6 +4,7 @@
 //! Law: no value with a destructor is alive across a real call.
 
 pub(crate) mod admit;
+pub(crate) mod array;
 pub(crate) mod context;
 pub(crate) mod nvml;
 pub(crate) mod pool;
@@ -11,3 +12,4 @@ pub(crate) mod properties;
 pub(crate) mod query;
 pub(crate) mod release;
 pub(crate) mod resolve;
+pub(crate) mod vmm;
