@@ -22,7 +22,7 @@ use crate::private::{self, Private};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// Device memory of which `grains` can say nothing, or pinned memory.
+    /// Device memory of which `grains` can say nothing.
     Memory = 1,
     /// The primary context of an ordinal.
     Primary,
@@ -36,6 +36,8 @@ pub(crate) enum Space {
     Physical,
     /// An address where physical memory is mapped.
     Mapping,
+    /// Pinned host memory.
+    Pinned,
 }
 
 /// Something held.
@@ -260,7 +262,7 @@ pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload:
 
 /// Every entry of this process, one after the other, as they are at that moment.
 pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 7] = [
+    const SPACES: [Space; 8] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -268,6 +270,7 @@ pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) 
         Space::Array,
         Space::Physical,
         Space::Mapping,
+        Space::Pinned,
     ];
     for segment in 0..segments(private) {
         let Some(base) = private.segments.get(segment) else {

@@ -8,7 +8,9 @@ use core::ptr::null_mut;
 use crate::abi::*;
 use crate::real::{Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
-use crate::shapes::{admit, context, nvml, pool, properties, query, release, resolve, vmm};
+use crate::shapes::{
+    admit, context, nvml, pinned, pool, processes, properties, query, release, resolve, vmm,
+};
 
 /// A call of a hooked function that has reached us.
 pub(crate) struct Call<F> {
@@ -269,7 +271,8 @@ asked! {
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
-    Nvml fn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlInit_v2() -> nvmlReturn_t;

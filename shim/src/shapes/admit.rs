@@ -35,10 +35,10 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     };
     if request <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, call.slot, ask) };
+        return unsafe { small(&account, dptr, call.slot, request, ask) };
     }
     // SAFETY: as above.
-    unsafe { whole(&account, dptr, stepped(request), Kind::Linear, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Linear, ask) }
 }
 
 /// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
@@ -59,7 +59,7 @@ pub(crate) unsafe fn managed(
         return ask();
     };
     // SAFETY: `ask` is a call that allocates and writes its pointer there.
-    unsafe { whole(&account, dptr, stepped(request), Kind::Managed, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Managed, ask) }
 }
 
 /// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
@@ -86,11 +86,11 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     };
     if least <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, call.slot, ask) };
+        return unsafe { small(&account, dptr, call.slot, least, ask) };
     }
     let claimed = stepped(least);
     // SAFETY: as above.
-    let code = unsafe { whole(&account, dptr, claimed, Kind::Linear, ask) };
+    let code = unsafe { whole(&account, dptr, least, Kind::Linear, ask) };
     if code != SUCCESS {
         return code;
     }
@@ -154,11 +154,12 @@ fn counted(slot: Slot, request: u64) -> Option<Account> {
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
     place: *const P,
-    bytes: Bytes,
+    request: u64,
     kind: Kind,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    match account.claim(bytes, kind) {
+    let bytes = stepped(request);
+    match account.claim_for(Bytes::new(request), bytes, kind) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
@@ -180,10 +181,11 @@ unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
     slot: Slot,
+    request: u64,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let step = Bytes::new(STEP);
-    let refused = match account.ask(step, Kind::Linear) {
+    let refused = match account.ask_for(Bytes::new(request), step, Kind::Linear) {
         Asked::Granted => None,
         Asked::Uncounted => return ask(),
         // There may be room in a step that is paid for.

@@ -222,7 +222,7 @@ unsafe fn make(
         return ask();
     };
     let claimed = stepped(shape.bytes());
-    match account.claim(claimed, Kind::Array) {
+    match account.claim_for(Bytes::new(shape.bytes()), claimed, Kind::Array) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,

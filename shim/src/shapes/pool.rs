@@ -180,12 +180,12 @@ fn claim(account: &Account, slot: Slot, pool: CUmemoryPool, request: u64) -> Res
         Asked::Uncounted => return Ok(Bytes::ZERO),
         Asked::Refused(_) => {}
     }
-    if let Asked::Granted = account.ask(stepped(missing), Kind::Pool) {
+    if let Asked::Granted = account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
         return Ok(stepped(missing));
     }
     pools::trim(slot, account);
     let missing = request.saturating_sub(pools::spare(slot, pool));
-    match account.claim(stepped(missing), Kind::Pool) {
+    match account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
         Asked::Granted => Ok(stepped(missing)),
         Asked::Uncounted => Ok(Bytes::ZERO),
         Asked::Refused(_) => Err(()),

@@ -98,7 +98,7 @@ pub(crate) unsafe fn create(
         return ask();
     };
     let bytes = stepped(size as u64);
-    match account.claim(bytes, kind) {
+    match account.claim_for(Bytes::new(size as u64), bytes, kind) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
