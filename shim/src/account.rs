@@ -305,14 +305,12 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
 /// The driver has freed it.
 #[inline]
 pub(crate) fn memory_freed(memory: Memory) {
-    let (Some(ledger), Some(private)) =
-        (runtime::slice().and_then(Runtime::ledger), private::page())
-    else {
+    let Some(ledger) = ledger() else {
         return;
     };
     match memory {
         Memory::Grain(found) => {
-            if let Some(held) = found.take(private) {
+            if let Some(held) = found.take() {
                 ledger.release(held.device, held.bytes, held.kind);
             }
         }

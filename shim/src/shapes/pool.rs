@@ -142,15 +142,15 @@ unsafe fn allocate(
     };
     let code = ask();
     if code != SUCCESS {
-        pools::settle(account, slot, pool, claimed, false);
+        pools::settle(account, slot, pool, claimed);
         return code;
     }
-    if pools::settle(account, slot, pool, claimed, true) {
+    if pools::settle(account, slot, pool, claimed) {
         return code;
     }
     // It has grown by more than there is room for: what it does not need goes back.
     pools::trim(slot, account);
-    if pools::settle(account, slot, pool, Bytes::ZERO, true) {
+    if pools::settle(account, slot, pool, Bytes::ZERO) {
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
