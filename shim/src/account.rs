@@ -294,12 +294,13 @@ pub(crate) enum Memory {
 pub(crate) fn memory(address: u64) -> Option<Memory> {
     runtime::slice()?.ledger()?;
     let private = private::page()?;
-    if let Some(found) = grains::find(private, address) {
-        return Some(Memory::Grain(found));
+    // Strays first: a word that several share speaks for every address of its step.
+    if private.strays.load(Ordering::Acquire) != 0
+        && let Some(found) = held::find(private, Space::Memory, address)
+    {
+        return Some(Memory::Stray(found));
     }
-    let strays = private.strays.load(Ordering::Acquire) != 0;
-    let stray = || held::find(private, Space::Memory, address);
-    strays.then(stray)?.map(Memory::Stray)
+    grains::find(private, address).map(Memory::Grain)
 }
 
 /// The driver has freed it.

@@ -352,3 +352,11 @@ fn a_part_of_a_step_that_no_request_can_have_does_not_show_as_free() {
     let said = over_on("rtx3090", keys, "cuda_linear");
     assert_eq!(said, "all 0 free=0 one more 2 took=0");
 }
+
+#[test]
+fn thousands_of_things_are_remembered_and_forgotten_in_any_order() {
+    let bench = Bench::counted("h200", "\"memory\":107374182400");
+    let said = bench.probe("cuda_many", 12, "plt");
+    assert_eq!(said, "took 1 left 0\ntook 1 left 0\n");
+    assert_eq!(bench.ledger().slots().count(), 0);
+}
