@@ -20,6 +20,8 @@ pub(crate) type CUdevice = i32;
 pub(crate) type CUdeviceptr = u64;
 /// A context of the driver API.
 pub(crate) type CUcontext = *mut c_void;
+/// An array of the driver API, mipmapped or not.
+pub(crate) type CUarray = *mut c_void;
 /// A memory pool of the driver API.
 pub(crate) type CUmemoryPool = *mut c_void;
 /// A stream of the driver API.
@@ -39,6 +41,8 @@ pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 /// `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`, and the runtime's code of that name.
 pub(crate) const CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
+/// `NVML_ERROR_INSUFFICIENT_SIZE`.
+pub(crate) const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 /// `NVML_ERROR_NOT_SUPPORTED`.
 pub(crate) const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
 /// `NVML_ERROR_LIBRARY_NOT_FOUND`.
@@ -80,6 +84,38 @@ pub(crate) struct nvmlMemory_v2_t {
 /// `nvmlMemory_v2`: the size of the struct and its version.
 pub(crate) const NVML_MEMORY_V2: c_uint = 0x0200_0028;
 
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlProcessInfo_v1_t {
+    pub(crate) pid: c_uint,
+    pub(crate) usedGpuMemory: c_ulonglong,
+}
+
+/// `nvmlProcessDetail_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlProcessDetail_v1_t {
+    pub(crate) pid: c_uint,
+    pub(crate) usedGpuMemory: c_ulonglong,
+    pub(crate) gpuInstanceId: c_uint,
+    pub(crate) computeInstanceId: c_uint,
+    pub(crate) usedGpuCcProtectedMemory: c_ulonglong,
+}
+
+/// `nvmlProcessDetailList_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct nvmlProcessDetailList_v1_t {
+    pub(crate) version: c_uint,
+    pub(crate) mode: c_uint,
+    pub(crate) numProcArrayEntries: c_uint,
+    pub(crate) procArray: *mut nvmlProcessDetail_v1_t,
+}
+
+/// `nvmlProcessDetailList_v1`: the size of the struct and its version.
+pub(crate) const NVML_PROCESS_DETAIL_LIST_V1: c_uint = 0x0100_0018;
+
 /// `nvmlProcessInfo_t`, of versions 2 and 3.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -117,7 +153,10 @@ pub(crate) type cudaDeviceProp = c_void;
 const _: () = {
     assert!(size_of::<nvmlMemory_t>() == 24);
     assert!(size_of::<nvmlMemory_v2_t>() == 40);
+    assert!(size_of::<nvmlProcessInfo_v1_t>() == 16);
     assert!(size_of::<nvmlProcessInfo_t>() == 24);
+    assert!(size_of::<nvmlProcessDetail_v1_t>() == 32);
+    assert!(size_of::<nvmlProcessDetailList_v1_t>() == 24);
     assert!(size_of::<nvmlDeviceAttributes_t>() == 40);
     assert!(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB) == 32);
     assert!(size_of::<nvmlMemoryLimits_v1_t>() == 32);

@@ -83,6 +83,12 @@ pub(crate) fn stepped(bytes: u64) -> Bytes {
     Bytes::new(bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX))
 }
 
+/// What is no longer to be had of a limit of which this much is held: a part of a step neither.
+pub(crate) fn spoken_for(held: Bytes, limit: Bytes) -> Bytes {
+    let rest = limit.minus(held).get() % STEP;
+    held.plus(Bytes::new(rest))
+}
+
 /// A measured size, as it can be remembered.
 pub(crate) fn rounded(bytes: u64) -> Bytes {
     Bytes::new(bytes.checked_next_multiple_of(512).unwrap_or(0))
@@ -97,11 +103,17 @@ impl Account {
     /// Asks for memory. A refusal is not recorded yet.
     #[inline]
     pub(crate) fn ask(&self, bytes: Bytes, kind: Kind) -> Asked {
+        self.ask_for(bytes, bytes, kind)
+    }
+
+    /// Asks for `bytes` that a request of fewer needs: the host has what it has to the byte.
+    #[inline]
+    pub(crate) fn ask_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let budget = self.device.budget;
         let enforced = self.runtime.enforces();
         if enforced
             && self.unified()
-            && let Some(refusal) = self.host_refuses(bytes)
+            && let Some(refusal) = self.host_refuses(request)
         {
             return Asked::Refused(refusal);
         }
@@ -133,7 +145,13 @@ impl Account {
     /// Asks for memory and, where it does not fit, says so and records it.
     #[inline]
     pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Asked {
-        let asked = self.ask(bytes, kind);
+        self.claim_for(bytes, bytes, kind)
+    }
+
+    /// The same for `bytes` that a request of fewer needs.
+    #[inline]
+    pub(crate) fn claim_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
+        let asked = self.ask_for(request, bytes, kind);
         if let Asked::Refused(refusal) = asked {
             self.refuse(bytes, refusal);
         }
@@ -276,30 +294,40 @@ pub(crate) enum Memory {
 pub(crate) fn memory(address: u64) -> Option<Memory> {
     runtime::slice()?.ledger()?;
     let private = private::page()?;
-    if let Some(found) = grains::find(private, address) {
-        return Some(Memory::Grain(found));
+    // Strays first: a word that several share speaks for every address of its step.
+    if private.strays.load(Ordering::Acquire) != 0
+        && let Some(found) = held::find(private, Space::Memory, address)
+    {
+        return Some(Memory::Stray(found));
     }
-    let strays = private.strays.load(Ordering::Acquire) != 0;
-    let stray = || held::find(private, Space::Memory, address);
-    strays.then(stray)?.map(Memory::Stray)
+    grains::find(private, address).map(Memory::Grain)
 }
 
 /// The driver has freed it.
 #[inline]
 pub(crate) fn memory_freed(memory: Memory) {
-    let (Some(ledger), Some(private)) =
-        (runtime::slice().and_then(Runtime::ledger), private::page())
-    else {
+    let Some(ledger) = ledger() else {
         return;
     };
     match memory {
         Memory::Grain(found) => {
-            if let Some(held) = found.take(private) {
+            if let Some(held) = found.take() {
                 ledger.release(held.device, held.bytes, held.kind);
             }
         }
         Memory::Stray(found) => gone(ledger, found),
     }
+}
+
+/// The slice's ledger.
+pub(crate) fn ledger() -> Option<&'static Ledger> {
+    runtime::slice()?.ledger()
+}
+
+/// What this process knows of what it holds. None: it does not count.
+pub(crate) fn page() -> Option<&'static Private> {
+    ledger()?;
+    private::page()
 }
 
 /// Whether this process counts at all.
@@ -346,7 +374,7 @@ pub(crate) fn context_gone(number: u8) {
         ledger.release(held.device, held.bytes, held.kind);
     });
     held::each(private, |space, _, found| {
-        let ends = matches!(space, Space::Memory | Space::Array);
+        let ends = matches!(space, Space::Memory | Space::Array | Space::Pinned);
         if ends && found.held().context == number {
             gone(ledger, found);
         }

@@ -5,6 +5,7 @@
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, Facts, Host, MemoryView, view};
 
+use crate::account;
 use crate::device::Device;
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::runtime::Runtime;
@@ -17,7 +18,8 @@ fn own_use(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     if ledger.uncounted() != 0 {
         return None;
     }
-    Some(ledger.sum(device.listed?))
+    let held = ledger.sum(device.listed?);
+    Some(account::spoken_for(held, device.budget.memory))
 }
 
 /// The facts on which an allocation of unified memory depends. None: the host says nothing.

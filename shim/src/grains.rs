@@ -152,20 +152,10 @@ pub(crate) fn join(private: &Private, address: u64, held: Held) -> Put {
         };
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         match word.compare_exchange(old, fresh | written(old), acquire, relaxed) {
-            Ok(_) => {
-                if matches!(put, Put::Kept(_)) {
-                    private.shared_steps.fetch_add(1, Ordering::Relaxed);
-                }
-                return put;
-            }
+            Ok(_) => return put,
             Err(now) => old = now,
         }
     }
-}
-
-/// Whether a small allocation may find room in a step that is paid for.
-pub(crate) fn any_shared(private: &Private) -> bool {
-    private.shared_steps.load(Ordering::Relaxed) != 0
 }
 
 /// What is known of an address.
@@ -184,7 +174,7 @@ impl Found {
     /// Takes away one that has its steps for itself, or one of those that share a step; what is
     /// no longer held.
     #[inline]
-    pub(crate) fn take(&self, private: &Private) -> Option<Held> {
+    pub(crate) fn take(&self) -> Option<Held> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.value & SHARED == 0 {
             let dead = self.value & TIMES;
@@ -204,10 +194,7 @@ impl Found {
                 false => (old & !TIMES).wrapping_sub(1) | written(old),
             };
             match self.word.compare_exchange(old, fresh, acquire, relaxed) {
-                Ok(_) if last => {
-                    private.shared_steps.fetch_sub(1, Ordering::Relaxed);
-                    return Some(unpack(old));
-                }
+                Ok(_) if last => return Some(unpack(old)),
                 Ok(_) => return None,
                 Err(now) => old = now,
             }
@@ -215,15 +202,12 @@ impl Found {
     }
 
     /// Takes away all that a context had here; what is no longer held.
-    fn take_all(&self, private: &Private) -> Option<Held> {
+    fn take_all(&self) -> Option<Held> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         let dead = self.value & TIMES;
         let taken = self
             .word
             .compare_exchange(self.value, dead, acquire, relaxed);
-        if taken.is_ok() && self.value & SHARED != 0 {
-            private.shared_steps.fetch_sub(1, Ordering::Relaxed);
-        }
         taken.ok().map(unpack)
     }
 
@@ -260,7 +244,7 @@ pub(crate) fn take_of_context(private: &Private, context: u8, mut gone: impl FnM
             let value = word.load(Ordering::Acquire);
             if value & LIVE != 0
                 && unpack(value).context == context
-                && let Some(held) = (Found { word, value }).take_all(private)
+                && let Some(held) = (Found { word, value }).take_all()
             {
                 gone(held);
             }

@@ -22,7 +22,7 @@ use crate::private::{self, Private};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// Device memory of which `grains` can say nothing, or pinned memory.
+    /// Device memory of which `grains` can say nothing.
     Memory = 1,
     /// The primary context of an ordinal.
     Primary,
@@ -36,6 +36,8 @@ pub(crate) enum Space {
     Physical,
     /// An address where physical memory is mapped.
     Mapping,
+    /// Pinned host memory.
+    Pinned,
 }
 
 /// Something held.
@@ -61,11 +63,13 @@ const LIVE: u64 = 1 << 63;
 const SIX: u64 = 63;
 /// How often a place was taken, so that a later entry is not mistaken for an earlier one.
 const TIMES: u64 = SIX << TIMES_AT;
+/// All the rest.
+const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
 
 impl Held {
     fn pack(self) -> u64 {
         let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
-        LIVE | units
+        units
             | (self.kind as u64) << KIND_AT
             | u64::from(self.device.number()) << DEVICE_AT
             | (u64::from(self.context) & SIX) << CONTEXT_AT
@@ -148,6 +152,11 @@ impl Found {
         Held::unpack(self.value)
     }
 
+    /// What it says, where that is no [`Held`].
+    pub(crate) fn payload(&self) -> u64 {
+        self.value & PAYLOAD
+    }
+
     /// Takes it away; whether it was still there. Of two who try, one succeeds.
     pub(crate) fn take(&self) -> bool {
         let Found { entry, value } = self;
@@ -161,9 +170,22 @@ impl Found {
         taken.is_ok()
     }
 
+    /// The same entry as it is now. None: it was taken away since.
+    pub(crate) fn again(&self) -> Option<Found> {
+        let value = self.entry.value.load(Ordering::Acquire);
+        let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
+        let entry = self.entry;
+        same.then_some(Found { entry, value })
+    }
+
     /// Says something else in its place; whether it was still there.
     pub(crate) fn replace(&self, held: Held) -> bool {
-        let value = held.pack() | self.value & TIMES;
+        self.replace_payload(held.pack())
+    }
+
+    /// The same, where it is no [`Held`].
+    pub(crate) fn replace_payload(&self, payload: u64) -> bool {
+        let value = LIVE | payload & PAYLOAD | self.value & TIMES;
         let Found { entry, value: old } = self;
         entry
             .value
@@ -193,6 +215,14 @@ pub(crate) fn find(private: &Private, space: Space, number: u64) -> Option<Found
 
 /// Remembers a number. False: there is no place for it.
 pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> bool {
+    put_payload(private, space, number, held.pack())
+}
+
+/// The same, for what is no [`Held`] and has up to 57 bits.
+pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload: u64) -> bool {
+    if payload > PAYLOAD {
+        return false;
+    }
     let Some(key) = key(space, number) else {
         return false;
     };
@@ -214,9 +244,8 @@ pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> b
                         .value
                         .load(Ordering::Relaxed)
                         .wrapping_add(1 << TIMES_AT);
-                    entry
-                        .value
-                        .store(held.pack() | times & TIMES, Ordering::Release);
+                    let value = LIVE | payload | times & TIMES;
+                    entry.value.store(value, Ordering::Release);
                     return true;
                 }
             }
@@ -233,7 +262,7 @@ pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> b
 
 /// Every entry of this process, one after the other, as they are at that moment.
 pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 7] = [
+    const SPACES: [Space; 8] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -241,6 +270,7 @@ pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) 
         Space::Array,
         Space::Physical,
         Space::Mapping,
+        Space::Pinned,
     ];
     for segment in 0..segments(private) {
         let Some(base) = private.segments.get(segment) else {

@@ -64,15 +64,9 @@ pub(crate) fn created(slot: Slot, pool: CUmemoryPool, device: Option<CudaOrdinal
 }
 
 /// Makes the ledger say what the driver says of a pool. `claimed` was granted for it beforehand
-/// and is used up or given back; more than that has to be granted too, if `strict`. False: it was
-/// not, and the ledger has not changed.
-pub(crate) fn settle(
-    account: &Account,
-    slot: Slot,
-    pool: CUmemoryPool,
-    claimed: Bytes,
-    strict: bool,
-) -> bool {
+/// and is used up or given back; more than that has to be granted too. False: it was not, and the
+/// ledger has not changed. Whoever made the pool grow sees to it then.
+pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed: Bytes) -> bool {
     let mut left = claimed;
     let mut fits = true;
     // Others change it at the same time: each of them asks again after it has written.
@@ -92,10 +86,7 @@ pub(crate) fn settle(
         }
         let lacking = more.minus(left);
         let granted = lacking == Bytes::ZERO
-            || match strict {
-                true => !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_)),
-                false => account.record(lacking, Kind::Pool),
-            };
+            || !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_));
         if !granted {
             fits = false;
             break;
@@ -120,7 +111,7 @@ pub(crate) fn settle_all(slot: Slot) {
         && private.pools.load(Ordering::Acquire) != 0
     {
         each(slot, |account, pool| {
-            settle(account, slot, pool, Bytes::ZERO, false);
+            settle(account, slot, pool, Bytes::ZERO);
         });
     }
 }
@@ -134,7 +125,7 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
         if account.listed == device.listed {
             // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
             unsafe { trim(pool, 0) };
-            settle(account, slot, pool, Bytes::ZERO, false);
+            settle(account, slot, pool, Bytes::ZERO);
         }
     });
 }

@@ -17,8 +17,6 @@ pub(crate) struct Private {
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
     /// See `grains`.
     pub(crate) grains: AtomicPtr<Root>,
-    /// How many steps are shared.
-    pub(crate) shared_steps: AtomicU64,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
     /// Whether there is device memory in `segments`.

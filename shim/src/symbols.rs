@@ -39,6 +39,29 @@ symbols! {
     Cuda fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 7000 per_thread;
     Cuda fn cuEventSynchronize(hEvent: CUevent) -> CUresult = pool::synchronize, as "cuEventSynchronize" since 2000;
 
+    Cuda fn cuMemCreate(handle: *mut c_ulonglong, size: usize, prop: *const c_void, flags: c_ulonglong) -> CUresult = vmm::create, as "cuMemCreate" since 10020;
+    Cuda fn cuMemRelease(handle: c_ulonglong) -> CUresult = vmm::release, as "cuMemRelease" since 10020;
+    Cuda fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: c_ulonglong, flags: c_ulonglong) -> CUresult = vmm::map, as "cuMemMap" since 10020;
+    Cuda fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = vmm::unmap, as "cuMemUnmap" since 10020;
+    Cuda fn cuMemRetainAllocationHandle(handle: *mut c_ulonglong, addr: *mut c_void) -> CUresult = vmm::retain, as "cuMemRetainAllocationHandle" since 11000;
+    Cuda fn cuMemImportFromShareableHandle(handle: *mut c_ulonglong, osHandle: *mut c_void, shHandleType: i32) -> CUresult = vmm::import, as "cuMemImportFromShareableHandle" since 10020;
+
+    Cuda fn cuArrayCreate(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_v1, as "cuArrayCreate" since 2000;
+    Cuda fn cuArrayCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create, as "cuArrayCreate" since 3020;
+    Cuda fn cuArray3DCreate(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_3d_v1, as "cuArray3DCreate" since 2000;
+    Cuda fn cuArray3DCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_3d, as "cuArray3DCreate" since 3020;
+    Cuda fn cuArrayDestroy(hArray: CUarray) -> CUresult = array::destroy, as "cuArrayDestroy" since 2000;
+    Cuda fn cuMipmappedArrayCreate(pHandle: *mut CUarray, pMipmappedArrayDesc: *const c_void, numMipmapLevels: u32) -> CUresult = array::create_mipmapped, as "cuMipmappedArrayCreate" since 5000;
+    Cuda fn cuMipmappedArrayDestroy(hMipmappedArray: CUarray) -> CUresult = array::destroy, as "cuMipmappedArrayDestroy" since 5000;
+
+    Cuda fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: u32) -> CUresult = pinned::alloc_host, as "cuMemAllocHost" since 2000;
+    Cuda fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult = pinned::alloc_host, as "cuMemAllocHost" since 3020;
+    Cuda fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) -> CUresult = pinned::host_alloc, as "cuMemHostAlloc" since 2020;
+    Cuda fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: u32) -> CUresult = pinned::register, as "cuMemHostRegister" since 4000;
+    Cuda fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) -> CUresult = pinned::register, as "cuMemHostRegister" since 6050;
+    Cuda fn cuMemFreeHost(p: *mut c_void) -> CUresult = pinned::release, as "cuMemFreeHost" since 2000;
+    Cuda fn cuMemHostUnregister(p: *mut c_void) -> CUresult = pinned::release, as "cuMemHostUnregister" since 4000;
+
     Cuda fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult = context::primary_retain, as "cuDevicePrimaryCtxRetain" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 11000;
@@ -66,6 +89,17 @@ symbols! {
     Nvml fn nvmlDeviceGetAttributes(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t) -> nvmlReturn_t = nvml::attributes;
     Nvml fn nvmlDeviceGetAttributes_v2(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t) -> nvmlReturn_t = nvml::attributes;
     Nvml fn nvmlDeviceGetMemoryLimits_v1(device: nvmlDevice_t, limits: *mut nvmlMemoryLimits_v1_t) -> nvmlReturn_t = nvml::memory_limits;
+
+    Nvml fn nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_v1_t) -> nvmlReturn_t = processes::compute;
+    Nvml fn nvmlDeviceGetComputeRunningProcesses_v2(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::compute;
+    Nvml fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::compute;
+    Nvml fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_v1_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_v1_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = processes::others;
+    Nvml fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, plist: *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t = processes::detail;
 
     Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
     Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;

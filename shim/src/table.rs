@@ -7,7 +7,10 @@ use core::ptr::null_mut;
 
 use crate::abi::*;
 use crate::real::{Cells, Library, SLOTS, Slot};
-use crate::shapes::{admit, context, nvml, pool, properties, query, release, resolve};
+use crate::shapes::array::{self, Requirements};
+use crate::shapes::{
+    admit, context, nvml, pinned, pool, processes, properties, query, release, resolve, vmm,
+};
 
 /// A call of a hooked function that has reached us.
 pub(crate) struct Call<F> {
@@ -256,6 +259,7 @@ const fn c_name(name: &'static str) -> &'static CStr {
 include!("symbols.rs");
 
 asked! {
+    Cuda fn cuArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
@@ -264,9 +268,11 @@ asked! {
     Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
+    Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
-    Nvml fn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlInit_v2() -> nvmlReturn_t;

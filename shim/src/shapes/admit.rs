@@ -9,7 +9,7 @@ use gpuslice_config::units::Bytes;
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked, Memory, stepped};
 use crate::answer::{self, Amount};
-use crate::grains::{self, SMALL, STEP};
+use crate::grains::{SMALL, STEP};
 use crate::held::Held;
 use crate::real::Slot;
 use crate::table::{self, Call};
@@ -35,10 +35,10 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     };
     if request <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, call.slot, ask) };
+        return unsafe { small(&account, dptr, request, ask) };
     }
     // SAFETY: as above.
-    unsafe { whole(&account, dptr, stepped(request), Kind::Linear, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Linear, ask) }
 }
 
 /// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
@@ -59,7 +59,7 @@ pub(crate) unsafe fn managed(
         return ask();
     };
     // SAFETY: `ask` is a call that allocates and writes its pointer there.
-    unsafe { whole(&account, dptr, stepped(request), Kind::Managed, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Managed, ask) }
 }
 
 /// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
@@ -86,11 +86,11 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     };
     if least <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, call.slot, ask) };
+        return unsafe { small(&account, dptr, least, ask) };
     }
     let claimed = stepped(least);
     // SAFETY: as above.
-    let code = unsafe { whole(&account, dptr, claimed, Kind::Linear, ask) };
+    let code = unsafe { whole(&account, dptr, least, Kind::Linear, ask) };
     if code != SUCCESS {
         return code;
     }
@@ -154,11 +154,12 @@ fn counted(slot: Slot, request: u64) -> Option<Account> {
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
     place: *const P,
-    bytes: Bytes,
+    request: u64,
     kind: Kind,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    match account.claim(bytes, kind) {
+    let bytes = stepped(request);
+    match account.claim_for(Bytes::new(request), bytes, kind) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
@@ -172,45 +173,29 @@ pub(crate) unsafe fn whole<P: Amount>(
     code
 }
 
-/// Memory that shares its step with other small allocations.
+/// Memory that shares its step with other small allocations, or has a new one: where there is no
+/// room for a new step, nobody can say before whether the driver needs one.
 ///
 /// # Safety
 /// As `whole`.
 unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
-    slot: Slot,
+    request: u64,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let step = Bytes::new(STEP);
-    let refused = match account.ask(step, Kind::Linear) {
-        Asked::Granted => None,
+    match account.claim_for(Bytes::new(request), step, Kind::Linear) {
+        Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        // There may be room in a step that is paid for.
-        Asked::Refused(refusal) if grains::any_shared(account.private) => Some(refusal),
-        Asked::Refused(refusal) => {
-            account.refuse(step, refusal);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    };
+        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+    }
     let code = ask();
     // SAFETY: as the caller promises.
     let at = unsafe { answer::got(place) }.filter(|_| code == SUCCESS);
     let new_step = at.is_some_and(|at| account.keep_small(at));
-    match (refused, at) {
-        (None, _) => {
-            if !new_step {
-                account.release(step, Kind::Linear);
-            }
-            code
-        }
-        (Some(refusal), Some(at)) if new_step => {
-            // For `give_back` to release what it finds.
-            let _ = account.record(step, Kind::Linear);
-            give_back(slot, at);
-            account.refuse(step, refusal);
-            CUDA_ERROR_OUT_OF_MEMORY
-        }
-        (Some(_), _) => code,
+    if !new_step {
+        account.release(step, Kind::Linear);
     }
+    code
 }

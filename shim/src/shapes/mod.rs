@@ -4,10 +4,14 @@
 //! Law: no value with a destructor is alive across a real call.
 
 pub(crate) mod admit;
+pub(crate) mod array;
 pub(crate) mod context;
 pub(crate) mod nvml;
+pub(crate) mod pinned;
 pub(crate) mod pool;
+pub(crate) mod processes;
 pub(crate) mod properties;
 pub(crate) mod query;
 pub(crate) mod release;
 pub(crate) mod resolve;
+pub(crate) mod vmm;

@@ -142,15 +142,15 @@ unsafe fn allocate(
     };
     let code = ask();
     if code != SUCCESS {
-        pools::settle(account, slot, pool, claimed, false);
+        pools::settle(account, slot, pool, claimed);
         return code;
     }
-    if pools::settle(account, slot, pool, claimed, true) {
+    if pools::settle(account, slot, pool, claimed) {
         return code;
     }
     // It has grown by more than there is room for: what it does not need goes back.
     pools::trim(slot, account);
-    if pools::settle(account, slot, pool, Bytes::ZERO, true) {
+    if pools::settle(account, slot, pool, Bytes::ZERO) {
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
@@ -180,12 +180,12 @@ fn claim(account: &Account, slot: Slot, pool: CUmemoryPool, request: u64) -> Res
         Asked::Uncounted => return Ok(Bytes::ZERO),
         Asked::Refused(_) => {}
     }
-    if let Asked::Granted = account.ask(stepped(missing), Kind::Pool) {
+    if let Asked::Granted = account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
         return Ok(stepped(missing));
     }
     pools::trim(slot, account);
     let missing = request.saturating_sub(pools::spare(slot, pool));
-    match account.claim(stepped(missing), Kind::Pool) {
+    match account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
         Asked::Granted => Ok(stepped(missing)),
         Asked::Uncounted => Ok(Bytes::ZERO),
         Asked::Refused(_) => Err(()),

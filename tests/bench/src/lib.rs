@@ -6,6 +6,8 @@
 )]
 #![expect(clippy::print_stdout, reason = "the result of a bench is its output")]
 
+pub mod stub;
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -66,6 +66,14 @@ int cuIpcGetMemHandle(struct ipc_handle *handle, word memory);
 int cuIpcOpenMemHandle_v2(word *memory, struct ipc_handle handle, unsigned flags);
 int cuIpcCloseMemHandle(word memory);
 
+struct nvml_process {
+    unsigned pid;
+    word bytes;
+    unsigned gpu_instance, compute_instance;
+};
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct nvml_process *processes);
+
 enum kind {
     NOTHING,
     LINEAR,

@@ -100,19 +100,43 @@ static int child_takes(size_t bytes)
     return status;
 }
 
-static int nvml_says(char said[256])
+/* The first device of NVML, which is started when it is first wanted. */
+static int nvml_device(void **device)
 {
-    static void *device;
-    struct nvml_memory memory = {0, 0, 0};
+    static void *found;
     int code = 0;
-    if (!device) {
+    if (!found) {
         code = nvmlInit_v2();
         if (!code)
-            code = nvmlDeviceGetHandleByIndex_v2(0, &device);
+            code = nvmlDeviceGetHandleByIndex_v2(0, &found);
     }
+    *device = found;
+    return code;
+}
+
+static int nvml_says(char said[256])
+{
+    void *device;
+    struct nvml_memory memory = {0, 0, 0};
+    int code = nvml_device(&device);
     if (!code)
         code = nvmlDeviceGetMemoryInfo(device, &memory);
     sprintf(said, " %llu %llu %llu", memory.free, memory.total, memory.used);
+    return code;
+}
+
+/* Says how many processes NVML lists where `room` of them fit, and each with its bytes. */
+static int nvml_lists(unsigned room, char said[256])
+{
+    void *device;
+    struct nvml_process processes[8];
+    unsigned count = room < 8 ? room : 8;
+    int code = nvml_device(&device);
+    if (!code)
+        code = nvmlDeviceGetComputeRunningProcesses_v3(device, &count, room ? processes : NULL);
+    said += sprintf(said, " %u", count);
+    for (unsigned i = 0; !code && i < count && i < room; i++)
+        said += sprintf(said, " %u %llu", processes[i].pid, processes[i].bytes);
     return code;
 }
 
@@ -257,6 +281,8 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
     }
     if (IS("nvml"))
         return nvml_says(said);
+    if (IS("listed"))
+        return nvml_lists((unsigned)n[0], said);
     if (IS("child"))
         return child_takes(n[0]);
     if (IS("pile"))

@@ -166,6 +166,12 @@ impl Bench {
         }
     }
 
+    /// A neighbour on this machine, outside the slice.
+    #[must_use]
+    pub fn bare_run(&self, program: &Path) -> Run {
+        self.machine.place(Run::new(program))
+    }
+
     /// What a probe says by this route, under the shim, with its log open for warnings.
     #[must_use]
     pub fn probe(&self, source: &str, major: u32, route: &str) -> String {

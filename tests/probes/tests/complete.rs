@@ -19,17 +19,21 @@ fn every_line_of_the_table_has_a_probe() {
     let bench = Bench::counted("rtx3090", "\"memory\":8589934592");
     let mut probed = BTreeSet::new();
     for (probe, major) in [
+        ("cuda_array", 12),
         ("cuda_context", 12),
         ("cuda_linear", 12),
         ("cuda_memory", 12),
+        ("cuda_pinned", 12),
         ("cuda_pool", 12),
         ("cuda_attribute", 12),
         ("cuda_resolve", 12),
+        ("cuda_vmm", 12),
         ("runtime_memory", 12),
         ("runtime_properties", 12),
         ("runtime_entry_point", 12),
         ("nvml_memory", 12),
         ("nvml_attributes", 12),
+        ("nvml_processes", 12),
     ] {
         for line in bench.probe(probe, major, "dlsym").lines() {
             probed.insert(line.split(' ').next().unwrap().to_owned());

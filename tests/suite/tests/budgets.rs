@@ -137,7 +137,16 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=130663165952 reserved=0 f
 ";
     assert_eq!(in_slice("gb10", slice), expected);
     let options = ["--memory", "40GiB", "--total", "device"];
-    assert_eq!(by_gpuslice_run("gb10", &options), expected);
+    // The ledger of `gpuslice run` counts what the slice holds, and nothing else is used.
+    let counted = "\
+cuda b10aaaaa-4444-4555-8666-777788880000 device total=130663165952
+cuda b10aaaaa-4444-4555-8666-777788880000 context total=130663165952 free=42681237504
+cuda b10aaaaa-4444-4555-8666-777788880000 holding total=130663165952 free=42412802048
+cuda b10aaaaa-4444-4555-8666-777788880000 freed total=130663165952 free=42681237504
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v1 total=130663165952 free=42949672960 used=87713492992
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=130663165952 reserved=0 free=42949672960 used=87713492992
+";
+    assert_eq!(by_gpuslice_run("gb10", &options), counted);
 }
 
 #[test]

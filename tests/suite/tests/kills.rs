@@ -63,6 +63,7 @@ fn the_same_holds_in_a_slice_that_is_always_full() {
         // Some of them find no room for their context, and end by themselves.
         nursery.ask(&format!("hatch 6 {round}"));
         std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
+        assert!(slice.held() <= limit);
         nursery.ask("cull");
         is_clean(&slice, &mut survivor, 1, before);
     }

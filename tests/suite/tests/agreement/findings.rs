@@ -6,7 +6,8 @@ use crate::said::{Said, check};
 use gpuslice_suite::compile::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
-use gpuslice_suite::slice::{GIB, write};
+use gpuslice_suite::slice::{GIB, of_all_devices, write};
+use gpuslice_suite::worker::Counted;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -85,9 +86,12 @@ fn without_options_it_sees_what_programs_here_see() {
 
 #[test]
 fn a_slice_that_is_used_up_has_nothing_free_and_still_one_truth() {
-    let machine = Machine::new("rtx3090");
-    let options = ["--sim", "rtx3090", "--memory", "100MiB"];
-    let said = Said::new(check(&machine, &options).answer());
+    // One that only counts: where a limit is kept, nobody has a context to ask CUDA in.
+    let keys = json!({"memory": 100 * MIB, "enforce": false});
+    let slice = Counted::with("rtx3090", &keys);
+    let _holds_a_context = slice.worker();
+    let run = slice.run(place::gpuslice()).args(["check", "--json"]);
+    let said = Said::new(run.answer());
     assert_eq!(said.disagreements(), Vec::<&str>::new());
     for row in said
         .rows(RTX3090.uuid)
@@ -185,9 +189,11 @@ fn a_driver_that_crashes_is_a_row_that_says_where() {
 
 #[test]
 fn numbers_that_never_hold_still_are_called_moving() {
+    let moves = ("GPUSLICE_SIM_FAULTS", "free-moves=4MiB");
     let machine = Machine::new("rtx3090");
-    let run = check(&machine, &["--sim", "rtx3090", "--memory", "8GiB"]);
-    let said = Said::new(run.env("GPUSLICE_SIM_FAULTS", "free-moves=4MiB").answer());
+    let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+    let run = check(&machine, &[]).with_shim().slice(&file);
+    let said = Said::new(run.env(moves.0, moves.1).answer());
     assert_eq!(said.answer.end, "exit 1");
     let told = said.disagreements();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -199,6 +205,15 @@ fn numbers_that_never_hold_still_are_called_moving() {
     {
         assert_eq!(row["total"], 8 * GIB, "{row}");
     }
+}
+
+#[test]
+fn numbers_that_move_for_the_neighbours_alone_hold_still_in_a_slice_that_counts() {
+    let machine = Machine::new("rtx3090");
+    let run = check(&machine, &["--sim", "rtx3090", "--memory", "8GiB"]);
+    let said = Said::new(run.env("GPUSLICE_SIM_FAULTS", "free-moves=4MiB").answer());
+    assert_eq!(said.disagreements(), Vec::<&str>::new());
+    assert_eq!(said.answer.end, "exit 0");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! DGX Spark: one memory of 127600748 kB, 103.25 GiB free, 115.65 GiB available; a context takes
 //! 256 MiB. Its NVML does not answer.
-//! In a slice, used starts at MemTotal - MemAvailable, and free ends where MemAvailable less the
-//! reserve does.
+//! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
+//! slice's processes hold. Free ends where MemAvailable less the reserve does.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};
@@ -79,4 +79,37 @@ nvml total=42949672960 free=36196311040 used=6753361920
 [0] NVIDIA GB10 | 36°C,   0 % |  6184 / 40960 MB |
 ",
     },
+    counted: Some(Answers {
+        cuda: "\
+cuda b10aaaaa-4444-4555-8666-777788880000 device total=42949672960
+cuda b10aaaaa-4444-4555-8666-777788880000 context total=42949672960 free=42681237504
+cuda b10aaaaa-4444-4555-8666-777788880000 holding total=42949672960 free=42412802048
+cuda b10aaaaa-4444-4555-8666-777788880000 freed total=42949672960 free=42681237504
+",
+        nvml: "\
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v1 total=42949672960 free=42949672960 used=0
+nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 free=42949672960 used=0
+",
+        threads: "\
+thread 0 contexts total=42949672960 free=41875931136
+thread 1 contexts total=42949672960 free=41875931136
+thread 2 contexts total=42949672960 free=41875931136
+thread 3 contexts total=42949672960 free=41875931136
+thread 0 holding total=42949672960 free=40802189312
+thread 1 holding total=42949672960 free=40802189312
+thread 2 holding total=42949672960 free=40802189312
+thread 3 holding total=42949672960 free=40802189312
+",
+        both: "\
+device total=42949672960
+cuda total=42949672960 free=42681237504
+nvml total=42949672960 free=42681237504 used=268435456
+",
+        nvitop: "\
+0B / 40.00GiB
+",
+        gpustat: "\
+[0] NVIDIA GB10 | 36°C,   0 % |     0 / 40960 MB |
+",
+    }),
 };

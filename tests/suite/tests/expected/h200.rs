@@ -76,4 +76,5 @@ nvml total=8589934592 free=8044675072 used=545259520
 [0] NVIDIA H200 | 36°C,   0 % |     0 /  8192 MB |
 ",
     },
+    counted: None,
 };

@@ -56,14 +56,26 @@ nvml total=150754820096 free=149804810240 used=950009856
 [0] NVIDIA H200 | 36°C,   0 % |     0 / 143771 MB |
 ",
     },
-    sliced: Answers {
-        cuda: "\
+    sliced: SLICED,
+    // The first handle that NVML gives is the card, and what the slice holds is on an instance.
+    counted: Some(Answers {
+        both: "\
+device total=8589934592
+cuda total=8589934592 free=8275361792
+nvml total=8589934592 free=8589934592 used=0
+",
+        ..SLICED
+    }),
+};
+
+const SLICED: Answers = Answers {
+    cuda: "\
 cuda a1111111-3333-5444-8555-666677770000 device total=8589934592
 cuda a1111111-3333-5444-8555-666677770000 context total=8589934592 free=8275361792
 cuda a1111111-3333-5444-8555-666677770000 holding total=8589934592 free=8006926336
 cuda a1111111-3333-5444-8555-666677770000 freed total=8589934592 free=8275361792
 ",
-        nvml: "\
+    nvml: "\
 nvml GPU-200aaaaa-2222-4333-8444-777788880000 v1 total=8589934592 free=8589934592 used=0
 nvml GPU-200aaaaa-2222-4333-8444-777788880000 v2 total=8589934592 reserved=0 free=8589934592 used=0
 nvml MIG-a1111111-3333-5444-8555-666677770000 v1 total=8589934592 free=8589934592 used=0
@@ -76,7 +88,7 @@ nvml MIG-c3333333-3333-5444-8555-666677770000 v1 total=8589934592 free=858993459
 nvml MIG-c3333333-3333-5444-8555-666677770000 v2 total=8589934592 reserved=0 free=8589934592 used=0
 nvml MIG-c3333333-3333-5444-8555-666677770000 memorySizeMB=8192
 ",
-        threads: "\
+    threads: "\
 thread 0 contexts total=8589934592 free=7331643392
 thread 1 contexts total=8589934592 free=7331643392
 thread 2 contexts total=8589934592 free=7331643392
@@ -86,19 +98,18 @@ thread 1 holding total=8589934592 free=6257901568
 thread 2 holding total=8589934592 free=6257901568
 thread 3 holding total=8589934592 free=6257901568
 ",
-        both: "\
+    both: "\
 device total=8589934592
 cuda total=8589934592 free=8275361792
 nvml total=8589934592 free=8275361792 used=314572800
 ",
-        nvitop: "\
+    nvitop: "\
 0B / 8192MiB
 0B / 8192MiB
 0B / 8192MiB
 0B / 8192MiB
 ",
-        gpustat: "\
+    gpustat: "\
 [0] NVIDIA H200 | 36°C,   0 % |     0 /  8192 MB |
 ",
-    },
 };

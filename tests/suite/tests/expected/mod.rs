@@ -33,8 +33,10 @@ pub struct Scenario {
     pub mig: Option<(&'static str, &'static str)>,
     /// Without a slice and without the preload.
     pub bare: Answers,
-    /// In the slice.
+    /// In the slice, without a ledger: all that is used is taken for the slice's.
     pub sliced: Answers,
+    /// In the slice, with the ledger of `gpuslice run`, where that makes a difference.
+    pub counted: Option<Answers>,
 }
 
 /// The answers of one machine, by the kinds of clients (`gpuslice_suite::clients::Says`).

@@ -1,7 +1,7 @@
 //! N1X: one memory of 127600748 kB, 98 GiB free, 112 GiB available; a context takes 256 MiB. Its
 //! NVML speaks of a carve-out of 8128 MiB.
-//! In a slice, used starts at MemTotal - MemAvailable, and free ends where MemAvailable less the
-//! reserve does.
+//! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
+//! slice's processes hold. Free ends where MemAvailable less the reserve does.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};
@@ -79,4 +79,37 @@ nvml total=42949672960 free=32277155840 used=10672517120
 [0] NVIDIA N1X | 36°C,   0 % |  9922 / 40960 MB |
 ",
     },
+    counted: Some(Answers {
+        cuda: "\
+cuda 01baaaaa-7777-4888-8999-aaaabbbb0000 device total=42949672960
+cuda 01baaaaa-7777-4888-8999-aaaabbbb0000 context total=42949672960 free=42681237504
+cuda 01baaaaa-7777-4888-8999-aaaabbbb0000 holding total=42949672960 free=42412802048
+cuda 01baaaaa-7777-4888-8999-aaaabbbb0000 freed total=42949672960 free=42681237504
+",
+        nvml: "\
+nvml GPU-01baaaaa-7777-4888-8999-aaaabbbb0000 v1 total=42949672960 free=42949672960 used=0
+nvml GPU-01baaaaa-7777-4888-8999-aaaabbbb0000 v2 total=42949672960 reserved=0 free=42949672960 used=0
+",
+        threads: "\
+thread 0 contexts total=42949672960 free=41875931136
+thread 1 contexts total=42949672960 free=41875931136
+thread 2 contexts total=42949672960 free=41875931136
+thread 3 contexts total=42949672960 free=41875931136
+thread 0 holding total=42949672960 free=40802189312
+thread 1 holding total=42949672960 free=40802189312
+thread 2 holding total=42949672960 free=40802189312
+thread 3 holding total=42949672960 free=40802189312
+",
+        both: "\
+device total=42949672960
+cuda total=42949672960 free=42681237504
+nvml total=42949672960 free=42681237504 used=268435456
+",
+        nvitop: "\
+0B / 40.00GiB
+",
+        gpustat: "\
+[0] NVIDIA N1X | 36°C,   0 % |     0 / 40960 MB |
+",
+    }),
 };

@@ -76,4 +76,5 @@ nvml total=8589934592 free=8323596288 used=266338304
 [0] NVIDIA GeForce RTX 3090 | 36°C,   0 % |     0 /  8192 MB |
 ",
     },
+    counted: None,
 };

@@ -92,6 +92,7 @@ nvml total=8589934592 free=8044675072 used=545259520
 [1] NVIDIA H200 | 36°C,   0 % |     0 /  8192 MB |
 ",
     },
+    counted: None,
 };
 
 /// Each in a slice of 8 GiB.
@@ -183,4 +184,5 @@ nvml total=8589934592 free=8323596288 used=266338304
 [1] NVIDIA H200             | 36°C,   0 % |     0 /  8192 MB |
 ",
     },
+    counted: None,
 };

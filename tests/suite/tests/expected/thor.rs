@@ -1,7 +1,7 @@
 //! Jetson Thor: one memory of 128791748 kB, 110 GiB free, 117.5 GiB available; a context takes
 //! 250 MiB. Its NVML says there is no memory.
-//! In a slice, used starts at MemTotal - MemAvailable, and free ends where MemAvailable less the
-//! reserve does.
+//! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
+//! slice's processes hold. Free ends where MemAvailable less the reserve does.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};
@@ -79,4 +79,37 @@ nvml total=42949672960 free=36969443328 used=5980229632
 [0] NVIDIA Thor | 36°C,   0 % |  5453 / 40960 MB |
 ",
     },
+    counted: Some(Answers {
+        cuda: "\
+cuda 7102aaaa-6666-4777-8888-9999aaaa0000 device total=42949672960
+cuda 7102aaaa-6666-4777-8888-9999aaaa0000 context total=42949672960 free=42687528960
+cuda 7102aaaa-6666-4777-8888-9999aaaa0000 holding total=42949672960 free=42419093504
+cuda 7102aaaa-6666-4777-8888-9999aaaa0000 freed total=42949672960 free=42687528960
+",
+        nvml: "\
+nvml GPU-7102aaaa-6666-4777-8888-9999aaaa0000 v1 total=42949672960 free=42949672960 used=0
+nvml GPU-7102aaaa-6666-4777-8888-9999aaaa0000 v2 total=42949672960 reserved=0 free=42949672960 used=0
+",
+        threads: "\
+thread 0 contexts total=42949672960 free=41901096960
+thread 1 contexts total=42949672960 free=41901096960
+thread 2 contexts total=42949672960 free=41901096960
+thread 3 contexts total=42949672960 free=41901096960
+thread 0 holding total=42949672960 free=40827355136
+thread 1 holding total=42949672960 free=40827355136
+thread 2 holding total=42949672960 free=40827355136
+thread 3 holding total=42949672960 free=40827355136
+",
+        both: "\
+device total=42949672960
+cuda total=42949672960 free=42687528960
+nvml total=42949672960 free=42687528960 used=262144000
+",
+        nvitop: "\
+0B / 40.00GiB
+",
+        gpustat: "\
+[0] NVIDIA Thor | 36°C,   0 % |     0 / 40960 MB |
+",
+    }),
 };

@@ -39,13 +39,15 @@ fn refusals_and_foreign_pointers_get_the_drivers_own_codes() {
     let slice = Counted::new("rtx3090", 2 * GIB);
     let mut worker = slice.worker();
     let more = 3 * GIB;
-    for operation in ["alloc", "managed"] {
+    for operation in ["alloc", "async", "ptsz", "create"] {
         assert_eq!(
             worker.code(&format!("{operation} 0 {more}")),
             OUT_OF_MEMORY,
             "{operation}"
         );
     }
+    worker.must("pool 1");
+    assert_eq!(worker.code(&format!("from 0 1 {more}")), OUT_OF_MEMORY);
     let pitch = format!("pitch 0 {} {}", 1 << 20, 3 << 10);
     assert_eq!(worker.code(&pitch), OUT_OF_MEMORY);
     assert_eq!(worker.free(), 2 * GIB - CONTEXT, "nothing was allocated");

@@ -1,0 +1,285 @@
+//! Arrays and mipmapped arrays: how much they hold only the driver knows, once they are there.
+//! Touches: the ledger; the real function, unless the slice has no room.
+//!
+//! What their texels need is claimed beforehand, and settled with the driver's own word where it
+//! gives one. Arrays whose memory is mapped later hold nothing.
+
+use core::ffi::{c_uint, c_void};
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS};
+use crate::account::{self, Account, Asked, stepped};
+use crate::answer;
+use crate::device;
+use crate::held::Space;
+use crate::real::Slot;
+use crate::table::{self, Call};
+
+type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
+type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
+
+/// What an array is made of.
+#[derive(Clone, Copy)]
+struct Shape {
+    extent: [u64; 3],
+    format: u32,
+    channels: u32,
+    flags: u32,
+    levels: u32,
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR` and `CUDA_ARRAY3D_DESCRIPTOR`, and their predecessors of 32 bits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Flat<S> {
+    extent: [S; 2],
+    format: u32,
+    channels: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Deep<S> {
+    extent: [S; 3],
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+impl<S: answer::Amount> From<Flat<S>> for Shape {
+    fn from(flat: Flat<S>) -> Shape {
+        let [width, height] = flat.extent.map(answer::Amount::into_u64);
+        Shape {
+            extent: [width, height, 0],
+            format: flat.format,
+            channels: flat.channels,
+            flags: 0,
+            levels: 1,
+        }
+    }
+}
+
+impl<S: answer::Amount> From<Deep<S>> for Shape {
+    fn from(deep: Deep<S>) -> Shape {
+        Shape {
+            extent: deep.extent.map(answer::Amount::into_u64),
+            format: deep.format,
+            channels: deep.channels,
+            flags: deep.flags,
+            levels: 1,
+        }
+    }
+}
+
+impl Shape {
+    /// What its texels need.
+    fn bytes(&self) -> u64 {
+        let element = match self.format {
+            0x01 | 0x08 => 1,
+            0x02 | 0x09 | 0x10 => 2,
+            _ => 4u64,
+        };
+        let texel = element.saturating_mul(u64::from(self.channels));
+        let level = |level: u32| {
+            let extents = self.extent.iter();
+            let extents = extents.map(|extent| extent.checked_shr(level).unwrap_or(0).max(1));
+            extents.fold(texel, u64::saturating_mul)
+        };
+        (0..self.levels.clamp(1, 32))
+            .map(level)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Whether its memory is there from the beginning.
+    fn holds(&self) -> bool {
+        /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
+        const MAPPED_LATER: u32 = 0xc0;
+        self.flags & MAPPED_LATER == 0
+    }
+}
+
+/// `cuArrayCreate`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn create_v1(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Flat<u32>>(call, handle, described) }
+}
+
+/// `cuArrayCreate_v2`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Flat<usize>>(call, handle, described) }
+}
+
+/// `cuArray3DCreate`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_3d_v1(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Deep<u32>>(call, handle, described) }
+}
+
+/// `cuArray3DCreate_v2`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_3d(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Deep<usize>>(call, handle, described) }
+}
+
+/// # Safety
+/// `described` is null or points to a T.
+unsafe fn create_as<T: Copy + Into<Shape>>(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(handle, described) };
+    let requirements = table::cuArrayGetMemoryRequirements::real(call.slot);
+    let destroy = table::cuArrayDestroy::real(call.slot);
+    if described.is_null() {
+        return ask();
+    }
+    // SAFETY: the caller's promise.
+    let shape: Shape = unsafe { described.cast::<T>().read() }.into();
+    // SAFETY: `ask` makes an array of this shape and writes it there.
+    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+}
+
+/// `cuMipmappedArrayCreate`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_mipmapped(
+    call: Call<CreateMipmapped>,
+    handle: *mut CUarray,
+    described: *const c_void,
+    levels: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(handle, described, levels) };
+    let requirements = table::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
+    let destroy = table::cuMipmappedArrayDestroy::real(call.slot);
+    if described.is_null() {
+        return ask();
+    }
+    // SAFETY: the caller's promise.
+    let shape: Shape = unsafe { described.cast::<Deep<usize>>().read() }.into();
+    let shape = Shape { levels, ..shape };
+    // SAFETY: `ask` makes an array of this shape and writes it there.
+    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+}
+
+/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+#[repr(C)]
+pub(crate) struct Requirements {
+    size: usize,
+    alignment: usize,
+    reserved: [u32; 4],
+}
+
+type Require = unsafe extern "C" fn(*mut Requirements, CUarray, CUdevice) -> CUresult;
+
+/// # Safety
+/// `ask` is a call of the driver that makes an array of this shape and writes it to `place`; the
+/// two functions are the driver's, for such an array.
+unsafe fn make(
+    slot: Slot,
+    shape: Shape,
+    place: *const CUarray,
+    requirements: Option<Require>,
+    destroy: Option<Destroy>,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(account) = account::current(slot).filter(|_| shape.holds()) else {
+        return ask();
+    };
+    let claimed = stepped(shape.bytes());
+    match account.claim_for(Bytes::new(shape.bytes()), claimed, Kind::Array) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+    }
+    let code = ask();
+    // SAFETY: as the caller promises.
+    let made = unsafe { answer::got_handle(place) }.filter(|_| code == SUCCESS);
+    let Some(array) = made else {
+        account.release(claimed, Kind::Array);
+        return code;
+    };
+    let required = requirements.and_then(|ask| required(slot, ask, array));
+    let bytes = required.unwrap_or(claimed);
+    let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
+    if more > Bytes::ZERO
+        && let Asked::Refused(_) = account.claim(more, Kind::Array)
+        && let Some(destroy) = destroy
+    {
+        // SAFETY: an array that the driver has just made, and that nobody else knows.
+        unsafe { destroy(array as CUarray) };
+        account.release(claimed, Kind::Array);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    account.release(less, Kind::Array);
+    keep(&account, array, bytes);
+    code
+}
+
+fn keep(account: &Account, array: u64, bytes: Bytes) {
+    account.remember(Space::Array, array, account.here(bytes, Kind::Array));
+}
+
+/// What the driver says that an array holds.
+fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
+    let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
+    let mut said = Requirements {
+        size: 0,
+        alignment: 0,
+        reserved: [0; 4],
+    };
+    // SAFETY: the function's contract: an array and its device.
+    let code = unsafe { ask(&raw mut said, array as CUarray, dev) };
+    (code == SUCCESS && said.size != 0).then(|| stepped(said.size as u64))
+}
+
+/// `cuArrayDestroy` and `cuMipmappedArrayDestroy`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, array: CUarray) -> CUresult {
+    let found = account::find(Space::Array, array as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(array) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        account::freed(found);
+    }
+    code
+}

@@ -1,0 +1,66 @@
+/* Physical memory: what it takes from FREE until its last handle and its last mapping are gone.
+ * With one word more: that too much is refused. */
+#include "probe.h"
+
+typedef unsigned long long word;
+struct properties {
+    int type, handle_types, location, id;
+    void *windows;
+    unsigned char flags[8];
+};
+int cuMemCreate(word *, size_t, const struct properties *, word);
+int cuMemRelease(word);
+int cuMemMap(uint64_t, size_t, size_t, word, word);
+int cuMemUnmap(uint64_t, size_t);
+int cuMemRetainAllocationHandle(word *, void *);
+int cuMemExportToShareableHandle(void *, word, int, word);
+int cuMemImportFromShareableHandle(word *, void *, int);
+int cuMemAddressReserve(uint64_t *, size_t, size_t, uint64_t, word);
+
+#define MIB ((size_t)1 << 20)
+#define NAMED(name, version) REACH(CUDA, name, #name, version)
+
+static long long before;
+
+static void says(const char *name, int code) { printf("%s %d took=%lld\n", name, code, (before - free_now()) >> 20); }
+
+int main(int count, char **words) {
+    if (count > 1)
+        route = words[1];
+    start_cuda();
+    before = free_now();
+    struct properties device = {.type = 1, .handle_types = 1, .location = 1}, host = device;
+    word handle = 0, other = 0, again = 0, copy = 0;
+    uint64_t at = 0;
+    int file = -1;
+    says("cuMemCreate", NAMED(cuMemCreate, 10020)(&handle, 6 * MIB, &device, 0));
+    host.location = 2;
+    says("cuMemCreate", NAMED(cuMemCreate, 10020)(&other, 6 * MIB, &host, 0));
+    if (cuMemAddressReserve(&at, 16 * MIB, 0, 0, 0))
+        die("cuMemAddressReserve");
+    says("cuMemMap", NAMED(cuMemMap, 10020)(at, 2 * MIB, 0, handle, 0));
+    says("cuMemMap", NAMED(cuMemMap, 10020)(at + 2 * MIB, 4 * MIB, 2 * MIB, handle, 0));
+    says("cuMemRelease", NAMED(cuMemRelease, 10020)(handle));
+    says("cuMemRetainAllocationHandle", NAMED(cuMemRetainAllocationHandle, 11000)(&again, (void *)at));
+    if (cuMemExportToShareableHandle(&file, again, 1, 0))
+        die("cuMemExportToShareableHandle");
+    void *shared = (void *)(intptr_t)file;
+    says("cuMemImportFromShareableHandle", NAMED(cuMemImportFromShareableHandle, 10020)(&copy, shared, 1));
+    says("cuMemUnmap", NAMED(cuMemUnmap, 10020)(at, 6 * MIB));
+    says("cuMemRelease", NAMED(cuMemRelease, 10020)(again));
+    says("cuMemRelease", NAMED(cuMemRelease, 10020)(copy));
+    says("cuMemRelease", NAMED(cuMemRelease, 10020)(other));
+    /* The last mapping ends it too. */
+    cuMemCreate(&handle, 4 * MIB, &device, 0);
+    cuMemMap(at, 4 * MIB, 0, handle, 0);
+    cuMemRelease(handle);
+    says("mapped", 0);
+    says("cuMemUnmap", NAMED(cuMemUnmap, 10020)(at, 4 * MIB));
+    if (count < 3)
+        return 0;
+    size_t most = (size_t)free_now();
+    printf("over %d", NAMED(cuMemCreate, 10020)(&handle, most + 2 * MIB, &device, 0));
+    printf(" all %d", NAMED(cuMemCreate, 10020)(&handle, most, &device, 0));
+    printf(" free=%lld\n", free_now());
+    return 0;
+}

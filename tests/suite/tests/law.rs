@@ -1,0 +1,286 @@
+//! The law of the ledger: after any sequence of calls by up to eight processes of four threads,
+//! with kills at random moments, it holds what the driver holds, never more than the limit, and
+//! nothing when all are gone.
+//! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` says how many programs are
+//! run by each test (100 otherwise, 10 seconds).
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_sim_machine::{Kind as Truly, ProcessTruth};
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, GRANULE, Worker};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+const PROCESSES: usize = 8;
+const THREADS: usize = 4;
+/// Numbers for what a thread holds; `free` forgets one of them.
+const THINGS: usize = 10;
+/// What a pool grows by at a time, where there is room.
+const GROWTH: u64 = 32 << 20;
+/// Small enough that programs run into it.
+const LIMIT: u64 = 6 * GIB;
+
+/// What one thread of one process does.
+#[derive(Clone, Debug)]
+enum Act {
+    Linear(u64),
+    Pitch(u64, u64),
+    Small(u64),
+    Managed(u64),
+    Async(u64),
+    Pool,
+    FromPool(usize, u64),
+    Physical(u64),
+    Map(usize),
+    Retain(usize),
+    Array(u64),
+    Mipmap(u64),
+    Context,
+    Free,
+    Synchronize,
+    Trim,
+    Info,
+}
+
+/// One step of a program.
+#[derive(Clone, Debug)]
+enum Step {
+    Does(usize, usize, usize, Act),
+    /// Killed in whatever it does; the next step of this process starts another.
+    Kill(usize),
+    /// Everybody finishes, and what must hold is looked at.
+    Look,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let large = (1u64 << 20) + 1..400 << 20;
+    let granules = (1u64..150).prop_map(|granules| granules * GRANULE);
+    let thing = 0..THINGS;
+    prop_oneof![
+        6 => large.clone().prop_map(Act::Linear),
+        2 => (1u64..100_000, 11u64..3000).prop_map(|(width, height)| Act::Pitch(width, height)),
+        2 => (1u64..4096).prop_map(Act::Small),
+        1 => large.clone().prop_map(Act::Managed),
+        3 => large.clone().prop_map(Act::Async),
+        1 => Just(Act::Pool),
+        2 => (thing.clone(), large).prop_map(|(pool, bytes)| Act::FromPool(pool, bytes)),
+        4 => granules.prop_map(Act::Physical),
+        3 => thing.clone().prop_map(Act::Map),
+        1 => thing.prop_map(Act::Retain),
+        2 => (16u64..4096).prop_map(Act::Array),
+        1 => (16u64..2048).prop_map(Act::Mipmap),
+        1 => Just(Act::Context),
+        12 => Just(Act::Free),
+        1 => Just(Act::Synchronize),
+        1 => Just(Act::Trim),
+        2 => Just(Act::Info),
+    ]
+}
+
+fn program() -> impl Strategy<Value = Vec<Step>> {
+    let does = (0..PROCESSES, 0..THREADS, 0..THINGS, act())
+        .prop_map(|(process, thread, thing, act)| Step::Does(process, thread, thing, act));
+    let step = prop_oneof![
+        60 => does,
+        1 => (0..PROCESSES).prop_map(Step::Kill),
+        3 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 1..500)
+}
+
+impl Act {
+    /// Whether memory may come from a pool.
+    fn is_of_pools(&self) -> bool {
+        matches!(self, Act::Async(_) | Act::FromPool(..))
+    }
+
+    /// Whether it puts something in its place, where something else may be.
+    fn takes(&self) -> bool {
+        !matches!(self, Act::Free | Act::Synchronize | Act::Trim | Act::Info)
+    }
+
+    /// What a worker is told; every thread has numbers of its own.
+    fn line(&self, thread: usize, thing: usize) -> String {
+        let number = |thing: usize| thread * THINGS + thing;
+        let own = number(thing);
+        match self {
+            Act::Linear(bytes) | Act::Small(bytes) => format!("alloc {own} {bytes}"),
+            Act::Pitch(width, height) => format!("pitch {own} {width} {height}"),
+            Act::Managed(bytes) => format!("managed {own} {bytes}"),
+            Act::Async(bytes) => format!("async {own} {bytes}"),
+            Act::Pool => format!("pool {own}"),
+            Act::FromPool(pool, bytes) => format!("from {own} {} {bytes}", number(*pool)),
+            Act::Physical(bytes) => format!("create {own} {bytes}"),
+            Act::Map(of) => format!("map {own} {}", number(*of)),
+            Act::Retain(of) => format!("retain {own} {}", number(*of)),
+            Act::Array(side) => format!("array {own} {side} {side}"),
+            Act::Mipmap(side) => format!("mipmap {own} {side} {side}"),
+            Act::Context => format!("context {own}"),
+            Act::Free => format!("free {own}"),
+            Act::Synchronize => "synchronize".into(),
+            Act::Trim => "trim 0".into(),
+            Act::Info => "info".into(),
+        }
+    }
+}
+
+/// The processes of a program, and the slice that they are in.
+struct Play {
+    slice: Counted,
+    processes: [Option<Worker>; PROCESSES],
+    /// Requests of pools that may not have been answered yet.
+    growing: u64,
+}
+
+impl Play {
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Does(process, thread, thing, act) => {
+                let (place, slice) = (&mut self.processes[*process], &self.slice);
+                let worker = place.get_or_insert_with(|| {
+                    let mut worker = slice.idle();
+                    // Where there is no room for a context, nothing can be done; that is fine.
+                    worker.code("start 0");
+                    worker
+                });
+                if act.takes() {
+                    worker.send(*thread, &Act::Free.line(*thread, *thing));
+                }
+                worker.send(*thread, &act.line(*thread, *thing));
+                self.growing += u64::from(act.is_of_pools());
+            }
+            Step::Kill(process) => {
+                if let Some(worker) = self.processes[*process].take() {
+                    worker.kill();
+                }
+            }
+            Step::Look => self.look(),
+        }
+        self.within_the_limit();
+    }
+
+    /// How much a pool grows is known only when it has: what is too much has gone back when the
+    /// request is answered.
+    fn within_the_limit(&self) {
+        let calls = self.growing.min((PROCESSES * THREADS) as u64);
+        let held = self.slice.held();
+        assert!(held <= LIMIT + calls * GROWTH, "{held} of {LIMIT} are held");
+    }
+
+    fn look(&mut self) {
+        let mut living = Vec::new();
+        for worker in self.processes.iter_mut().flatten() {
+            assert!(worker.settle(), "a worker has ended by itself");
+            living.push(worker.pid());
+        }
+        self.growing = 0;
+        self.within_the_limit();
+        let truth = self.slice.truth();
+        let holding: &[ProcessTruth] = &truth.devices[0].processes;
+        assert!(
+            holding.iter().all(|it| living.contains(&it.pid)),
+            "{holding:?}"
+        );
+        for process in holding {
+            self.agrees(process);
+        }
+        let counted = self.slice.counted();
+        // What is shown is what is counted, to the byte.
+        let info = self.processes.iter_mut().flatten().find_map(|worker| {
+            let answer = worker.ask("!info");
+            (answer[0] == 0).then(|| answer[1].cast_unsigned())
+        });
+        if let Some(free) = info {
+            assert_eq!(free, LIMIT - counted);
+        }
+    }
+
+    /// One process holds what its part of the ledger says.
+    fn agrees(&self, process: &ProcessTruth) {
+        let records = self.slice.records();
+        let record = records.iter().find(|record| record.pid == process.pid);
+        let counted = |kind: Kind| {
+            let found = record.iter().flat_map(|record| record.by_kind);
+            found
+                .filter(|pair| pair.0 == kind)
+                .map(|pair| pair.1)
+                .sum::<u64>()
+        };
+        let managed = counted(Kind::Managed);
+        for (kind, truly, tolerance) in [
+            (Kind::Linear, Truly::Alloc, 0),
+            (Kind::Vmm, Truly::Vmm, 0),
+            (Kind::Context, Truly::Context, 0),
+            (Kind::Array, Truly::Array, GRANULE),
+            (Kind::Pool, Truly::Pool, GRANULE),
+        ] {
+            let (ledger, driver) = (counted(kind), process.kind(truly));
+            assert!(
+                ledger.abs_diff(driver) <= tolerance,
+                "{}: the ledger has {ledger}, the driver {driver}: {record:?} {process:?}",
+                kind.name()
+            );
+        }
+        // Managed memory may come to the device at any time, and is counted from the beginning.
+        assert!(
+            process.kind(Truly::Managed) <= managed,
+            "{record:?} {process:?}"
+        );
+    }
+}
+
+fn runs(program: &[Step]) {
+    let mut play = Play {
+        slice: Counted::new("rtx3090", LIMIT),
+        processes: Default::default(),
+        growing: 0,
+    };
+    for step in program {
+        play.step(step);
+    }
+    play.look();
+    for process in &mut play.processes {
+        drop(process.take());
+    }
+    play.slice.buried(0);
+    assert_eq!(play.slice.held(), 0);
+    let mut next = play.slice.worker();
+    let context = play.slice.held();
+    assert_eq!(next.free(), LIMIT - context, "nothing is left");
+}
+
+/// Plays programs of so many random steps.
+fn whatever_programs_do(of_pools: bool) {
+    let asked = std::env::var("GPUSLICE_LAW").ok();
+    let cases = asked.and_then(|cases| cases.parse().ok()).unwrap_or(100);
+    let config = Config {
+        cases,
+        max_shrink_iters: 200,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let wanted = move |step: &Step| match step {
+        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
+        _ => true,
+    };
+    let programs = program().prop_map(move |mut program| {
+        program.retain(wanted);
+        program
+    });
+    let mut runner = TestRunner::new(config);
+    let played = runner.run(&programs, |program| {
+        runs(&program);
+        Ok(())
+    });
+    played.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_ledger_holds_what_the_driver_holds_whatever_programs_do() {
+    whatever_programs_do(true);
+}
+
+#[test]
+fn without_pools_not_a_byte_more_than_the_limit_is_ever_held() {
+    whatever_programs_do(false);
+}
