@@ -25,7 +25,9 @@ impl Installation {
         let _ = fs::remove_dir_all(&root);
         let folder = root.join("release");
         fs::create_dir_all(&folder).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_gpuslice"), folder.join("gpuslice")).unwrap();
+        // A link, not a copy: a file that was just written is busy as long as some other test's
+        // child has not executed its own program yet.
+        fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), folder.join("gpuslice")).unwrap();
         for (from, to) in [
             ("release/libgpuslice.so", "release/libgpuslice.so"),
             ("sim", "sim"),
