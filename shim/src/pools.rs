@@ -12,13 +12,17 @@ use gpuslice_config::units::Bytes;
 use crate::abi::{CUmemoryPool, SUCCESS};
 use crate::account::{self, Account, Asked};
 use crate::held::{self, Found, Space};
+use crate::private::{self, Private};
 use crate::real::Slot;
-use crate::{private, table};
+use crate::table;
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED: i32 = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED: i32 = 7;
+
+/// How many pools a process has without all that it holds being gone through for them.
+pub(crate) const POOLS: usize = 16;
 
 fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
@@ -57,9 +61,28 @@ pub(crate) fn created(slot: Slot, pool: CUmemoryPool, device: Option<CudaOrdinal
     {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let next = if device.is_some() { next } else { 0 };
-        account.private.pools.store(1, Ordering::Release);
+        enlist(account.private, pool as u64);
         let held = account.held(Bytes::ZERO, Kind::Pool, next);
         account.remember(Space::Pool, pool as u64, held);
+    }
+}
+
+fn enlist(private: &Private, pool: u64) {
+    for place in &private.pools {
+        match place.compare_exchange(0, pool, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(there) if there == pool => return,
+            Err(_) => {}
+        }
+    }
+    private.more_pools.store(1, Ordering::Release);
+}
+
+/// Forgets a pool that is gone.
+pub(crate) fn destroyed(pool: CUmemoryPool, found: Found) {
+    account::freed(found);
+    for place in private::page().map_or(&[][..], |private| &private.pools) {
+        let _ = place.compare_exchange(pool as u64, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -107,13 +130,9 @@ pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed:
 /// Does it for every pool of this process.
 #[inline]
 pub(crate) fn settle_all(slot: Slot) {
-    if let Some(private) = private::page()
-        && private.pools.load(Ordering::Acquire) != 0
-    {
-        each(slot, |account, pool| {
-            settle(account, slot, pool, Bytes::ZERO);
-        });
-    }
+    each(slot, |account, pool| {
+        settle(account, slot, pool, Bytes::ZERO);
+    });
 }
 
 /// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
@@ -130,18 +149,33 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
     });
 }
 
-#[cold]
+#[inline]
 fn each(slot: Slot, mut visit: impl FnMut(&Account, CUmemoryPool)) {
     let Some(private) = private::page() else {
         return;
     };
-    held::each(private, |space, number, found| {
+    let mut visit = |number: u64, found: Found| {
         let ordinal = found.held().context.checked_sub(1);
-        if space == Space::Pool
-            && let Some(ordinal) = ordinal
+        if let Some(ordinal) = ordinal
             && let Some(account) = account::of(slot, CudaOrdinal(u32::from(ordinal)))
         {
             visit(&account, number as CUmemoryPool);
         }
-    });
+    };
+    if private.more_pools.load(Ordering::Acquire) != 0 {
+        held::each(private, |space, number, found| {
+            if space == Space::Pool {
+                visit(number, found);
+            }
+        });
+        return;
+    }
+    for place in &private.pools {
+        let number = place.load(Ordering::Acquire);
+        if number != 0
+            && let Some(found) = held::find(private, Space::Pool, number)
+        {
+            visit(number, found);
+        }
+    }
 }

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::contexts::CONTEXTS;
 use crate::grains::Root;
 use crate::held::{Bucket, SEGMENTS};
+use crate::pools::POOLS;
 use crate::sys;
 
 /// The page. All zeros is its first state.
@@ -23,8 +24,10 @@ pub(crate) struct Private {
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
     pub(crate) several_contexts: AtomicU32,
-    /// Whether this process has ever allocated from a pool.
-    pub(crate) pools: AtomicU32,
+    /// The pools that this process knows, so that they need not be looked for.
+    pub(crate) pools: [AtomicU64; POOLS],
+    /// Whether it has ever known more.
+    pub(crate) more_pools: AtomicU32,
 }
 
 const PAGE: usize = 4096;

@@ -344,3 +344,15 @@ fn a_turn_ends_with_its_holder() {
         "and by being dropped"
     );
 }
+
+#[test]
+fn a_turn_lasts_though_its_holder_claims_meanwhile() {
+    let place = Place::new();
+    let turn = place.ledger.turn(place.gpu).unwrap();
+    assert_eq!(place.claim(5), Claim::Granted);
+    assert_eq!(place.sum(), 5);
+    let other = place.open();
+    assert!(other.turn(place.gpu).is_none(), "two seconds of waiting");
+    drop(turn);
+    assert!(other.turn(place.gpu).is_some());
+}

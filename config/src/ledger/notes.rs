@@ -77,6 +77,8 @@ impl Ledger {
         let byte = SLOTS
             .saturating_mul(2)
             .saturating_add(usize::from(device.number()));
+        // Now, for later it would take this descriptor for one of a parent's.
+        self.settle();
         let fd = Calls::of(self).open(Access::Write).ok()?;
         for round in 0..2000 {
             if fd.lock(byte) {

@@ -291,7 +291,7 @@ impl Ledger {
     }
 
     /// In a forked child: closes what the parent had open in the moment of the fork.
-    fn settle(&self) {
+    pub(super) fn settle(&self) {
         if self.private.settled.load(Relaxed) == 0 {
             self.settle_now();
         }

@@ -162,9 +162,9 @@ unsafe fn make(
         };
         scale.close();
         match measured.filter(|size| *size != 0).map(account::rounded) {
-            Some(size) if account.record(size, Kind::Context) => {
+            Some(size) => {
                 ledger.learn_context(listed, size);
-                held = Some(size);
+                held = account.record(size, Kind::Context).then_some(size);
             }
             None if code == SUCCESS => {
                 count::CONTEXT.say("context", &[Str("cannot be measured: it is not counted")])

@@ -263,7 +263,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
     if code == SUCCESS
         && let Some(found) = found
     {
-        account::freed(found);
+        pools::destroyed(pool, found);
     }
     code
 }

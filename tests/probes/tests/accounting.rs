@@ -1,5 +1,6 @@
 //! What every allocating call takes from FREE in a counted slice, by every route; and refusals.
 //! Touches: simulated machines, ledgers on tmpfs.
+#![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::Refusals;

@@ -7,6 +7,7 @@ use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
 use gpuslice_suite::worker::{Counted, Worker};
+use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 /// A program of its own folder, bare and in a slice with a ledger: both say the same.
@@ -176,7 +177,7 @@ fn an_old_driver_that_lacks_functions_is_sliced_in_the_others() {
 fn a_program_with_a_strange_name_is_alive_until_it_dies() {
     let slice = Counted::new("rtx3090", 8 * GIB);
     let strange = slice.machine().folder().join("a Zb) Z 1 (");
-    std::fs::copy(gpuslice_suite::compile::worker(), &strange).unwrap();
+    symlink(gpuslice_suite::compile::worker(), &strange).unwrap();
     let mut other = slice.worker();
     let mut worker = Worker::start(slice.run(&strange));
     worker.must("start 0");
