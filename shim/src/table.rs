@@ -294,7 +294,6 @@ const BUCKETS: usize = 128;
 const NONE: u8 = u8::MAX;
 
 /// Names differ in their lengths and at their ends.
-#[expect(clippy::cast_possible_truncation, reason = "names are short")]
 const fn bucket(name: &[u8]) -> usize {
     let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
         return 0;
