@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 /// Memories one machine can have.
 pub(crate) const DOMAINS: usize = 16;
 /// Processes that can hold a context at the same time.
-pub(crate) const SLOTS: usize = 128;
+pub(crate) const SLOTS: usize = 512;
 /// Allocations shared between processes.
 pub(crate) const SEGMENTS: usize = 256;
 /// Processes that can hold one segment.
