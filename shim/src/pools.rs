@@ -24,6 +24,13 @@ const USED: i32 = 7;
 /// How many pools a process has without all that it holds being gone through for them.
 pub(crate) const POOLS: usize = 16;
 
+/// `Private::pools_known`: this process has never used a pool, ...
+const NONE: u32 = 0;
+/// ... has used some, which are listed, ...
+const SOME: u32 = 1;
+/// ... or has used more than are listed.
+const MORE: u32 = 2;
+
 fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
     let ask = table::cuMemPoolGetAttribute::real(slot)?;
@@ -68,6 +75,7 @@ pub(crate) fn created(slot: Slot, pool: CUmemoryPool, device: Option<CudaOrdinal
 }
 
 fn enlist(private: &Private, pool: u64) {
+    private.pools_known.fetch_max(SOME, Ordering::AcqRel);
     for place in &private.pools {
         match place.compare_exchange(0, pool, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
@@ -75,7 +83,7 @@ fn enlist(private: &Private, pool: u64) {
             Err(_) => {}
         }
     }
-    private.more_pools.store(1, Ordering::Release);
+    private.pools_known.store(MORE, Ordering::Release);
 }
 
 /// Forgets a pool that is gone.
@@ -154,6 +162,10 @@ fn each(slot: Slot, mut visit: impl FnMut(&Account, CUmemoryPool)) {
     let Some(private) = private::page() else {
         return;
     };
+    let known = private.pools_known.load(Ordering::Acquire);
+    if known == NONE {
+        return;
+    }
     let mut visit = |number: u64, found: Found| {
         let ordinal = found.held().context.checked_sub(1);
         if let Some(ordinal) = ordinal
@@ -162,7 +174,7 @@ fn each(slot: Slot, mut visit: impl FnMut(&Account, CUmemoryPool)) {
             visit(&account, number as CUmemoryPool);
         }
     };
-    if private.more_pools.load(Ordering::Acquire) != 0 {
+    if known == MORE {
         held::each(private, |space, number, found| {
             if space == Space::Pool {
                 visit(number, found);

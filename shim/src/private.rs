@@ -26,8 +26,9 @@ pub(crate) struct Private {
     pub(crate) several_contexts: AtomicU32,
     /// The pools that this process knows, so that they need not be looked for.
     pub(crate) pools: [AtomicU64; POOLS],
-    /// Whether it has ever known more.
-    pub(crate) more_pools: AtomicU32,
+    /// How many it has ever known: none, as every program that uses no pools, some, or more than
+    /// are listed. See `pools`.
+    pub(crate) pools_known: AtomicU32,
 }
 
 const PAGE: usize = 4096;

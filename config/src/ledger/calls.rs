@@ -176,7 +176,7 @@ impl<'a> Kernel for Calls<'a> {
         // A lost count between two threads is no harm; a locked instruction would be.
         let looks = private.looks.load(Relaxed);
         private.looks.store(looks.wrapping_add(1), Relaxed);
-        looks & 31 == 0 && self.second_has_passed()
+        looks & 63 == 0 && self.second_has_passed()
     }
 
     #[cold]
