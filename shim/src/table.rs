@@ -74,7 +74,8 @@ macro_rules! symbols {
 
         /// The real function's places.
         pub(crate) fn cells(row: Row) -> &'static Cells {
-            match row { $( Row::$name => &$name::REAL ),* }
+            // As in `entry_of`: computed, not looked up in a table of addresses.
+            match row { $( Row::$name => core::hint::black_box(&$name::REAL) ),* }
         }
 
         /// What answers for the row and this copy of its library.
@@ -129,11 +130,14 @@ macro_rules! hook {
 
             pub(super) fn entry_of(slot: Slot) -> *mut c_void {
                 const { assert!(SLOTS == 4) };
+                // Opaque to the optimiser, which would make a table of them: addresses in a table
+                // are relocated at the start of every process.
+                use core::hint::black_box as computed;
                 (match slot.0 {
-                    0 => entry::<0> as *const (),
-                    1 => entry::<1> as *const (),
-                    2 => entry::<2> as *const (),
-                    _ => entry::<3> as *const (),
+                    0 => computed(entry::<0> as *const ()),
+                    1 => computed(entry::<1> as *const ()),
+                    2 => computed(entry::<2> as *const ()),
+                    _ => computed(entry::<3> as *const ()),
                 }) as *mut c_void
             }
         }
