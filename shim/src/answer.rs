@@ -1,5 +1,5 @@
 //! From facts to an answer: what the driver said, seen through `view`.
-//! Touches: the host's meminfo on unified memory; the caller's out-parameters.
+//! Touches: the slice's ledger; the host's meminfo on unified memory; the caller's out-parameters.
 //! Law: adds, subtracts and compares nothing itself; writes only where the caller has a place.
 
 use gpuslice_config::units::Bytes;
