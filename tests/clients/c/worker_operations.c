@@ -274,6 +274,18 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuIpcOpenMemHandle_v2(&at, ipc, 1);
         return keep(n[0], IMPORT, at, 0, code);
     }
+    if (IS("meminfo")) {
+        /* The host's memory by its file, in kB: total and available. */
+        long long total = -1, available = -1;
+        FILE *file = fopen("/proc/meminfo", "r");
+        if (!file)
+            return -1;
+        if (fscanf(file, "MemTotal: %lld kB MemFree: %*d kB MemAvailable: %lld kB", &total, &available) != 2)
+            total = -1;
+        fclose(file);
+        sprintf(said, " %lld %lld", total, available);
+        return 0;
+    }
     if (IS("info")) {
         code = cuMemGetInfo_v2(&other, &total);
         sprintf(said, " %zu %zu", other, total);
