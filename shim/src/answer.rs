@@ -41,7 +41,7 @@ pub(crate) fn host_facts(
 ) -> Option<(Facts, Bytes)> {
     let held = held(runtime, device);
     let reading = match moment {
-        Moment::Lately => host::lately(runtime),
+        Moment::Lately => host::lately(runtime, held),
         Moment::Now => host::just_now(runtime, device, held),
     }?;
     let everything = DriverMemory {

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use gpuslice_config::host_use;
 use gpuslice_config::ledger::{Kind, Ledger};
+use gpuslice_config::meminfo::HostMemory;
 use gpuslice_config::policy::HOST_ALLOWANCE;
 use gpuslice_config::pressure;
 use gpuslice_config::units::Bytes;
@@ -104,7 +105,7 @@ pub(crate) fn now(
     let clock = sys::clock();
     let word = word_of(held, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, Some(word))
+        && let Some(reading) = kept(runtime, private, clock, word)
     {
         return Some(reading);
     }
@@ -118,7 +119,7 @@ pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
     let clock = sys::clock();
     let word = word_of(None, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, Some(word))
+        && let Some(reading) = kept(runtime, private, clock, word)
     {
         return Some(reading.host);
     }
@@ -134,9 +135,19 @@ pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
     })
 }
 
-/// The host less than a millisecond ago, whatever the slice has done since.
-pub(crate) fn lately(runtime: &Runtime) -> Option<Reading> {
-    kept(runtime, private::page()?, sys::clock(), None)
+/// The host less than a millisecond ago, without what the slice has taken since.
+pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> {
+    let (reading, held_then) = young(runtime, private::page()?, sys::clock())?;
+    let since = held?.minus(Bytes::new(held_then));
+    let memory = HostMemory {
+        available: reading.host.memory.available.minus(since),
+        ..reading.host.memory
+    };
+    let host = Host {
+        memory,
+        ..reading.host
+    };
+    (held_then != NO_WORD).then_some(Reading { host, ..reading })
 }
 
 /// The host at this very moment.
@@ -151,31 +162,36 @@ pub(crate) fn just_now(
 }
 
 #[inline]
-fn kept(runtime: &Runtime, private: &Private, clock: u64, word: Option<u64>) -> Option<Reading> {
-    let [at, word_then, total, available, unused, keeps, charge] = private.host.words()?;
-    let young = at != 0 && clock.wrapping_sub(at) < VALID;
-    let same = word.is_none_or(|word| word == word_then && word != NO_WORD);
-    if !young || !same {
+fn kept(runtime: &Runtime, private: &Private, clock: u64, word: u64) -> Option<Reading> {
+    let (reading, word_then) = young(runtime, private, clock)?;
+    (word == word_then && word != NO_WORD).then_some(reading)
+}
+
+/// The last reading, if it is young, and its word.
+#[inline]
+fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u64)> {
+    let [at, word, total, available, unused, keeps, charge] = private.host.words()?;
+    if at == 0 || clock.wrapping_sub(at) >= VALID {
         return None;
     }
-    let memory = gpuslice_config::meminfo::HostMemory {
+    let memory = HostMemory {
         total: Bytes::new(total),
         // Nobody decides by it.
         free: Bytes::ZERO,
         available: Bytes::new(available),
     };
-    Some(Reading {
-        host: Host {
-            memory,
-            reserve: runtime.reserve(),
-            others_unused: Bytes::new(unused),
-            pressed: (keeps != 0).then(|| Pressed {
-                keeps: Bytes::new(keeps),
-                beyond: runtime.thresholds().request(),
-            }),
-        },
-        charge: Bytes::new(charge),
-    })
+    let pressed = Pressed {
+        keeps: Bytes::new(keeps),
+        beyond: runtime.thresholds().request(),
+    };
+    let host = Host {
+        memory,
+        reserve: runtime.reserve(),
+        others_unused: Bytes::new(unused),
+        pressed: (keeps != 0).then_some(pressed),
+    };
+    let charge = Bytes::new(charge);
+    Some((Reading { host, charge }, word))
 }
 
 #[cold]
