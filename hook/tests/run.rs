@@ -270,7 +270,11 @@ fn a_simulated_spark_has_its_own_meminfo_and_this_machine_keeps_its() {
         false => &here,
     };
     assert_eq!(line(&["--sim=gb10", "--bare"]), spark);
-    assert_eq!(line(&["--sim=gb10", "--memory=40GiB"]), spark);
+    // A slice is a machine of its size, unless its device says that it has memory of its own.
+    let slice = "MemTotal:       41943040 kB\n";
+    assert_eq!(line(&["--sim=gb10", "--memory=40GiB"]), slice);
+    let discrete = ["--sim=gb10", "--memory=40GiB", "--present-as=discrete"];
+    assert_eq!(line(&discrete), spark);
     assert_eq!(line(&["--sim=rtx3090", "--bare"]), here);
     let after = fs::read_to_string("/proc/meminfo").unwrap();
     assert!(after.starts_with(here.trim_end()));

@@ -29,6 +29,7 @@ mod pools;
 mod private;
 mod promises;
 mod real;
+mod release;
 mod runtime;
 mod shapes;
 mod sys;

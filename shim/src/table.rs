@@ -9,7 +9,8 @@ use crate::abi::*;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, context, files, nvml, pinned, pool, processes, properties, query, release, resolve, vmm,
+    admit, capture, context, files, growth, nvml, pinned, pool, processes, properties, query,
+    release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -152,6 +153,70 @@ macro_rules! hook {
             }
         }
     };
+    // Whoever decides by the caller is told of it: a stub puts the return address into the
+    // register of an argument that the function has not.
+    ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = growth :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The real function in this copy of the library.
+            #[inline]
+            pub(crate) fn real(slot: Slot) -> Option<Real> {
+                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                let address = REAL.get(Library::$lib, slot, NAME);
+                // SAFETY: the library's function of this name has this signature, which is
+                // what the table says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            unsafe extern "C" fn called<const SLOT: u8>($($arg : $ty,)* caller: usize) -> $ret {
+                match real(Slot(SLOT)) {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe {
+                        growth::$shape(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
+                    },
+                    None => Library::$lib.absent(),
+                }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "endbr64",
+                    concat!("mov ", next_register!($($arg)*), ", qword ptr [rsp]"),
+                    "jmp {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "hint #34",
+                    concat!("mov ", next_register!($($arg)*), ", x30"),
+                    "b {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+
+            pub(super) fn entry_of(slot: Slot) -> *mut c_void {
+                const { assert!(SLOTS == 4) };
+                use core::hint::black_box as computed;
+                (match slot.0 {
+                    0 => computed(entry::<0> as *const ()),
+                    1 => computed(entry::<1> as *const ()),
+                    2 => computed(entry::<2> as *const ()),
+                    _ => computed(entry::<3> as *const ()),
+                }) as *mut c_void
+            }
+        }
+        export!($name);
+    };
     ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
@@ -191,6 +256,27 @@ macro_rules! hook {
             }
         }
         export!($name);
+    };
+}
+
+/// The register of the argument after these.
+#[cfg(target_arch = "x86_64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "rdx"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "r8"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "x2"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "x4"
     };
 }
 

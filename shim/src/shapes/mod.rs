@@ -5,8 +5,10 @@
 
 pub(crate) mod admit;
 pub(crate) mod array;
+pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod files;
+pub(crate) mod growth;
 pub(crate) mod nvml;
 pub(crate) mod pinned;
 pub(crate) mod pool;
