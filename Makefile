@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients demo test engines check format clippy loom miri docs deny bench goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ demo: build ## three real programs on a simulated card: bare, in a slice, on uni
 test: build clients ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
+
+engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
+	$(TARGET)/clients-venv/bin/python tests/engines/vendor.py $(TARGET)/engines/vendor
+	$(CARGO) test --locked -p gpuslice-suite --test engines -- --ignored --nocapture --test-threads 1
 
 check: format clippy test loom miri docs deny ## what CI runs
 
