@@ -1,5 +1,6 @@
 //! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
 //! Touches: files, processes, and (in a child of its own) the driver.
+pub mod admission;
 pub mod budget;
 pub mod check;
 pub mod child_signal;
@@ -14,6 +15,7 @@ pub mod pages;
 mod plan;
 pub mod preload;
 pub mod private_dir;
+pub mod promise;
 pub mod registry;
 pub mod run;
 pub mod sim;

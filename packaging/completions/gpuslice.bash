@@ -61,7 +61,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -88,6 +88,18 @@ _gpuslice() {
                     return 0
                     ;;
                 --reserve)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -197,7 +209,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -224,6 +236,18 @@ _gpuslice() {
                     return 0
                     ;;
                 --reserve)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -41,6 +41,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -48,6 +52,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let th
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
@@ -59,6 +64,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -67,6 +76,7 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'

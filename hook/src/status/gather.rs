@@ -1,13 +1,16 @@
 //! What is known of the slices that are running.
-//! Touches: the registry, slice files, ledgers (by reading), /proc.
+//! Touches: the registry, slice files, ledgers and promises (by reading), /proc.
 
 use super::process::{self, Seen};
+use crate::admission::Room;
+use crate::promise::{self, Promises};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
+use gpuslice_config::{policy, promises};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -32,8 +35,27 @@ pub(super) struct SliceStatus {
     pub(super) uncounted: Option<u64>,
     /// What cannot be read.
     pub(super) error: Option<String>,
+    /// What it was promised of a unified-memory machine.
+    pub(super) promise: Option<PromiseStatus>,
     /// What it has of which device.
     pub(super) devices: Vec<DeviceStatus>,
+}
+
+/// What a slice was promised, and what its host can still promise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct PromiseStatus {
+    /// Its file.
+    pub(super) file: PathBuf,
+    /// What was promised.
+    pub(super) budget: u64,
+    /// What of it is spent.
+    pub(super) spent: u64,
+    /// The rest.
+    pub(super) unused: u64,
+    /// What is available on the host.
+    pub(super) host_available: Option<u64>,
+    /// What the host can promise to another slice.
+    pub(super) host_left: Option<u64>,
 }
 
 /// What a slice has of one device.
@@ -135,8 +157,34 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
             None
         }
     };
+    status.promise = promise(&slice);
     status.devices = devices(file, &slice, held.as_ref());
     status
+}
+
+fn promise(slice: &Slice) -> Option<PromiseStatus> {
+    let file = PathBuf::from(slice.promise?.as_str());
+    let folder = file.parent()?;
+    let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
+    let held = promises::read_folder(folder).ok()?;
+    let own = held.iter().find(|held| held.slice == id)?;
+    let meminfo = slice.meminfo.as_ref();
+    let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
+    let host = promise::host(Path::new(meminfo)).ok();
+    let left = host.map(|host| {
+        let reserve = slice.reserve;
+        let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
+        let neighbours = Promises::in_folder(folder).standing();
+        Room::on(&host, reserve, neighbours).left().get()
+    });
+    Some(PromiseStatus {
+        budget: own.budget.get(),
+        spent: own.budget.minus(own.unused).get(),
+        unused: own.unused.get(),
+        host_available: host.map(|host| host.available.get()),
+        host_left: left,
+        file,
+    })
 }
 
 /// What a ledger says.

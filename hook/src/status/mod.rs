@@ -29,8 +29,9 @@ const NOTES: &str = "\
 The slices are those of this user's runs, or, in a container that has one, that slice. What is
 used is what the processes of the slice have allocated. The driver is not asked.
 
-JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, devices
-[device, limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
+JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, promise
+{file, budget, spent, unused, host_available, host_left} (on unified memory), devices [device,
+limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
 processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
