@@ -53,13 +53,13 @@ def vllm(machine, engine, arithmetic, bare, touch):
     prepare(machine)
     engine.new(arithmetic, 0.92)
     engine.must("context", CONTEXT)
-    if touch:
+    if touch or bare:
         grow(machine, engine, HOST_BEFORE, bare)
     answer = engine.ask("baseline")
     if "failed" in answer:
         return {"refused": answer["why"]}
     engine.must("load", WEIGHTS)
-    if touch:
+    if touch or bare:
         grow(machine, engine, HOST_LOADING, bare)
     for step in [("enter",), ("peak", PEAK), ("settle",), ("leave",)]:
         engine.must(*step)
@@ -72,12 +72,12 @@ def sglang(machine, engine, bare, touch):
     prepare(machine)
     engine.new("written", 0.92)
     engine.must("context", CONTEXT)
-    if touch:
+    if touch or bare:
         grow(machine, engine, HOST_BEFORE, bare)
     numbers = engine.must("numbers")
     before, fraction = engine_free(numbers), FRACTIONS[int(numbers["total"] / GIB)]
     engine.must("load", WEIGHTS)
-    if touch:
+    if touch or bare:
         grow(machine, engine, HOST_LOADING, bare)
     after = engine_free(engine.must("numbers"))
     cache = after - before * (1 - fraction)
