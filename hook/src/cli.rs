@@ -3,7 +3,8 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
+    check, devices, exit, headroom, inventory, pages, report, run, standard_streams, status,
+    tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -35,6 +36,8 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
+    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
     /// List the GPUs of this machine, by the names that other verbs take
@@ -85,6 +88,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
+        Verb::Report(args) => report::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::Devices(args) => devices::main(&args),
         Verb::Completions(args) => pages::completions(&args),

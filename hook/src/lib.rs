@@ -17,6 +17,7 @@ pub mod preload;
 pub mod private_dir;
 pub mod promise;
 pub mod registry;
+pub mod report;
 pub mod run;
 pub mod sim;
 pub mod sim_host;

@@ -131,7 +131,8 @@ fn times(count: u64) -> String {
     }
 }
 
-fn kinds(by_kind: &Map<String, Value>) -> String {
+/// The kinds that there are.
+pub(crate) fn kinds(by_kind: &Map<String, Value>) -> String {
     let part = |(kind, bytes): (&String, &Value)| {
         let bytes = Bytes::new(bytes.as_u64().unwrap_or_default());
         format!("{kind} {bytes}")
