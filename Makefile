@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test engines check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients demo test engines check format clippy loom miri docs deny bench readers goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ deny:
 
 bench: build ## what a query and a process start cost with and without the shim
 	$(CARGO) bench --locked -p gpuslice-bench
+
+readers: build clients ## that node and Java see a slice's memory too (installs both)
+	tests/setup.sh readers
+	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
