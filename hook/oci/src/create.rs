@@ -78,7 +78,13 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         given,
         lines: Lines::new(),
     };
-    run.admit(state, owner, stage)?;
+    let known = run.admit(state, owner, stage)?;
+    // In the container's mount namespace the host's own mounts, the ledger's among them, may
+    // not be seen; what an earlier stage has done is not done again.
+    let rootfs = spec.rootfs(&state.bundle);
+    if known && stage == Stage::Container && inject::is_there(&rootfs, &given.places, &state.id) {
+        return Ok(Lines::new());
+    }
     match run.inject(state, &spec, stage) {
         Ok(()) => Ok(run.lines),
         Err(error) => {
@@ -175,8 +181,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Records the container, if there is room for its slice, and makes what it needs.
-    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<(), Failure> {
+    /// Records the container, if there is room for its slice, and makes what it needs. Whether an
+    /// earlier stage has done so is returned.
+    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
         let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
         let Run { plan, given, .. } = *self;
         let places = &given.places;
@@ -189,7 +196,7 @@ impl Run<'_> {
             .find(|member| member.id == plan.container);
         match known {
             // The hook is configured twice.
-            Some(member) if member.owner == owner => return Ok(()),
+            Some(member) if member.owner == owner => return Ok(true),
             Some(member) => {
                 return Err(Failure::Refused(anyhow!(
                     "a container {} is running already (process {}, bundle {})",
@@ -248,7 +255,7 @@ impl Run<'_> {
             return Err(failed(error.into()));
         }
         given.steps.reached("prepared");
-        Ok(())
+        Ok(false)
     }
 
     fn room(&self, records: &[Record]) -> anyhow::Result<()> {

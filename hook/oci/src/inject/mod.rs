@@ -7,7 +7,9 @@ pub mod preload;
 pub mod root;
 pub mod sources;
 
+use crate::host;
 use crate::image::{Needs, Unsuited};
+use crate::place::Places;
 use crate::plan::MOUNT;
 use crate::read;
 use crate::steps::Steps;
@@ -146,6 +148,22 @@ pub fn inject(
         true => Ok(Outcome::Already),
         false => Ok(Outcome::Injected),
     }
+}
+
+/// Whether a container has its slice already, as seen from its own mount namespace.
+#[must_use]
+pub fn is_there(rootfs: &Path, places: &Places, container: &str) -> bool {
+    let look = || -> io::Result<bool> {
+        let root = Root::open(rootfs, None)?;
+        let folder = File::open(places.container_root(container))?;
+        let list = File::open(host::preload(places, container))?;
+        let etc = root.folder("etc")?;
+        let own = root::stands(root.fd(), MOUNT)?;
+        let listed = root::stands(etc.fd.as_fd(), LIST)?;
+        let same = root::same(own.as_fd(), folder.as_fd())?;
+        Ok(same && root::same(listed.as_fd(), list.as_fd())?)
+    };
+    look().unwrap_or(false)
 }
 
 fn is_attached(place: BorrowedFd<'_>, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
