@@ -25,7 +25,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("run/gpuslice/devices.json");
     let said = format!("gpuslice: 2 GPUs listed in {}\n", file.display());
-    let answer = told(&mut write(&here, "gb10+h200-mig", &file));
+    let answer = told(&mut write(&here, "rtx3090+gb10", &file));
     assert_eq!(answer, (String::new(), said, 0));
     assert_eq!(
         fs::read_to_string(&file).unwrap(),
@@ -33,23 +33,47 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
   "version": 1,
   "devices": [
     {
-      "uuid": "GPU-b10aaaaa-4444-4555-8666-777788880000",
+      "uuid": "GPU-3090aaaa-1111-4222-8333-444455550000",
       "index": 0,
+      "name": "NVIDIA GeForce RTX 3090",
+      "memory": 25438126080,
+      "integrated": false,
+      "mig": []
+    },
+    {
+      "uuid": "GPU-b10aaaaa-4444-4555-8666-777788880000",
+      "index": 1,
       "name": "NVIDIA GB10",
       "memory": 130663165952,
       "integrated": true,
       "mig": []
-    },
+    }
+  ]
+}
+"#
+    );
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let folder = file.parent().unwrap();
+    assert_eq!((mode(&file), mode(folder)), (0o644, 0o711));
+    // A second time replaces it; nothing else is left in the folder.
+    let said = format!("gpuslice: 1 GPU listed in {}\n", file.display());
+    let answer = told(&mut write(&here, "h200-mig", &file));
+    assert_eq!(answer, (String::new(), said, 0));
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        r#"{
+  "version": 1,
+  "devices": [
     {
       "uuid": "GPU-200aaaaa-2222-4333-8444-777788880000",
-      "index": 1,
+      "index": 0,
       "name": "NVIDIA H200",
       "memory": 150754820096,
       "integrated": false,
       "mig": [
         {
           "uuid": "MIG-a1111111-3333-5444-8555-666677770000",
-          "memory": 74767663104
+          "memory": 74763468800
         },
         {
           "uuid": "MIG-b2222222-3333-5444-8555-666677770000",
@@ -65,12 +89,6 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
 }
 "#
     );
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
-    let folder = file.parent().unwrap();
-    assert_eq!((mode(&file), mode(folder)), (0o644, 0o711));
-    // A second time replaces it; nothing else is left in the folder.
-    assert_eq!(told(&mut write(&here, "rtx3090", &file)).2, 0);
-    assert!(fs::read_to_string(&file).unwrap().contains("RTX 3090"));
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
 }
 
