@@ -3,7 +3,8 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
+    cdi, check, devices, exit, headroom, inventory, pages, run, runtime, standard_streams, status,
+    tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -39,6 +40,10 @@ pub enum Verb {
     Headroom(headroom::Args),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
+    /// Describe slices to container engines as CDI devices
+    Cdi(cdi::Args),
+    /// Let a container engine give its containers slices
+    Runtime(runtime::Args),
     /// Print a completion script for a shell
     Completions(pages::CompletionsArgs),
     /// Print a man page
@@ -87,6 +92,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Status(args) => status::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::Devices(args) => devices::main(&args),
+        Verb::Cdi(args) => cdi::main(&args),
+        Verb::Runtime(args) => runtime::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
         Verb::Check(args) => check::main(&args),

@@ -7,7 +7,7 @@ use std::fmt;
 pub const SUCCESS: u8 = 0;
 /// `check`: the answers disagree.
 pub const INCONSISTENT: u8 = 1;
-/// `devices`, `check`: there is no NVIDIA driver that works.
+/// `devices`, `check`, `cdi generate`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
 /// gpuslice itself failed or was called wrongly, as with `env` and `timeout`.
 pub const FAILED: u8 = 125;
@@ -25,7 +25,7 @@ pub const MEANINGS: [Meaning; 6] = [
     (INCONSISTENT, &["check"], "The answers disagree."),
     (
         NO_DRIVER,
-        &["check", "devices"],
+        &["check", "devices", "cdi-generate"],
         "There is no NVIDIA driver that works.",
     ),
     (
