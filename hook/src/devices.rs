@@ -11,6 +11,7 @@ use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
 use gpuslice_config::units::Bytes;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `gpuslice devices`.
@@ -57,11 +58,15 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 /// When there is no driver that works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(simulated).transpose()?;
-    let set = machine.iter().flat_map(|machine| &machine.vars);
-    let vars: Vec<_> = set
-        .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-        .collect();
-    ask::ask(&vars).map_err(no_driver)
+    ask::ask(&variables(machine.as_ref())).map_err(no_driver)
+}
+
+/// The variables that a simulated machine sets; none for this one.
+#[must_use]
+pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
+    let set = machine.into_iter().flat_map(|machine| &machine.vars);
+    set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+        .collect()
 }
 
 /// A simulated machine, started.

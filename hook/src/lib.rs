@@ -7,6 +7,7 @@ pub mod child_signal;
 pub mod cli;
 pub mod devices;
 pub mod devices_file;
+pub mod driver_limit;
 pub mod environment;
 pub mod exit;
 pub mod headroom;

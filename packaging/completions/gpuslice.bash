@@ -28,6 +28,9 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
+            gpuslice,driver-limit)
+                cmd="gpuslice__subcmd__driver__subcmd__limit"
+                ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
@@ -59,7 +62,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom devices cdi runtime completions man"
+            opts="-h -V --help --version run check status headroom devices cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -204,6 +207,36 @@ _gpuslice() {
             fi
             case "${prev}" in
                 --write)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__driver__subcmd__limit)
+            opts="-h --cgroup --device --memory --sim --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cgroup)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -33,6 +33,7 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'Lis
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "cdi" -d 'Describe slices to container engines as CDI devices'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Let a container engine give its containers slices'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Let the driver itself hold a cgroup to a limit, where it can'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
@@ -112,5 +113,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_se
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'The cgroup, by its folder' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'The GPU; its instances cannot be limited so' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'What the cgroup\'s processes may hold of it together' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l sim -d 'The GPU is a simulated machine\'s, as in `gpuslice run`' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand man" -s h -l help -d 'Print help'
