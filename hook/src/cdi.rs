@@ -139,7 +139,7 @@ fn spec(hook: &str, sizes: &[Size]) -> Value {
 }
 
 fn options(size: Size) -> Vec<String> {
-    vec![format!("--memory={}", size.argument())]
+    vec!["--memory".to_owned(), size.argument()]
 }
 
 /// Every string of JSON is one of YAML, too.
@@ -186,11 +186,11 @@ devices:
       hooks:
         - hookName: "createRuntime"
           path: "/usr/bin/gpuslice-hook"
-          args: ["gpuslice-hook","--memory=24GiB","createRuntime"]
+          args: ["gpuslice-hook","--memory","24GiB","createRuntime"]
           env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
         - hookName: "poststop"
           path: "/usr/bin/gpuslice-hook"
-          args: ["gpuslice-hook","--memory=24GiB","poststop"]
+          args: ["gpuslice-hook","--memory","24GiB","poststop"]
           env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
 "#
         );

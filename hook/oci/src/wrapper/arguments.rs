@@ -2,12 +2,13 @@
 //! Touches: its arguments.
 //! Law: a container that is made is recognised, also among options that did not exist yet.
 
+use crate::place::Places;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What was asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The bundle of the container that is made; None when none is made.
     pub bundle: Option<PathBuf>,
@@ -17,8 +18,10 @@ pub struct Request {
     pub log: Option<PathBuf>,
     /// Whether as JSON.
     pub log_is_json: bool,
-    /// What our own options say to the hook: `--gpuslice-memory=8GiB` is its `--memory=8GiB`.
+    /// What our own options say to the hook: `--gpuslice-memory=8GiB` is its `--memory 8GiB`.
     pub own: Vec<OsString>,
+    /// Where things are; `--gpuslice-root` is the hook's and ours.
+    pub places: Places,
     /// The runtime that is to do the work, where an option names it.
     pub runtime: Option<PathBuf>,
     /// The arguments that are the runtime's.
@@ -151,15 +154,14 @@ impl Request {
     ) {
         let value = value.map(OsStr::to_owned).or_else(|| words.next());
         let value = value.unwrap_or_default();
-        if name == b"runtime" {
-            self.runtime = Some(value.into());
-            return;
+        match name {
+            b"runtime" => return self.runtime = Some(value.into()),
+            b"root" => self.places = Places::below(&value),
+            _ => {}
         }
         let mut option = OsString::from("--");
         option.push(OsStr::from_bytes(name));
-        option.push("=");
-        option.push(value);
-        self.own.push(option);
+        self.own.extend([option, value]);
     }
 }
 

@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn one_of_ours_with_other_options_is_replaced() {
         let before = add("{}", &OURS).unwrap();
-        let options = ["--memory=8GiB".to_owned()];
+        let options = ["--memory".to_owned(), "8GiB".to_owned()];
         let wanted = Ours {
             options: &options,
             ..OURS
         };
         let after = add(&before, &wanted).unwrap();
         assert_eq!(after, add("{}", &wanted).unwrap());
-        assert!(after.contains(r#""args":["gpuslice-hook","--memory=8GiB","poststop"]"#));
+        assert!(after.contains(r#""args":["gpuslice-hook","--memory","8GiB","poststop"]"#));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `gpuslice-runtime`: an OCI runtime that puts our hooks into a container's configuration and
 //! leaves all the rest to the real one.
-//! Touches: the bundle's configuration, the runtime's log; becomes the runtime.
+//! Touches: the host's policy, the bundle's configuration, the runtime's log; becomes the runtime.
 //! Law: a container whose configuration could not be changed is not started without its slice.
 //! Never: the environment. It is the caller's, and reaches the runtime as it is.
 
@@ -8,9 +8,11 @@ pub mod arguments;
 pub mod hooks;
 mod report;
 
+use crate::policy::{self, PolicyError};
 use arguments::Request;
 use hooks::Ours;
-use std::ffi::{CString, OsString};
+use std::convert::Infallible;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub const NAME: &str = "gpuslice-runtime";
 
 /// The runtimes that do the work, where the host's policy names none.
-pub const USUAL: [&str; 2] = ["runc", "crun"];
+const USUAL: [&str; 2] = ["runc", "crun"];
 
 /// Where a runtime that has no path is looked for. $PATH is the caller's.
 const FOLDERS: [&str; 6] = [
@@ -48,6 +50,8 @@ pub enum Failure {
     Content(PathBuf, crate::json_text::JsonError),
     /// It has more than any.
     TooLarge(PathBuf),
+    /// Nobody knows which runtime it is.
+    Policy(PolicyError),
     /// There is no runtime of these names.
     NoRuntime(Vec<String>),
     /// It cannot be executed.
@@ -69,6 +73,10 @@ impl std::fmt::Display for Failure {
                 path.display(),
                 LARGEST >> 20
             ),
+            Failure::Policy(error) => match std::error::Error::source(error) {
+                Some(source) => write!(out, "{error}: {source}"),
+                None => write!(out, "{error}"),
+            },
             Failure::NoRuntime(names) => write!(
                 out,
                 "there is no OCI runtime {} in {}: name one as `runtime = [\"runc\"]` in \
@@ -83,15 +91,40 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Does what a runtime is asked to do. `executable` is the hook's own path, `runtimes` what the
-/// host's policy names. Comes back only when no runtime could be started, with the exit status.
-pub fn main(executable: &Path, request: &Request, runtimes: &[String]) -> u8 {
-    let failure = match prepare(executable, request) {
-        Ok(()) => become_runtime(executable, request, runtimes),
+/// Whether the executable was called as the wrapper.
+#[must_use]
+pub fn is_called(name: Option<&OsStr>) -> bool {
+    name.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(NAME)))
+}
+
+impl From<PolicyError> for Failure {
+    fn from(error: PolicyError) -> Failure {
+        Failure::Policy(error)
+    }
+}
+
+/// Does what a runtime is asked to do. Comes back only when no runtime could be started, with the
+/// exit status.
+pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
+    let request = arguments::read(given);
+    let failure = match work(&request) {
+        Ok(never) => match never {},
         Err(failure) => failure,
     };
-    report::report(request, &failure.to_string());
+    report::report(&request, &failure.to_string());
     FAILED
+}
+
+fn work(request: &Request) -> Result<Infallible, Failure> {
+    let own = Path::new("/proc/self/exe");
+    let executable = fs::read_link(own).map_err(|error| Failure::Config(own.into(), error))?;
+    prepare(&executable, request)?;
+    let runtime = match &request.runtime {
+        Some(runtime) => runtime.clone(),
+        None => find(&executable, &policy::runtimes(&request.places)?)?,
+    };
+    let error = execute(&runtime, &request.passed_on);
+    Err(Failure::Execute(runtime, error))
 }
 
 /// Puts the hooks into the configuration of a container that is made.
@@ -163,21 +196,6 @@ fn replace(config: &Path, old: &fs::Metadata, text: &str) -> io::Result<()> {
     written
 }
 
-/// Becomes the runtime, and says why when it cannot.
-fn become_runtime(executable: &Path, request: &Request, runtimes: &[String]) -> Failure {
-    let found = match &request.runtime {
-        Some(runtime) => Ok(runtime.clone()),
-        None => find(executable, runtimes),
-    };
-    match found {
-        Ok(runtime) => {
-            let error = execute(&runtime, &request.passed_on);
-            Failure::Execute(runtime, error)
-        }
-        Err(failure) => failure,
-    }
-}
-
 /// The first runtime that is there, and is not the wrapper under another name.
 fn find(executable: &Path, runtimes: &[String]) -> Result<PathBuf, Failure> {
     let usual = || USUAL.map(str::to_owned).to_vec();
@@ -202,7 +220,8 @@ fn find(executable: &Path, runtimes: &[String]) -> Result<PathBuf, Failure> {
     found.ok_or(Failure::NoRuntime(names))
 }
 
-/// `execv` and not `std`'s, which would change the signals that the runtime finds.
+/// `execv` and not `std`'s, which would change more of the signals that the runtime finds. Ours
+/// ignores SIGPIPE because Rust's start has made it so, and a container must not.
 fn execute(runtime: &Path, arguments: &[OsString]) -> io::Error {
     let words =
         std::iter::once(runtime.as_os_str()).chain(arguments.iter().map(OsString::as_os_str));
@@ -215,6 +234,8 @@ fn execute(runtime: &Path, arguments: &[OsString]) -> io::Error {
     let Some(path) = words.first() else {
         return io::ErrorKind::InvalidInput.into();
     };
+    // SAFETY: no handler is installed, and there is one thread.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // SAFETY: a C string and an array of C strings that ends with null, alive until it is done.
     unsafe { libc::execv(path.as_ptr(), pointers.as_ptr()) };
     io::Error::last_os_error()
