@@ -3,7 +3,7 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
+    cache, check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -37,6 +37,10 @@ pub enum Verb {
     Status(status::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
+    /// Drop model files from the page cache
+    DropCache(cache::DropArgs),
+    /// Show how much of model files is in the page cache
+    Residency(cache::ResidencyArgs),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
     /// Print a completion script for a shell
@@ -86,6 +90,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
+        Verb::DropCache(args) => cache::drop_cache(&args),
+        Verb::Residency(args) => cache::residency(&args),
         Verb::Devices(args) => devices::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),

@@ -1,6 +1,7 @@
 //! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
 //! Touches: files, processes, and (in a child of its own) the driver.
 pub mod budget;
+pub mod cache;
 pub mod check;
 pub mod child_signal;
 pub mod cli;

@@ -17,12 +17,16 @@ pub fn printable(text: &str) -> String {
 /// Columns as wide as their widest cell; the last one is as long as it is.
 #[must_use]
 pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let widths = rows.iter().filter_map(|row| row.get(column));
-            let width = widths.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        for (width, cell) in widths.iter().zip(row) {
             line.push_str(&format!("{cell:width$}  "));
         }
         text.push_str(line.trim_end());
