@@ -4,6 +4,9 @@
 /// A name or a message that others have written, which may not move the cursor.
 #[must_use]
 pub fn printable(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
     let mut printable = String::new();
     for letter in text.chars() {
         match letter.is_control() {
@@ -25,11 +28,12 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     }
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
-            line.push_str(&format!("{cell:width$}  "));
+            text.push_str(cell);
+            let blanks = width.saturating_sub(cell.chars().count()).saturating_add(2);
+            text.extend(std::iter::repeat_n(' ', blanks));
         }
-        text.push_str(line.trim_end());
+        text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');
     }
     text

@@ -17,7 +17,7 @@ use gpuslice_config::units::Bytes;
 use progress::Progress;
 use report::{Report, State};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use survey::Surveyed;
 
 /// Which files are meant.
@@ -153,7 +153,13 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
         }
         evict_all(&mut files);
     }
-    let unseen = name_holders(&mut files, args.dry_run);
+    let mut unseen = name_holders(&mut files, args.dry_run);
+    for pause in PAUSES {
+        if args.dry_run || !retry(&mut files, pause) {
+            break;
+        }
+        unseen = name_holders(&mut files, args.dry_run);
+    }
     let files = files.into_iter().map(|file| file.report).collect();
     let mut report = Report::new(files, start.elapsed());
     (report.dry_run, report.unseen_processes) = (args.dry_run, unseen);
@@ -166,6 +172,28 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
         true => report.residency_status(),
         false => report.status(),
     })
+}
+
+/// What nobody has mapped and yet stays is being read, by a read-ahead perhaps, or being written: no
+/// event tells when that is over. Milliseconds.
+const PAUSES: [u64; 3] = [5, 20, 80];
+
+/// Tries again what is left for no reason that can be named; false when there is nothing such.
+fn retry(files: &mut [Surveyed], pause: u64) -> bool {
+    let progress = Progress::new("dropping", 0);
+    let is_in_use = |file: &&mut Surveyed| file.report.why.as_deref() == Some(IN_USE);
+    let left: Vec<_> = files.iter_mut().filter(is_in_use).collect();
+    if left.is_empty() {
+        return false;
+    }
+    std::thread::sleep(Duration::from_millis(pause));
+    for file in left {
+        file.report.why = None;
+        if !evict_one(file, &progress) {
+            file.report.state = State::NotCached;
+        }
+    }
+    true
 }
 
 fn evict_all(files: &mut Vec<Surveyed>) {

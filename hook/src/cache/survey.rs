@@ -14,6 +14,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
 
 /// A file that has been found, and what was in the page cache of it.
@@ -31,17 +32,37 @@ pub(super) struct Surveyed {
 /// All files that are meant, each once, however many names it has.
 pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surveyed> {
     let wanted = |path: &Path| suffixes.is_none_or(|suffixes| has_suffix(path, suffixes));
-    let mut found = Vec::new();
-    Walk::all(paths, &wanted, &mut |one| found.push(one));
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let share = found.len().div_ceil(threads.min(THREADS)).max(FEW);
-    let surveyed: Vec<Surveyed> = thread::scope(|scope| {
-        let shares = found.chunks(share);
-        let started: Vec<_> = shares
-            .map(|share| scope.spawn(|| survey_share(share)))
+    let mut surveyed: Vec<Surveyed> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads.min(THREADS))
+            .map(|_| {
+                let (found, next) = mpsc::channel();
+                (found, scope.spawn(|| survey_found(next)))
+            })
             .collect();
+        let mut batch = Vec::new();
+        let mut turns = started.iter().map(|(found, _)| found).cycle();
+        let mut hand_over = |batch: &mut Vec<Found>| {
+            if let Some(thread) = turns.next() {
+                // It waits for more until there is none.
+                let _ = thread.send(std::mem::take(batch));
+            }
+        };
+        Walk::all(paths, &wanted, &mut |one| {
+            batch.push(one);
+            if batch.len() >= BATCH {
+                hand_over(&mut batch);
+            }
+        });
+        hand_over(&mut batch);
+        let (channels, started): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        drop(channels);
         let shares = started.into_iter().filter_map(|thread| thread.join().ok());
         shares.flatten().collect()
+    });
+    surveyed.sort_unstable_by(|one, other| {
+        let (one, other) = (&one.report.path, &other.report.path);
+        one.as_os_str().cmp(other.as_os_str())
     });
     let mut seen = HashSet::new();
     let is_new = |file: &Surveyed| file.identity.is_none_or(|file| seen.insert(file));
@@ -50,19 +71,21 @@ pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surv
 
 /// More of them wait for each other in the kernel.
 const THREADS: usize = 4;
-/// For so many files no further thread is worth its start.
-const FEW: usize = 512;
+/// So many files at once: a message costs more than a file.
+const BATCH: usize = 128;
 
-fn survey_share(found: &[Found]) -> Vec<Surveyed> {
+fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
+    // A table of descriptors of its own, or every open and close waits for all others.
+    let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
     let mut filesystems = HashMap::new();
-    let one = |found: &Found| match found {
-        Found::File(path) => match one(path, &mut filesystems) {
+    let one = |found: Found| match found {
+        Found::File(path) => match one(&path, &mut filesystems) {
             Ok(surveyed) => surveyed,
-            Err(error) => Some(unreadable(path.clone(), &error)),
+            Err(error) => Some(unreadable(path, &error)),
         },
-        Found::Unreadable(path, error) => Some(unreadable(path.clone(), error)),
+        Found::Unreadable(path, error) => Some(unreadable(path, &error)),
     };
-    found.iter().filter_map(one).collect()
+    found.into_iter().flatten().filter_map(one).collect()
 }
 
 /// One file; None when it is gone.
