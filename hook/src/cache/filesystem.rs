@@ -34,7 +34,7 @@ const RAMFS_MAGIC: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x8584_58
 
 /// A memfd is a tmpfs file that no mount has.
 fn memory_file(file: &File) -> &'static str {
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let link = std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
     match link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")) {
         true => "memfd",
         false => "tmpfs",

@@ -113,7 +113,7 @@ fn may_know(file: &File, data: &Metadata) -> bool {
 }
 
 fn may_write(file: &File) -> bool {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let flags = nix::fcntl::AtFlags::AT_EACCESS;
     let ask = nix::unistd::AccessFlags::W_OK;
     nix::unistd::faccessat(nix::fcntl::AT_FDCWD, path.as_str(), ask, flags).is_ok()

@@ -75,7 +75,7 @@ const THREADS: usize = 4;
 const BATCH: usize = 128;
 
 fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
-    // A table of descriptors of its own, or every open and close waits for all others.
+    // A table of descriptors of its own (/proc/self shows another), or every open and close waits for all others.
     let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
     let mut filesystems = HashMap::new();
     let one = |found: Found| match found {
@@ -190,8 +190,8 @@ impl Surveyed {
 /// The last part of a path, where links have been followed.
 fn own_name(path: &Path) -> OsString {
     let file = open(path);
-    let link =
-        file.and_then(|file| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())));
+    let link = file
+        .and_then(|file| std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd())));
     let path = link.unwrap_or_else(|_| path.to_owned());
     path.file_name().unwrap_or_default().to_owned()
 }
