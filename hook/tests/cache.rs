@@ -303,7 +303,10 @@ fn as_nobody(arguments: &[&str], path: &Path) -> Command {
     // The path to the executable may lead through folders that only its owner may enter.
     let copy = Path::new("/dev/shm").join(format!("gpuslice-nobody-{}", std::process::id()));
     if !copy.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_gpuslice"), &copy).unwrap();
+        // By another process: what this one writes is busy while any child of its has it open.
+        let built = env!("CARGO_BIN_EXE_gpuslice");
+        let copied = Command::new("cp").arg(built).arg(&copy).status().unwrap();
+        assert!(copied.success());
     }
     command.arg(copy).args(arguments).arg(path);
     command
