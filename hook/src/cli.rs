@@ -3,8 +3,8 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    cdi, check, devices, driver_limit, exit, headroom, inventory, pages, report, run, runtime,
-    standard_streams, status, tidy_up,
+    cache, cdi, check, devices, driver_limit, exit, headroom, inventory, pages, report, run,
+    runtime, standard_streams, status, tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -40,6 +40,10 @@ pub enum Verb {
     Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
+    /// Drop model files from the page cache
+    DropCache(cache::DropArgs),
+    /// Show how much of model files is in the page cache
+    Residency(cache::ResidencyArgs),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
     /// Describe slices to container engines as CDI devices
@@ -99,6 +103,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Status(args) => status::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
+        Verb::DropCache(args) => cache::drop_cache(&args),
+        Verb::Residency(args) => cache::residency(&args),
         Verb::Devices(args) => devices::main(&args),
         Verb::Cdi(args) => cdi::main(&args),
         Verb::Runtime(args) => runtime::main(&args),

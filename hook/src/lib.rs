@@ -2,6 +2,7 @@
 //! Touches: files, processes, and (in a child of its own) the driver.
 pub mod admission;
 pub mod budget;
+pub mod cache;
 pub mod cdi;
 pub mod check;
 pub mod child_signal;
