@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients containers demo test check format clippy loom miri docs deny bench goldens install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -27,11 +27,14 @@ preflight:
 clients: preflight ## the real programs that the tests and the demo run
 	tests/setup.sh clients
 
+containers: preflight ## the container runtimes that the tests start
+	tests/setup.sh containers
+
 demo: build ## three real programs on a simulated card: bare, in a slice, on unified memory
 	tests/setup.sh demo
 	tests/demo/demo.sh
 
-test: build clients ## every test that needs no GPU
+test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
 

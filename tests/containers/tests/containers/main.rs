@@ -1,0 +1,6 @@
+//! Containers of real runtimes, each test on a machine of its own.
+//! Touches: what `gpuslice_containers::host` says.
+//!
+//! Where containers cannot be started, one line says why, and nothing is tested.
+
+mod bare;
