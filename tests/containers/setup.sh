@@ -15,7 +15,7 @@ export DEBIAN_FRONTEND=noninteractive PATH=$PATH:/sbin:/usr/sbin
 
 packages=()
 for pair in runc:runc crun:crun podman:podman containerd:containerd dockerd:docker.io busybox:busybox-static \
-    unshare:util-linux musl-gcc:musl-tools mkfs.erofs:erofs-utils python3:python3; do
+    unshare:util-linux musl-gcc:musl-tools python3:python3; do
     command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
 done
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
@@ -75,6 +75,9 @@ musl-gcc -O2 -o "$target/musl/bin/hello" tests/containers/c/hello.c
 cc -O2 -static -o "$target/static/bin/hello" tests/containers/c/hello.c
 # A library that says that it ran: what images have that attack whoever loads code of theirs.
 cc -O2 -shared -fPIC -o "$target/evil.so" tests/containers/c/evil.c
+
+cc -O2 -static -o "$target/timed" tests/containers/c/timed.c
+cc -O2 -o "$target/race" tests/containers/c/race.c
 
 # The CRI's client: gRPC, from PyPI.
 python3 -m venv "$target/venv"

@@ -11,4 +11,5 @@ pub mod host;
 pub mod place;
 pub mod podman;
 pub mod ready;
+pub mod slice;
 pub mod spec;

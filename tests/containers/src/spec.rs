@@ -47,6 +47,8 @@ pub struct Spec {
     pub command: Vec<String>,
     /// Capabilities beside those that Docker gives.
     pub capabilities: Vec<String>,
+    /// The simulated GPUs of the machine that it is on.
+    pub gpus: &'static str,
 }
 
 impl Spec {
@@ -63,6 +65,7 @@ impl Spec {
             mounts: Vec::new(),
             command: vec!["sleep".into(), "1000000".into()],
             capabilities: Vec::new(),
+            gpus: "rtx3090",
         }
     }
 
@@ -107,8 +110,8 @@ impl Spec {
     /// The variables of all containers of these tests and its own.
     #[must_use]
     pub fn all_env(&self) -> Vec<String> {
-        let common = ["GPUSLICE_SIM_STATE=/state", "GPUSLICE_SIM=rtx3090"];
-        let mut all: Vec<String> = common.map(str::to_owned).to_vec();
+        let gpus = format!("GPUSLICE_SIM={}", self.gpus);
+        let mut all = vec!["GPUSLICE_SIM_STATE=/state".to_owned(), gpus];
         all.extend(self.env.iter().cloned());
         all
     }

@@ -4,3 +4,11 @@
 //! Where containers cannot be started, one line says why, and nothing is tested.
 
 mod bare;
+mod hostile_input;
+mod hostile_root;
+mod hostile_run;
+mod images;
+mod inside;
+mod many;
+mod pods;
+mod runtimes;
