@@ -1,6 +1,8 @@
 //! `gpuslice devices`: the GPUs of this machine, by the names that other verbs take.
-//! Touches: the driver (in a child), standard output.
+//! Touches: the driver (in a child), standard output; with `--write` the hook's list.
 
+use crate::cli::tell;
+use crate::devices_file;
 use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
 use crate::inventory::Inventory;
@@ -9,6 +11,7 @@ use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
 use gpuslice_config::units::Bytes;
+use std::path::PathBuf;
 
 /// `gpuslice devices`.
 #[derive(clap::Args, Debug)]
@@ -16,6 +19,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Write the list that containers are given slices by, instead of printing it
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = devices_file::DEVICES, conflicts_with = "json")]
+    pub write: Option<PathBuf>,
 
     /// The GPUs of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
@@ -33,6 +41,13 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
         .collect();
     let inventory = ask::ask(&vars).map_err(no_driver)?;
+    if let Some(file) = &args.write {
+        devices_file::write(file, &devices_file::text(&inventory)?)?;
+        let count = inventory.devices.len();
+        let gpus = if count == 1 { "GPU" } else { "GPUs" };
+        tell(&format!("{count} {gpus} listed in {}", file.display()));
+        return Ok(exit::SUCCESS);
+    }
     let text = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&inventory)?),
         false => table(&inventory),

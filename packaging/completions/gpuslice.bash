@@ -137,12 +137,16 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__devices)
-            opts="-h --json --sim --help"
+            opts="-h --json --write --sim --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --write)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --sim)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -79,6 +79,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fi
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d 'Write the list that containers are given slices by, instead of printing it' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
