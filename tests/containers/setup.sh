@@ -55,6 +55,8 @@ for package in "$target"/packages/*.deb; do
 done
 mkdir -p "$root"/{proc,sys,dev,tmp,run,sim,state,opt,root}
 chmod 1777 "$root/tmp"
+# Where files are mounted: not everybody who starts a container may make them.
+touch "$root/opt/gpuslice" "$root/etc/hosts"
 ln -sf bash "$root/usr/bin/sh"
 rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bash-completion} "$root"/usr/lib/x86_64-linux-gnu/gconv
 printf 'root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/tmp:/bin/bash\n' >"$root/etc/passwd"

@@ -16,30 +16,26 @@ pub struct Cri<'h> {
     host: &'h Host,
     daemon: Child,
     pods: HashMap<String, String>,
+    handler: &'static str,
     /// Whether a container's own annotations are the pod's or its own.
     pub annotate_pod: bool,
 }
 
 impl<'h> Cri<'h> {
-    /// A containerd on a machine, with the Debian image. Its handler `runc` passes what is in `runtime`,
-    /// lines of its configuration in the runtime's table.
+    /// A containerd on a machine, with the Debian image. What its pods are run by: `runc`, or a handler that
+    /// this line of shell, run before containerd starts, has configured.
     #[must_use]
-    pub fn new(host: &'h Host, runtime: &str) -> Cri<'h> {
+    pub fn new(host: &'h Host, handler: &'static str, configure: &str) -> Cri<'h> {
         host.write(
             "/etc/containerd/config.toml",
-            format!(
-                r#"version = 2
+            r#"version = 2
+# What a root that may not raise limits, on a machine without networks, can run.
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:1"
   restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      {runtime}
-"#
-            ),
+"#,
         );
+        host.sh(configure).ok();
         let podman = Podman::new(host, "runc", "createRuntime");
         podman.import_pause();
         let daemon = host.spawn("containerd", &[], "/run/containerd.log");
@@ -47,6 +43,7 @@ impl<'h> Cri<'h> {
             host,
             daemon,
             pods: HashMap::new(),
+            handler,
             annotate_pod: true,
         };
         host.wait_for("containerd answers", || {
@@ -88,7 +85,10 @@ impl<'h> Cri<'h> {
     /// When it did not start.
     pub fn run_pod(&self, name: &str, annotations: &Value) -> Result<String, Done> {
         let config = self.pod_config(name, annotations);
-        let answer = self.call("RunPodSandbox", &json!({"config": config}))?;
+        let answer = self.call(
+            "RunPodSandbox",
+            &json!({"config": config, "runtime_handler": self.handler}),
+        )?;
         Ok(id(&answer, "pod_sandbox_id"))
     }
 

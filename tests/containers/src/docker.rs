@@ -11,12 +11,12 @@ use std::process::Child;
 pub struct Docker<'h> {
     host: &'h Host,
     daemon: Child,
-    /// What `docker run --runtime` is told.
+    /// The runtime of containers that want no slice.
     pub runtime: &'static str,
 }
 
 impl<'h> Docker<'h> {
-    /// An engine on a machine, with the Debian image and what is in its daemon.json.
+    /// An engine on a machine, with the Debian image, as its daemon.json says.
     #[must_use]
     pub fn new(host: &'h Host, runtime: &'static str) -> Docker<'h> {
         let group = format!("--cgroup-parent=/{}", host.name());
@@ -48,7 +48,13 @@ impl Engine for Docker<'_> {
     fn start(&mut self, spec: &Spec) -> Result<String, Done> {
         let mut arguments: Vec<String> = ["run", "-d", "--network=none"].map(str::to_owned).into();
         arguments.push(format!("--name={}", spec.name));
-        arguments.push(format!("--runtime={}", self.runtime));
+        // This engine passes no annotations on: a size is a runtime.
+        let size = |(key, _): &&(String, String)| key == "gpuslice.io/memory";
+        let runtime = match spec.annotations.iter().find(size) {
+            Some((_, memory)) => format!("gpuslice-{}", memory.to_lowercase()),
+            None => self.runtime.to_owned(),
+        };
+        arguments.push(format!("--runtime={runtime}"));
         for (from, to, how) in spec.all_mounts() {
             arguments.push(format!("--volume={from}:{to}:{how}"));
         }

@@ -100,7 +100,8 @@ impl Host {
         };
         host.sh(&format!(
             "mkdir -m 777 /run/sim; umask 0; {SIM} --state /run/sim start {gpus} && chmod 666 /run/sim/*;
-             if [ -e /run/sim/meminfo ]; then mount --bind /run/sim/meminfo /proc/meminfo; fi"
+             if [ -e /run/sim/meminfo ]; then mount --bind /run/sim/meminfo /proc/meminfo; fi
+             GPUSLICE_SIM={gpus} GPUSLICE_SIM_STATE=/run/sim gpuslice devices --write"
         ))
         .ok();
         host

@@ -25,6 +25,12 @@ impl<'h> Podman<'h> {
         podman
     }
 
+    /// The same podman, with another runtime.
+    #[must_use]
+    pub fn again(host: &'h Host, runtime: &'static str) -> Podman<'h> {
+        Podman { host, runtime }
+    }
+
     /// Makes an image of a root that `setup.sh` has built.
     pub fn import(&self, name: &str) {
         self.host

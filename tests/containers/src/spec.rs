@@ -63,7 +63,7 @@ impl Spec {
             read_only: false,
             user_namespace: false,
             mounts: Vec::new(),
-            command: vec!["sleep".into(), "1000000".into()],
+            command: vec!["/usr/bin/sleep".into(), "1000000".into()],
             capabilities: Vec::new(),
             gpus: "rtx3090",
         }

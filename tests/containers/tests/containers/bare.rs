@@ -33,7 +33,7 @@ fn without_an_annotation_every_runtime_starts_containers_that_see_the_whole_card
     sees_the_whole_card(&mut Podman::new(&host, "runc", "createRuntime"));
     sees_the_whole_card(&mut Podman::new(&host, "crun", "createRuntime"));
     sees_the_whole_card(&mut Docker::new(&host, "runc"));
-    sees_the_whole_card(&mut Cri::new(&host, ""));
+    sees_the_whole_card(&mut Cri::new(&host, "runc", "true"));
 }
 
 #[test]

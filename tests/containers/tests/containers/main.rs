@@ -12,3 +12,4 @@ mod inside;
 mod many;
 mod pods;
 mod runtimes;
+mod ways;

@@ -63,8 +63,8 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
         });
         // Every eighth with runc, whose errors have the hook's words.
         let script = format!(
-            "seq 0 {} | xargs -P {ALL} -I% sh -c 'b=/run/bundles/c%; r=crun; [ $((% % 8)) = 0 ] && r=runc;
-             $r run -d -b $b c% >$b/out 2>&1 </dev/null && echo $r >$b/started; true'",
+            "seq 0 {} | xargs -P {ALL} -I@ sh -c 'b=/run/bundles/c@; r=crun; [ $((@ % 8)) = 0 ] && r=runc;
+             $r run -d -b $b c@ >$b/out 2>&1 </dev/null && echo $r >$b/started; true'",
             ALL - 1
         );
         let started = host.sh(&script);

@@ -6,19 +6,16 @@ use gpuslice_containers::host::Host;
 use gpuslice_containers::podman::Podman;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert_unsliced};
-use gpuslice_containers::spec::{Spec, hooks};
+use gpuslice_containers::spec::Spec;
 use serde_json::{Value, json};
 
-/// A containerd with our hooks in the base of every container's configuration, which passes our annotations.
-fn containerd<'h>(host: &'h Host, stage: &str) -> Cri<'h> {
-    let spec = host.run("ctr", &["oci", "spec"]).ok();
-    let mut spec: Value = serde_json::from_str(&spec).expect("JSON");
-    spec["hooks"] = hooks(stage);
-    host.write("/etc/containerd/gpuslice.json", spec.to_string());
-    let runtime = r#"base_runtime_spec = "/etc/containerd/gpuslice.json"
-      pod_annotations = ["gpuslice.io/*"]
-      container_annotations = ["gpuslice.io/*"]"#;
-    Cri::new(host, runtime)
+/// A containerd that `gpuslice runtime configure` has configured.
+fn containerd(host: &Host) -> Cri<'_> {
+    Cri::new(
+        host,
+        "gpuslice",
+        "gpuslice runtime configure --runtime containerd",
+    )
 }
 
 fn annotations(pairs: &[(&str, &str)]) -> Value {
@@ -36,7 +33,7 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
         return;
     }
     let host = Host::new();
-    let cri = containerd(&host, "createRuntime");
+    let cri = containerd(&host);
     let none = json!({});
     let pod = annotations(&[("gpuslice.io/memory", "5GiB"), ("other.io/memory", "1GiB")]);
     let pod = cri.run_pod("one", &pod).expect("a pod");
@@ -95,7 +92,7 @@ fn a_pods_annotations_name_containers_and_share_a_slice() {
         return;
     }
     let host = Host::new();
-    let cri = containerd(&host, "createRuntime");
+    let cri = containerd(&host);
     let none = json!({});
     let pod = annotations(&[
         ("gpuslice.io/memory", "5GiB"),
@@ -170,7 +167,7 @@ fn podman_plays_a_pod_of_kubernetes() {
             "name": name,
             "image": "localhost/debian:1",
             "imagePullPolicy": "Never",
-            "command": ["sleep", "1000000"],
+            "command": ["/usr/bin/sleep", "1000000"],
             "env": [{"name": "GPUSLICE_SIM", "value": "rtx3090"}, {"name": "GPUSLICE_SIM_STATE", "value": "/state"}],
             "volumeMounts": mounts,
         })

@@ -12,7 +12,7 @@ const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
 /// Two containers at once, each with its own; exec and restart; a read-only root; one without an
 /// annotation; at the end nothing is left.
-fn keeps_its_promises(host: &Host, engine: &mut dyn Engine) {
+pub(crate) fn keeps_its_promises(host: &Host, engine: &mut dyn Engine) {
     let one = engine.start(&Spec::new("one").memory("8GiB"));
     let one = one.unwrap_or_else(|done| panic!("{}: {done:?}", engine.name()));
     let mut two = Spec::new("two").memory("3GiB");
