@@ -64,8 +64,8 @@ deny:
 	@tests/setup.sh deny
 	$(TARGET)/tools/bin/cargo-deny --offline --locked check bans licenses sources
 
-bench: build ## what a query and a process start cost with and without the shim
-	$(CARGO) bench --locked -p gpuslice-bench
+bench: build containers ## what a query, a process and a container start cost with and without gpuslice
+	$(CARGO) bench --locked -p gpuslice-bench -p gpuslice-containers
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
