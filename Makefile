@@ -15,9 +15,10 @@ REST := --workspace --exclude gpuslice-shim
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: preflight ## gpuslice and libgpuslice.so in target/release, the simulated driver in target/sim
+build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
 	$(CARGO) build --release --locked -p gpuslice-hook
+	hook/oci/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 
 .PHONY: preflight
@@ -72,6 +73,7 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim

@@ -23,6 +23,11 @@ case ${1:-} in
 build)
     command -v "${CARGO:-cargo}" >/dev/null || missing cargo "https://rustup.rs"
     need cc gcc
+    musl=$(uname -m)-unknown-linux-musl
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
+        command -v rustup >/dev/null || missing "Rust's standard library for $musl" "rustup target add $musl"
+        rustup target add "$musl" >&2
+    fi
     [ -e /usr/include/stdio.h ] || missing "the C library's headers" "on Debian: apt-get install libc6-dev"
     ;;
 demo | clients)

@@ -4,6 +4,7 @@
 //! Where containers cannot be started, one line says why, and nothing is tested.
 
 mod bare;
+mod crash;
 mod hostile_input;
 mod hostile_root;
 mod hostile_run;
