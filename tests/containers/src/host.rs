@@ -196,7 +196,7 @@ impl Host {
     #[must_use]
     pub fn changes(&self) -> String {
         self.sh(
-            "cd /run/changed && find etc usr var opt root home srv tmp \\( -path var/lib -o -path var/log -o -path var/cache -o -path var/tmp \\) -prune -o -printf '%p %y %s %T@ %m %U\\n' 2>/dev/null | sort
+            "cd /run/changed && find etc usr var opt root home srv tmp \\( -path var/lib -o -path var/log -o -path var/cache -o -path var/tmp \\) -prune -o -type d -printf '%p %y %m %U\\n' -o -printf '%p %y %s %T@ %m %U\\n' 2>/dev/null | sort
              find / -maxdepth 1 -printf '%p %y %m\\n' | sort",
         )
         .out

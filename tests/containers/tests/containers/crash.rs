@@ -55,7 +55,10 @@ fn a_hook_that_is_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
             let _ = oci.run("killed");
             oci.remove("killed");
             let mut next = Oci::new(&host, "runc", stage);
-            let id = next.start(&Spec { name: "next".into(), ..spec.clone() });
+            let id = next.start(&Spec {
+                name: "next".into(),
+                ..spec.clone()
+            });
             let id = id.unwrap_or_else(|done| panic!("{case}: the budget is lost: {done:?}"));
             assert_sliced(&next, &id, 80 * GIB);
             next.remove(&id);

@@ -17,7 +17,10 @@ fn machine() -> Host {
 }
 
 fn state(id: &str, pid: i64, bundle: &str) -> Value {
-    json!({"ociVersion": "1.0.2", "id": id, "status": "creating", "pid": pid, "bundle": bundle})
+    json!({
+        "ociVersion": "1.0.2", "id": id, "status": "creating", "pid": pid, "bundle": bundle,
+        "annotations": {"gpuslice.io/memory": "2GiB"},
+    })
 }
 
 /// Calls the hook as a runtime does.
@@ -64,7 +67,16 @@ fn ids_that_are_paths_are_refused() {
         let state = state(id, 2, "/run/bundles/good").to_string();
         for stage in ["createRuntime", "createContainer", "poststop"] {
             let done = hook(&host, stage, &state);
-            assert_eq!(done.code, 1, "{id:?} {stage}: {done:?}");
+            // After its end a container cannot be refused any more.
+            assert_eq!(
+                done.code == 0,
+                stage == "poststop",
+                "{id:?} {stage}: {done:?}"
+            );
+            assert!(
+                done.err.contains("container id"),
+                "{id:?} {stage}: {done:?}"
+            );
             assert_nothing_left(&host);
         }
     }
@@ -110,6 +122,16 @@ fn configurations_that_are_missing_cut_huge_or_no_files_are_refused() {
     host.sh("mkdir -p /run/bundles/pipe && mkfifo /run/bundles/pipe/config.json")
         .ok();
     refused(&host, &say("/run/bundles/pipe"), "config.json");
+    // Who asks for nothing is not kept from starting by our trouble.
+    let mut other = state("other", 2, "/run/bundles/cut");
+    other
+        .as_object_mut()
+        .expect("an object")
+        .remove("annotations");
+    let done = hook(&host, stage, other.to_string());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.err.contains("config.json"), "{done:?}");
+    assert_nothing_left(&host);
 }
 
 /// CVE-2019-5736 and the trap of runc's createContainer: a pid that is not the container's.
@@ -126,7 +148,7 @@ fn pids_of_the_host_itself_are_refused() {
             "createRuntime",
             state("good", pid, "/run/bundles/good").to_string(),
         );
-        refused(&host, &done, "pid");
+        refused(&host, &done, "process");
     }
     // A process in the host's own namespace: mounting there would be mounting on the host.
     let mounts = host.mounts();

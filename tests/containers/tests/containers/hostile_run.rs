@@ -252,11 +252,10 @@ fn a_slice_of_a_dead_container_is_free_even_when_its_pid_lives_again() {
         pid - 1
     ))
     .ok();
-    let comm = std::fs::read_to_string(host.path(&format!("/proc/{pid}/comm")));
-    assert!(
-        comm.is_ok_and(|name| name == "sleep\n"),
-        "the pid was not used again"
-    );
+    host.wait_for("its pid is somebody else's", || {
+        let comm = std::fs::read_to_string(host.path(&format!("/proc/{pid}/comm")));
+        comm.is_ok_and(|name| name == "sleep\n")
+    });
     let id = oci
         .start(&Spec::new("third").memory("20GiB"))
         .expect("there is room again");

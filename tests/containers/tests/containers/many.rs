@@ -81,7 +81,7 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
     };
     let (in_, out): (Vec<usize>, Vec<usize>) = (0..ALL).partition(started);
     assert_eq!(in_.len(), FIT);
-    for index in in_.iter().take(3) {
+    for index in in_.iter().filter(|index| *index % 8 != 0).take(3) {
         assert_sliced(&oci, &format!("c{index}"), EACH);
     }
     // Who was refused by runc knows who has the memory.
