@@ -11,6 +11,7 @@ use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
 use gpuslice_config::units::Bytes;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `gpuslice devices`.
@@ -35,12 +36,7 @@ pub struct Args {
 /// # Errors
 /// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let machine = args.sim.as_deref().map(simulated).transpose()?;
-    let set = machine.iter().flat_map(|machine| &machine.vars);
-    let vars: Vec<_> = set
-        .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-        .collect();
-    let inventory = ask::ask(&vars).map_err(no_driver)?;
+    let inventory = list(args.sim.as_deref())?;
     if let Some(file) = &args.write {
         devices_file::write(file, &devices_file::text(&inventory)?)?;
         let count = inventory.devices.len();
@@ -54,6 +50,23 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     };
     standard_streams::print(text.as_bytes())?;
     Ok(exit::SUCCESS)
+}
+
+/// The GPUs of this machine, or of a simulated one.
+///
+/// # Errors
+/// When there is no driver that works ([`exit::NO_DRIVER`]).
+pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
+    let machine = sim.map(simulated).transpose()?;
+    ask::ask(&variables(machine.as_ref())).map_err(no_driver)
+}
+
+/// The variables that a simulated machine sets; none for this one.
+#[must_use]
+pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
+    let set = machine.into_iter().flat_map(|machine| &machine.vars);
+    set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+        .collect()
 }
 
 /// A simulated machine, started.

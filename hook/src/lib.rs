@@ -1,14 +1,17 @@
 //! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
 //! Touches: files, processes, and (in a child of its own) the driver.
 pub mod budget;
+pub mod cdi;
 pub mod check;
 pub mod child_signal;
 pub mod cli;
 pub mod devices;
 pub mod devices_file;
+pub mod driver_limit;
 pub mod environment;
 pub mod exit;
 pub mod headroom;
+pub mod hook_entry;
 pub mod inventory;
 pub mod learned;
 pub mod pages;
@@ -18,8 +21,10 @@ pub mod private_dir;
 pub mod registry;
 pub mod replace;
 pub mod run;
+pub mod runtime;
 pub mod sim;
 pub mod sim_host;
+pub mod sizes;
 pub mod slice_file;
 pub mod slice_ledger;
 pub mod slice_options;

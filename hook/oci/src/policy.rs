@@ -48,6 +48,8 @@ pub struct Policy {
     pub page_cache: PageCachePolicy,
     /// The driver's own limits.
     pub driver_limits: DriverLimits,
+    /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
+    pub runtime: Vec<String>,
 }
 
 /// What becomes of a container when something fails.
@@ -181,6 +183,33 @@ pub enum PolicyError {
         /// Where, and what.
         fault: String,
     },
+}
+
+/// The runtimes that the host's policy names. Of the rest nothing is asked: a container must be
+/// stopped and deleted also where a key is wrong.
+///
+/// # Errors
+/// When the file is there and cannot be read, or is not TOML.
+pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
+    #[derive(Default, Deserialize)]
+    struct Runtimes {
+        #[serde(default)]
+        runtime: Vec<String>,
+    }
+    let path = places.policy();
+    let text = match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(PolicyError::Read { path, source }),
+        Ok(text) => text,
+    };
+    let read: Result<Runtimes, _> = toml::from_str(&text);
+    match read {
+        Ok(runtimes) => Ok(runtimes.runtime),
+        Err(error) => Err(PolicyError::Parse {
+            path,
+            fault: error.message().to_owned(),
+        }),
+    }
 }
 
 /// Reads the host's policy; where there is none everybody may have everything.
