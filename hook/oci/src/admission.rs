@@ -239,3 +239,7 @@ fn host_fits(
         }),
     }
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

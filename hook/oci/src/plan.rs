@@ -365,3 +365,7 @@ fn page_cache(asked: &Request, policy: &Policy, is_unified: bool) -> PageCache {
         .or(policy.page_cache.mode)
         .unwrap_or(unsaid)
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
