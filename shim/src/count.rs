@@ -31,6 +31,8 @@ impl Counter {
 pub(crate) static SLICE: Counter = Counter::new();
 /// The host's meminfo cannot be read.
 pub(crate) static MEMINFO: Counter = Counter::new();
+/// The slice's meminfo cannot be shown.
+pub(crate) static MEMINFO_SHOWN: Counter = Counter::new();
 /// A function is called that no library has.
 pub(crate) static ABSENT: Counter = Counter::new();
 /// More copies of a library than there are slots.

@@ -204,6 +204,28 @@ pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> 
     text.to_str().ok()?.parse().ok()
 }
 
+/// The device of the slice that shares the host's memory: the first that the slice's writer knows
+/// to be one, or else one that this process has asked its driver about. Asks nobody.
+pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
+    if let Some((budget, uuid)) = runtime.integrated() {
+        return Some(Device {
+            budget: runtime.numbers(budget)?,
+            unified: Some(true),
+            listed: runtime.listed(uuid.bytes, budget),
+        });
+    }
+    let asked = KNOWN_DEVICES.iter().flatten();
+    let known = asked
+        .map(|known| known.load(Ordering::Relaxed))
+        .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
+    let [_, listed, _, budget] = known.to_be_bytes();
+    Some(Device {
+        budget: runtime.numbers(Budget(budget))?,
+        unified: Some(true),
+        listed: listed.checked_sub(1).map(ledger::Device::numbered),
+    })
+}
+
 /// What the slice says of an NVML device. None: nothing, the driver's answer stands.
 pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
     let place = runtime.budget(uuid.bytes, Some(uuid.kind))?;

@@ -21,6 +21,7 @@ mod held;
 mod loader;
 mod log;
 mod measure;
+mod meminfo;
 #[cfg(not(debug_assertions))]
 mod panic;
 mod pools;

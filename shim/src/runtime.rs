@@ -199,6 +199,13 @@ impl Runtime {
         }
     }
 
+    /// The first device that is known to share the host's memory.
+    pub(crate) fn integrated(&self) -> Option<(Budget, DeviceUuid)> {
+        let mut devices = (0u8..).zip(self.slice.devices());
+        let (place, listed) = devices.find(|(_, listed)| listed.integrated == Some(true))?;
+        Some((Budget(place), listed.uuid))
+    }
+
     /// Whether a device of unified memory claims not to be integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete

@@ -104,4 +104,22 @@ symbols! {
     Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
     Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;
     Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlmopen;
+
+    Libc fn open(path: *const c_char, flags: i32, mode: u32) -> i32 = files::open;
+    Libc fn open64(path: *const c_char, flags: i32, mode: u32) -> i32 = files::open;
+    Libc fn openat(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
+    Libc fn openat64(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
+    Libc fn __open_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
+    Libc fn __open64_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
+    Libc fn __openat_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn __openat64_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
+    Libc fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
+    Libc fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+    Libc fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+
+    Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
+    Libc fn sysconf(name: i32) -> isize = files::sysconf;
+    Libc fn get_phys_pages() -> isize = files::physical_pages;
+    Libc fn get_avphys_pages() -> isize = files::available_pages;
 }

@@ -26,10 +26,19 @@ mod number {
     pub(super) const FSTAT: usize = 5;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const PREAD: usize = 17;
+    pub(super) const PWRITE: usize = 18;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const FCNTL: usize = 72;
+    pub(super) const GETDENTS: usize = 217;
+    pub(super) const NEWFSTATAT: usize = 262;
+    pub(super) const DUP3: usize = 292;
+    pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
     pub(super) const OPENAT: usize = 257;
+    pub(super) const O_NOFOLLOW: usize = 0o400_000;
+    pub(super) const O_DIRECTORY: usize = 0o200_000;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
 }
@@ -41,11 +50,20 @@ mod number {
     pub(super) const CLOSE: usize = 57;
     pub(super) const FSTAT: usize = 80;
     pub(super) const MMAP: usize = 222;
+    pub(super) const PREAD: usize = 67;
+    pub(super) const PWRITE: usize = 68;
+    pub(super) const FCNTL: usize = 25;
+    pub(super) const GETDENTS: usize = 61;
+    pub(super) const NEWFSTATAT: usize = 79;
+    pub(super) const DUP3: usize = 24;
+    pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
     pub(super) const GETPID: usize = 172;
     pub(super) const GETTID: usize = 178;
     pub(super) const OPENAT: usize = 56;
+    pub(super) const O_NOFOLLOW: usize = 0o100_000;
+    pub(super) const O_DIRECTORY: usize = 0o40_000;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
 }
@@ -56,6 +74,7 @@ const STAT_LENGTH: usize = 144;
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY: usize = 1;
+const O_RDWR: usize = 2;
 const O_CREAT: usize = 0o100;
 const O_APPEND: usize = 0o2000;
 /// A pipe or a device in the place of a file must not make a program wait.
@@ -132,24 +151,97 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }.map(File)
     }
 
+    /// Opens a file for reading and writing, or for reading, and follows no link.
+    pub(crate) fn open_itself(path: &CStr, write: bool) -> Result<File, Errno> {
+        File::open_in(AT_FDCWD, path, write)
+    }
+
+    /// Opens a file of this folder for reading, and follows no link.
+    pub(crate) fn open_entry(&self, name: &CStr) -> Result<File, Errno> {
+        File::open_in(self.0, name, false)
+    }
+
+    fn open_in(folder: usize, path: &CStr, write: bool) -> Result<File, Errno> {
+        let access = if write { O_RDWR } else { 0 };
+        let flags = access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | number::O_NOFOLLOW;
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [folder, path, flags, 0, 0, 0]) }.map(File)
+    }
+
+    /// Opens a folder.
+    pub(crate) fn open_folder(path: &CStr) -> Result<File, Errno> {
+        let flags = O_NONBLOCK | O_CLOEXEC | number::O_DIRECTORY;
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
+    }
+
+    /// Lists more of a folder: `linux_dirent64`s, nothing at its end.
+    pub(crate) fn list<'a>(&self, buffer: &'a mut Listing) -> Result<&'a [u8], Errno> {
+        let (place, length) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
+        // SAFETY: the kernel writes at most `length` bytes into the buffer.
+        let listed = unsafe { syscall(number::GETDENTS, [self.0, place, length, 0, 0, 0]) }?;
+        Ok(buffer.0.get(..listed).unwrap_or_default())
+    }
+
+    /// A file in memory that nobody else has: what was written, and no more can be.
+    pub(crate) fn of_text(name: &CStr, text: &[u8]) -> Result<File, Errno> {
+        const CLOEXEC_ALLOW_SEALING: usize = 3;
+        /// From kernel 6.3 on, and there with some settings refused without.
+        const NOEXEC_SEAL: usize = 8;
+        const ADD_SEALS: usize = 1033;
+        /// Seal, shrink, grow, write.
+        const ALL_SEALS: usize = 15;
+        let make = |flags: usize| {
+            let name = name.as_ptr() as usize;
+            // SAFETY: the name ends in NUL (CStr).
+            unsafe { syscall(number::MEMFD_CREATE, [name, flags, 0, 0, 0, 0]) }.map(File)
+        };
+        let made = make(CLOEXEC_ALLOW_SEALING | NOEXEC_SEAL);
+        let file = made.or_else(|_| make(CLOEXEC_ALLOW_SEALING))?;
+        if file.write_at_start(text)? != text.len() {
+            return Err(EFBIG);
+        }
+        // SAFETY: takes numbers only.
+        unsafe { syscall(number::FCNTL, [file.0, ADD_SEALS, ALL_SEALS, 0, 0, 0]) }?;
+        Ok(file)
+    }
+
+    /// Puts this file in the place of what a program has opened, as it was opened.
+    pub(crate) fn replace(&self, descriptor: i32) -> Result<(), Errno> {
+        const GETFD: usize = 1;
+        const FD_CLOEXEC: usize = 1;
+        let descriptor = usize::try_from(descriptor).map_err(|_| EINVAL)?;
+        // SAFETY: takes numbers only.
+        let flags = unsafe { syscall(number::FCNTL, [descriptor, GETFD, 0, 0, 0, 0]) }?;
+        let flags = if flags & FD_CLOEXEC != 0 {
+            O_CLOEXEC
+        } else {
+            0
+        };
+        // SAFETY: takes numbers only; the program has just opened this descriptor.
+        unsafe { syscall(number::DUP3, [self.0, descriptor, flags, 0, 0, 0]) }.map(|_| ())
+    }
+
+    /// Writes at the start of the file, and says how much.
+    pub(crate) fn write_at_start(&self, text: &[u8]) -> Result<usize, Errno> {
+        let (place, length) = (text.as_ptr() as usize, text.len());
+        // SAFETY: the kernel reads `length` bytes of `text`.
+        unsafe { syscall(number::PWRITE, [self.0, place, length, 0, 0, 0]) }
+    }
+
+    /// What the kernel knows of it.
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        Stat::of(self.0)
+    }
+
     /// How long a regular file is; anything else is refused.
     pub(crate) fn length(&self) -> Result<usize, Errno> {
-        #[repr(align(8))]
-        struct Stat([u8; STAT_LENGTH]);
-        let mut stat = Stat([0; STAT_LENGTH]);
-        let place = (&raw mut stat) as usize;
-        // SAFETY: `stat` is as large as the kernel's struct.
-        unsafe { syscall(number::FSTAT, [self.0, place, 0, 0, 0, 0]) }?;
-        let mode = stat
-            .0
-            .get(number::STAT_MODE..)
-            .and_then(<[u8]>::first_chunk);
-        let size = stat.0.get(STAT_SIZE..).and_then(<[u8]>::first_chunk);
-        match (mode, size) {
-            (Some(mode), Some(size)) if u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG => {
-                usize::try_from(u64::from_ne_bytes(*size)).map_err(|_| EFBIG)
-            }
-            _ => Err(EINVAL),
+        let stat = self.stat()?;
+        match stat.regular {
+            true => usize::try_from(stat.length).map_err(|_| EFBIG),
+            false => Err(EINVAL),
         }
     }
 
@@ -177,6 +269,70 @@ impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours alone.
         let _ = unsafe { syscall(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Place for what a folder holds.
+#[repr(align(8))]
+pub(crate) struct Listing([u8; 2048]);
+
+impl Listing {
+    pub(crate) const fn new() -> Listing {
+        Listing([0; 2048])
+    }
+}
+
+/// What a file is, as the kernel knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stat {
+    /// Which file: its device and its number there.
+    pub(crate) identity: (u64, u64),
+    /// Whether it is a regular file.
+    pub(crate) regular: bool,
+    length: u64,
+}
+
+/// `struct stat`.
+#[repr(align(8))]
+struct Raw([u8; STAT_LENGTH]);
+
+impl Raw {
+    fn word(&self, place: usize) -> Option<u64> {
+        let word = self.0.get(place..).and_then(<[u8]>::first_chunk)?;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    fn read(&self) -> Option<Stat> {
+        let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
+        Some(Stat {
+            identity: (self.word(0)?, self.word(8)?),
+            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
+            length: self.word(STAT_SIZE)?,
+        })
+    }
+}
+
+impl Stat {
+    fn of(descriptor: usize) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let place = (&raw mut raw) as usize;
+        // SAFETY: `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::FSTAT, [descriptor, place, 0, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
+    }
+
+    /// Of a descriptor that a program has.
+    pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
+        Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
+    }
+
+    /// Of the file with this path.
+    pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
+        // SAFETY: the path ends in NUL (CStr), and `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
     }
 }
 

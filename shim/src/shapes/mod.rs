@@ -6,6 +6,7 @@
 pub(crate) mod admit;
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod files;
 pub(crate) mod nvml;
 pub(crate) mod pinned;
 pub(crate) mod pool;
