@@ -118,6 +118,21 @@ symbols! {
     Libc fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
     Libc fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
 
+    Libc fn close(fd: i32) -> i32 = descriptors::close;
+    Libc fn close_range(first: u32, last: u32, flags: i32) -> i32 = descriptors::close_range;
+    Libc fn fclose(stream: *mut c_void) -> i32 = descriptors::fclose;
+    Libc fn dup(fd: i32) -> i32 = descriptors::dup;
+    Libc fn dup2(fd: i32, to: i32) -> i32 = descriptors::dup2;
+    Libc fn dup3(fd: i32, to: i32, flags: i32) -> i32 = descriptors::dup3;
+    Libc fn fcntl(fd: i32, command: i32, argument: usize) -> i32 = descriptors::fcntl;
+    Libc fn fcntl64(fd: i32, command: i32, argument: usize) -> i32 = descriptors::fcntl;
+
+    Libc fn mmap(addr: *mut c_void, length: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void = mappings::mmap;
+    Libc fn mmap64(addr: *mut c_void, length: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void = mappings::mmap;
+    Libc fn munmap(addr: *mut c_void, length: usize) -> i32 = mappings::munmap;
+    Libc fn mprotect(addr: *mut c_void, length: usize, prot: i32) -> i32 = mappings::mprotect;
+    Libc fn mremap(old: *mut c_void, old_length: usize, new_length: usize, flags: i32, new: *mut c_void) -> *mut c_void = mappings::mremap;
+
     Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
     Libc fn sysconf(name: i32) -> isize = files::sysconf;
     Libc fn get_phys_pages() -> isize = files::physical_pages;

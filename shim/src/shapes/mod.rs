@@ -6,7 +6,9 @@
 pub(crate) mod admit;
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod descriptors;
 pub(crate) mod files;
+pub(crate) mod mappings;
 pub(crate) mod nvml;
 pub(crate) mod pinned;
 pub(crate) mod pool;
