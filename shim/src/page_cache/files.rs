@@ -6,7 +6,8 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::kernel::{self, Descriptor, Identity, Stat};
-use super::{owner, share};
+use super::touched::Touched;
+use super::{helper, owner, share};
 
 /// How many files a process can have in use at the same time. The largest models come in fewer
 /// than 200.
@@ -29,6 +30,11 @@ pub(super) struct File {
     dev: AtomicU64,
     ino: AtomicU64,
     size: AtomicU64,
+    /// Which use of this entry it is.
+    serial: AtomicU64,
+    /// Read since the helper was last told so.
+    pub(super) unsaid: AtomicU64,
+    pub(super) touched: Touched,
 }
 
 const FREE: u8 = 0;
@@ -44,6 +50,9 @@ static TABLE: [File; FILES] = [const {
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
         size: AtomicU64::new(0),
+        serial: AtomicU64::new(0),
+        unsaid: AtomicU64::new(0),
+        touched: Touched::new(),
     }
 }; FILES];
 
@@ -109,6 +118,8 @@ impl Number {
     #[cold]
     fn end(self, through: Option<Descriptor>) {
         let file = self.file();
+        helper::wait_for(self);
+        file.touched.clear(file.size());
         let own = file.own.swap(-1, Ordering::AcqRel);
         let own = (own >= 0).then_some(Descriptor(own));
         // The program may have closed ours with all the others, and opened something else since.
@@ -138,6 +149,18 @@ impl File {
 
     pub(super) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
+    }
+
+    /// Which use of this entry it is.
+    pub(super) fn serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed) & u64::MAX >> 8
+    }
+
+    /// Whether that use still goes on.
+    pub(super) fn is_in_use(&self, serial: u64) -> bool {
+        self.state.load(Ordering::SeqCst) == LIVE
+            && self.users.load(Ordering::SeqCst) != 0
+            && self.serial() == serial
     }
 
     /// Whether a descriptor is open on this file.
@@ -199,6 +222,8 @@ fn enter(stat: Stat) -> Option<Number> {
                 file.ino.store(stat.identity.ino, Ordering::Relaxed);
                 file.size.store(stat.size, Ordering::Relaxed);
                 file.inherited.store(0, Ordering::Relaxed);
+                file.unsaid.store(0, Ordering::Relaxed);
+                file.serial.fetch_add(1, Ordering::Relaxed);
                 file.own.store(-1, Ordering::Relaxed);
                 USED.fetch_add(1, Ordering::AcqRel);
                 file.users.store(1, Ordering::Release);
@@ -260,9 +285,14 @@ pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
     Some(number)
 }
 
+/// The file that a descriptor was last seen to be open on.
+pub(super) fn hinted_at(fd: Descriptor) -> Option<Number> {
+    Number::from_raw(hint(fd)?.load(Ordering::Acquire))
+}
+
 /// The file that a descriptor is open on, if it still is.
 pub(super) fn of(fd: Descriptor) -> Option<Number> {
-    let number = Number::from_raw(hint(fd)?.load(Ordering::Acquire))?;
+    let number = hinted_at(fd)?;
     number.file().is(fd).then_some(number)
 }
 

@@ -10,7 +10,14 @@ use crate::sys::{EINVAL, Errno, syscall};
 pub(super) mod number {
     pub(crate) const CLOSE: usize = 3;
     pub(crate) const FSTAT: usize = 5;
+    pub(crate) const LSEEK: usize = 8;
+    pub(crate) const RT_SIGPROCMASK: usize = 14;
+    pub(crate) const IOCTL: usize = 16;
+    pub(crate) const PREAD: usize = 17;
+    pub(crate) const MADVISE: usize = 28;
+    pub(crate) const CLONE: usize = 56;
     pub(crate) const FCNTL: usize = 72;
+    pub(crate) const FUTEX: usize = 202;
     pub(crate) const GETPPID: usize = 110;
     pub(crate) const FSTATFS: usize = 138;
     pub(crate) const FADVISE: usize = 221;
@@ -24,7 +31,14 @@ pub(super) mod number {
 pub(super) mod number {
     pub(crate) const CLOSE: usize = 57;
     pub(crate) const FSTAT: usize = 80;
+    pub(crate) const LSEEK: usize = 62;
+    pub(crate) const RT_SIGPROCMASK: usize = 135;
+    pub(crate) const IOCTL: usize = 29;
+    pub(crate) const PREAD: usize = 67;
+    pub(crate) const MADVISE: usize = 233;
+    pub(crate) const CLONE: usize = 220;
     pub(crate) const FCNTL: usize = 25;
+    pub(crate) const FUTEX: usize = 98;
     pub(crate) const GETPPID: usize = 173;
     pub(crate) const FSTATFS: usize = 44;
     pub(crate) const FADVISE: usize = 223;
@@ -219,6 +233,35 @@ pub(super) fn drop_pages(fd: Descriptor, offset: u64, length: u64) {
     };
     // SAFETY: takes no pointers.
     let _ = unsafe { syscall(number::FADVISE, [fd.raw(), offset, length, DONTNEED, 0, 0]) };
+}
+
+/// Takes pages out of this process's page tables. What was written to private ones is lost: the
+/// caller has made sure that there is nothing.
+pub(super) fn forget_pages(start: u64, end: u64) {
+    const DONTNEED: usize = 4;
+    let length = end.saturating_sub(start);
+    let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+        return;
+    };
+    // SAFETY: the range is of a file's mapping and holds nothing but the file's pages.
+    let _ = unsafe { syscall(number::MADVISE, [start, length, DONTNEED, 0, 0, 0]) };
+}
+
+/// Where a descriptor stands in its file.
+pub(super) fn position(fd: Descriptor) -> Option<u64> {
+    const SEEK_CUR: usize = 1;
+    // SAFETY: takes no pointers.
+    let position = unsafe { syscall(number::LSEEK, [fd.raw(), 0, SEEK_CUR, 0, 0, 0]) };
+    position.ok().map(|position| position as u64)
+}
+
+/// Sets which signals this thread keeps for later.
+pub(super) fn mask_signals(mask: &u64, before: Option<&mut u64>) {
+    const SIG_SETMASK: usize = 2;
+    let before = before.map_or(0, |before| (&raw mut *before) as usize);
+    let mask = (&raw const *mask) as usize;
+    // SAFETY: the kernel reads one set of signals and writes the other, of 8 bytes each.
+    let _ = unsafe { syscall(number::RT_SIGPROCMASK, [SIG_SETMASK, mask, before, 8, 0, 0]) };
 }
 
 /// Where locks on "bytes I still need" begin: beyond the end of any file.

@@ -4,13 +4,18 @@
 //! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
 //! whatever we make of it. Without a slice that asks for it, it is one branch.
 
+mod behind;
 mod files;
+mod helper;
 mod kernel;
 mod owner;
+mod pagemap;
 mod queue;
 mod ranges;
 mod share;
 mod stack;
+mod touched;
+mod window;
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -26,6 +31,7 @@ static WISH: AtomicU8 = AtomicU8::new(NOT_ASKED);
 const NOT_ASKED: u8 = 0;
 const KEEP: u8 = 1;
 const DROP: u8 = 2;
+const DROP_BEHIND: u8 = 3;
 
 /// The slice is read when the first file of this size is opened whose name has a suffix.
 const LARGE: u64 = 1 << 20;
@@ -75,7 +81,8 @@ fn first(path: &[u8], fd: i32) {
 extern "C" fn wish() -> u8 {
     match runtime::slice().map(runtime::Runtime::page_cache) {
         None | Some(PageCache::Keep) => KEEP,
-        Some(PageCache::Drop | PageCache::DropBehind) => DROP,
+        Some(PageCache::Drop) => DROP,
+        Some(PageCache::DropBehind) => DROP_BEHIND,
     }
 }
 
@@ -109,6 +116,11 @@ fn model_opened(models: &ModelFiles, fd: Descriptor) {
 /// Whether the processes of several slices tell each other what they still need.
 fn shares() -> bool {
     runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
+}
+
+/// Whether pages are dropped while files are loaded.
+fn drops_behind() -> bool {
+    WISH.load(Ordering::Relaxed) == DROP_BEHIND
 }
 
 /// A descriptor is about to be closed.
@@ -200,7 +212,15 @@ fn model_unmapping(range: Range) -> Held {
         }
     }
     ranges::remove(range);
+    wait_for_helper(held);
     held
+}
+
+/// The helper must have left what is about to change: what lies there then is another's.
+fn wait_for_helper(held: Held) {
+    for number in held.0.into_iter().filter_map(Number::from_raw) {
+        helper::wait_for(number);
+    }
 }
 
 /// What a mapping was made with.
@@ -257,7 +277,7 @@ fn model_mapped(mapping: Mapping) {
 
 /// A mapping is about to be moved or to change its length: what it is of.
 pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
-    let range = Range::of(address, length.max(1));
+    let range = Range::of(address, length);
     if !ranges::may_meet(range) {
         return None;
     }
@@ -265,10 +285,12 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     if !owner::is_this_process() || !piece.number.acquire() {
         return None;
     }
+    ranges::remove(range);
+    helper::wait_for(piece.number);
     Some(Moving { piece, range })
 }
 
-/// A mapping that may move.
+/// A mapping that may move. The file has one more user until it is known where to.
 #[derive(Clone, Copy)]
 pub(crate) struct Moving {
     piece: Piece,
@@ -278,16 +300,18 @@ pub(crate) struct Moving {
 impl Moving {
     /// It has not.
     pub(crate) fn stayed(self) {
-        self.piece.number.release(None);
+        self.lies(self.range);
     }
 
     /// It now lies here.
     pub(crate) fn moved(self, address: usize, length: usize) {
+        self.lies(Range::of(address, length));
+    }
+
+    fn lies(self, range: Range) {
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
-        ranges::remove(self.range);
-        // The user that `moving` has counted is the new piece's.
         ranges::add(Piece {
-            range: Range::of(address, length),
+            range,
             offset: self.piece.offset.saturating_add(skipped),
             ..self.piece
         });
@@ -308,5 +332,29 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 fn model_written(range: Range) {
     if ranges::meeting(range).next().is_some() && owner::is_this_process() {
         ranges::written(range);
+        for piece in ranges::meeting(range) {
+            helper::wait_for(piece.number);
+        }
+    }
+}
+
+/// The device was given these bytes.
+#[inline]
+pub(crate) fn copied(source: u64, length: usize) {
+    if drops_behind()
+        && let Ok(address) = usize::try_from(source)
+    {
+        let range = Range::of(address, length);
+        if ranges::may_meet(range) {
+            behind::copied(range);
+        }
+    }
+}
+
+/// Bytes of a file were read; without an offset, up to where the descriptor now stands.
+#[inline]
+pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
+    if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {
+        behind::read(Descriptor(fd), offset, length);
     }
 }

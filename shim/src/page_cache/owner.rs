@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::{files, kernel, ranges};
+use super::{behind, files, kernel, ranges};
 use crate::{private, sys};
 
 const PAGE: usize = 4096;
@@ -35,6 +35,7 @@ pub(super) fn is_this_process() -> bool {
                 PARENT.store(last, Ordering::Release);
                 ranges::inherit();
                 files::inherit();
+                behind::inherit();
             }
             true
         }

@@ -155,13 +155,14 @@ pub(super) fn written(range: Range) {
 
 /// Gives another thread, that is just changing the table, the moment that it needs. One that a
 /// signal handler has interrupted does not get on by waiting.
-fn settle() {
+pub(super) fn settle() -> bool {
     for _ in 0..2000 {
-        if NOTES.is_empty() && !CHANGING.load(Ordering::Acquire) {
-            return;
+        if NOTES.is_empty() && !CHANGING.load(Ordering::SeqCst) {
+            return true;
         }
         core::hint::spin_loop();
     }
+    false
 }
 
 /// Does what the notes say, unless somebody is at it, who will find ours.

@@ -5,20 +5,33 @@
 
 use super::files::Number;
 use super::kernel::{self, Descriptor, LOCKS};
-use super::shares;
+use super::{drops_behind, shares};
 
 /// In such pieces the others' needs are asked for.
 const PIECE: u64 = 64 << 20;
 
-/// A model file was opened: all of it is needed.
+/// A model file was opened: all of it is needed. What is dropped meanwhile is dropped through a
+/// descriptor of our own.
 pub(super) fn begins(number: Number, fd: Descriptor) {
     let file = number.file();
-    if shares()
+    if (shares() || drops_behind())
         && file.hold(fd)
+        && shares()
         && let Some(own) = file.own()
     {
         kernel::need(own, 0, file.size(), true);
     }
+}
+
+/// Drops a range that is no longer needed here, where nobody else needs it.
+pub(super) fn drop_range(fd: Descriptor, start: u64, end: u64) {
+    let length = end.saturating_sub(start);
+    if !shares() {
+        kernel::drop_pages(fd, start, length);
+        return;
+    }
+    kernel::need(fd, start, length, false);
+    drop_unneeded(fd, start, end);
 }
 
 fn drop_unneeded(fd: Descriptor, start: u64, end: u64) {

@@ -6,6 +6,7 @@
 pub(crate) mod admit;
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod copy;
 pub(crate) mod descriptors;
 pub(crate) mod files;
 pub(crate) mod mappings;
@@ -15,6 +16,7 @@ pub(crate) mod pool;
 pub(crate) mod processes;
 pub(crate) mod properties;
 pub(crate) mod query;
+pub(crate) mod reading;
 pub(crate) mod release;
 pub(crate) mod resolve;
 pub(crate) mod vmm;
