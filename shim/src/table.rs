@@ -9,8 +9,8 @@ use crate::abi::*;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, capture, context, files, growth, nvml, pinned, pool, processes, properties, query,
-    release, resolve, vmm,
+    admit, capture, context, copy, descriptors, files, growth, mappings, nvml, pinned, pool,
+    processes, properties, query, reading, release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.
