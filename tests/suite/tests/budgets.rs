@@ -163,8 +163,18 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v1 total=42949672960 free=16804057
 nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 free=16804057088 used=26145615872
 ";
     assert_eq!(in_slice("gb10", slice), expected);
-    let options = ["--memory", "40GiB", "--reserve", "100GiB"];
-    assert_eq!(by_gpuslice_run("gb10", &options), expected);
+    // Such a slice is started only when somebody insists, and is told so.
+    let said = programs().map(|program| {
+        let run = Run::new(place::gpuslice()).args(["run", "--sim", "gb10", "--overcommit"]);
+        let run = run.args(["--memory", "40GiB", "--reserve", "100GiB", "--"]);
+        let answer = run.arg(program).answer();
+        assert!(
+            answer.stderr.contains("does not fit on this host"),
+            "{answer:?}"
+        );
+        answer.stdout
+    });
+    assert_eq!(said.concat(), expected);
 }
 
 #[test]
