@@ -55,9 +55,10 @@ clippy:
 loom: ## the ledger's protocol, every interleaving of two processes and bounded ones of three
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test --locked --release -p gpuslice-config ledger
 
-miri: ## the pure code under miri, where the nightly toolchain has it
+miri: ## the pure code under miri, where a nightly toolchain has it or can get it
+	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
-		PROPTEST_CASES=16 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
+		PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
 			$(CARGO) +nightly miri test --locked -p gpuslice-config --lib; \
 	else echo "miri: not run, no nightly toolchain here has it"; fi
 
