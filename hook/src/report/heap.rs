@@ -234,3 +234,8 @@ impl<M: Memory> Reader<'_, M> {
         Some(pages)
     }
 }
+
+#[cfg(test)]
+#[path = "heap_tests.rs"]
+#[expect(clippy::arithmetic_side_effects, reason = "addresses are made up here")]
+mod tests;
