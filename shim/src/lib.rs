@@ -23,6 +23,7 @@ mod loader;
 mod log;
 mod measure;
 mod meminfo;
+mod page_cache;
 #[cfg(not(debug_assertions))]
 mod panic;
 mod pools;

@@ -10,7 +10,9 @@ use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
-use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs, Slice};
+use gpuslice_config::slice::{
+    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Slice,
+};
 use gpuslice_config::source;
 use once_cell::race::OnceRef;
 
@@ -280,6 +282,22 @@ impl Runtime {
     /// What the ledger calls a device.
     pub(crate) fn listed(&self, bytes: [u8; 16], budget: Budget) -> Option<ledger::Device> {
         self.ledger()?.device(&self.identity(bytes, budget))
+    }
+
+    /// What becomes of model files' pages.
+    pub(crate) fn page_cache(&self) -> PageCache {
+        self.slice.page_cache
+    }
+
+    /// Whether the users of a model's file tell each other what they need of it.
+    pub(crate) fn shares_page_cache(&self) -> bool {
+        self.slice.page_cache_share
+    }
+
+    /// Which files are a model's.
+    #[inline]
+    pub(crate) fn model_files(&self) -> &ModelFiles {
+        &self.slice.model_files
     }
 
     /// The host's reserve, where the slice says it.

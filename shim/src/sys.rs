@@ -87,7 +87,7 @@ const S_IFREG: u32 = 0o100_000;
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
 #[cfg(target_arch = "x86_64")]
-unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
     // SAFETY: the caller vouches for the arguments; the kernel changes rax, rcx and r11 only.
@@ -106,7 +106,7 @@ unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
 #[cfg(target_arch = "aarch64")]
-unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
     // SAFETY: the caller vouches for the arguments; the kernel changes x0 only.

@@ -9,7 +9,8 @@ use crate::abi::*;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, context, files, nvml, pinned, pool, processes, properties, query, release, resolve, vmm,
+    admit, context, copy, descriptors, files, mappings, nvml, pinned, pool, processes, properties,
+    query, reading, release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.

@@ -4,14 +4,14 @@
 //! descriptor.
 //! Law: any program may come here from a signal handler, from a child of vfork, or before main:
 //! no lock, no allocation, no call of the loader; errno is as the real function left it. What
-//! was not opened as `meminfo` costs a look at the flags and at the end of the path.
+//! was not opened as `meminfo` or as a model costs a look at the flags and at the end of the path.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::table::{self, Call};
-use crate::{elf, meminfo};
+use crate::{elf, meminfo, page_cache};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -139,12 +139,15 @@ pub(crate) unsafe fn stream_again(
 /// The descriptor is what a call with this path and these flags has just answered.
 #[inline]
 unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
-    if descriptor < 0 || flags & O_ACCMODE != 0 {
+    if descriptor < 0 {
         return;
     }
     // SAFETY: a path that was opened is a C string.
-    if is_named_meminfo(unsafe { CStr::from_ptr(path) }) {
+    let path = unsafe { CStr::from_ptr(path) };
+    if flags & O_ACCMODE == 0 && is_named_meminfo(path) {
         meminfo::stand_in(descriptor);
+    } else {
+        page_cache::opened(path.to_bytes(), || descriptor);
     }
 }
 
@@ -156,7 +159,10 @@ unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c
         return;
     }
     // SAFETY: a path that was opened is a C string.
-    if !is_named_meminfo(unsafe { CStr::from_ptr(path) }) {
+    let path = unsafe { CStr::from_ptr(path) };
+    if !is_named_meminfo(path) {
+        // SAFETY: a stream that was just opened.
+        page_cache::opened(path.to_bytes(), || unsafe { descriptor_of(stream) });
         return;
     }
     // SAFETY: a mode that was understood is a C string.
@@ -180,7 +186,7 @@ fn is_named_meminfo(path: &CStr) -> bool {
 ///
 /// # Safety
 /// The stream is open.
-unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
+pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
     type Fileno = unsafe extern "C" fn(*mut c_void) -> c_int;
     static FILENO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut address = FILENO.load(Ordering::Acquire);
