@@ -155,18 +155,19 @@ impl Promises {
             folder: self.folder.clone(),
             source,
         };
-        let _lock = self.lock().map_err(failed)?;
-        let (mut room, mut full);
         let start = Instant::now();
-        loop {
-            let lingering = self.lingering();
-            room = Room::on(host, reserve, self.standing());
-            full = room.admit(budget).err();
-            if full.is_none() || !lingering || start.elapsed() > PATIENCE {
-                break;
+        // The hook takes the same lock, and does not wait long for it.
+        let (_lock, room, full) = loop {
+            let lock = self.lock().map_err(failed)?;
+            let lingering = self.lingering() && start.elapsed() < PATIENCE;
+            let room = Room::on(host, reserve, self.standing());
+            match room.admit(budget) {
+                Err(_) if lingering => {}
+                done => break (lock, room, done.err()),
             }
+            drop(lock);
             std::thread::sleep(INTERVAL);
-        }
+        };
         let overcommitted = match full {
             Some(full) if !overcommit => return Err(PromiseError::Full(full)),
             full => full,
