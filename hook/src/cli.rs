@@ -36,7 +36,7 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
-    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    /// Show where the memory of slices is, on device and host, and what of it grows
     Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
