@@ -209,7 +209,12 @@ fn text(path: &std::path::Path) -> io::Result<String> {
 /// # Errors
 /// What is wrong, and where.
 pub fn parse(text: &str) -> Result<Policy, String> {
-    toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let breaks = before.map_or(0, |before| before.matches('\n').count());
+        let line = breaks.saturating_add(1);
+        format!("line {line}: {}", error.message())
+    })
 }
 
 impl Policy {

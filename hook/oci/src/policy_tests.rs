@@ -104,6 +104,7 @@ fn what_is_not_understood_is_refused_with_its_line() {
         ("devices = [\"first\"]", "no index or uuid"),
         ("[on-error]\nannotated = \"shrug\"", "shrug"),
         ("x", "line 1"),
+        ("\n\novercomit = true", "line 3: unknown field `overcomit`"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");
