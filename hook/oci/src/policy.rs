@@ -48,6 +48,8 @@ pub struct Policy {
     pub page_cache: PageCachePolicy,
     /// The driver's own limits.
     pub driver_limits: DriverLimits,
+    /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
+    pub runtime: Vec<String>,
 }
 
 /// What becomes of a container when something fails.
@@ -181,6 +183,30 @@ pub enum PolicyError {
         /// Where, and what.
         fault: String,
     },
+}
+
+/// The runtimes that the host's policy names. A container must be stopped and deleted also where
+/// another key is wrong: of a file that cannot be used, the line with this one is.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
+    let path = places.policy();
+    let text = match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(PolicyError::Read { path, source }),
+        Ok(text) => text,
+    };
+    let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
+    Ok(match parse(&text) {
+        Ok(policy) => policy.runtime,
+        Err(_) => line().into_iter().flat_map(quoted).collect(),
+    })
+}
+
+/// What stands in quotes.
+fn quoted(line: &str) -> impl Iterator<Item = String> {
+    line.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
 /// Reads the host's policy; where there is none everybody may have everything.

@@ -14,6 +14,7 @@ overcommit = true
 deny-unannotated = true
 when-not-injectable = "refuse"
 driver-limits = "off"
+runtime = ["crun"]
 
 [on-error]
 annotated = "start"
@@ -74,6 +75,7 @@ fn every_key_is_read() {
             mounts: vec!["/models".into()],
         },
         driver_limits: DriverLimits::Off,
+        runtime: vec!["crun".to_owned()],
     };
     assert_eq!(read, expected);
 }
@@ -133,4 +135,18 @@ proptest::proptest! {
     fn any_text_is_read_or_refused_without_a_panic(text in ".{0,80}") {
         let _ = parse(&text);
     }
+}
+
+#[test]
+fn the_runtimes_are_known_also_where_another_key_is_wrong() {
+    let place = tempfile::tempdir().unwrap();
+    let places = Places::below(place.path());
+    let file = places.policy();
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    assert!(runtimes(&places).unwrap().is_empty());
+    std::fs::write(&file, "maximum = 1\nruntime = [\"crun\"]\n").unwrap();
+    assert_eq!(runtimes(&places).unwrap(), ["crun"]);
+    assert!(super::read(&places).is_err());
+    std::fs::write(&file, "runtime = [\"runc\", \"crun\"]\nmaximum = [\n").unwrap();
+    assert_eq!(runtimes(&places).unwrap(), ["runc", "crun"]);
 }
