@@ -100,7 +100,8 @@ fn what_is_not_understood_is_refused_with_its_line() {
     for (text, said) in [
         ("overcomit = true", "overcomit"),
         ("reserve = \"12Q\"", "not a size: unknown unit"),
-        ("reserve = -1", "TextOrNumber"),
+        ("reserve = -1", "a size cannot be negative"),
+        ("reserve = 1.5", "a text or a whole number"),
         ("[page-cache]\nmode = \"flush\"", "keep, drop, drop-behind"),
         ("[default]\ntotal = \"slice\"", "memory"),
         ("devices = [\"first\"]", "no index or uuid"),
