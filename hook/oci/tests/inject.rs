@@ -599,3 +599,51 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
             .success()
     );
 }
+
+#[test]
+fn a_static_program_is_named_in_one_line() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    let bin = container.rootfs().join("bin");
+    fs::create_dir(&bin).unwrap();
+    // A dynamic program whose loader's name is taken away is what a static one is.
+    let mut program = fs::read("/bin/true").unwrap();
+    let headers = usize::try_from(u64::from_le_bytes(program[32..40].try_into().unwrap())).unwrap();
+    let interp = (0..)
+        .map(|index| headers + index * 56)
+        .find(|at| program[*at] == 3)
+        .unwrap();
+    program[interp] = 0;
+    fs::write(bin.join("static"), program).unwrap();
+    fs::copy("/bin/true", bin.join("dynamic")).unwrap();
+    let says = |program: &str| {
+        let spec = serde_json::json!({
+            "root": {"path": "rootfs"}, "annotations": {"gpuslice.io/memory": "8GiB"},
+            "process": {"args": [program]},
+        });
+        fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
+        let said = container.hook(&["createRuntime"]);
+        assert!(said.status.success(), "{said:?}");
+        assert!(container.hook(&["poststop"]).status.success());
+        for point in [".gpuslice", "etc/ld.so.preload"] {
+            let point = container.rootfs().join(point).display().to_string();
+            assert!(
+                container
+                    .run_inside(&["umount", "-l", &point])
+                    .status
+                    .success()
+            );
+        }
+        String::from_utf8(said.stderr).unwrap()
+    };
+    let expected = "gpuslice: c1: its first program is static, so its slice holds only for the dynamic programs \
+                    that it starts\n";
+    assert_eq!(says("/bin/static"), expected);
+    assert_eq!(says("static"), expected);
+    assert_eq!(says("/bin/dynamic"), "");
+    assert_eq!(says("../../../../bin/true"), "");
+    assert_eq!(says("nowhere"), "");
+}
