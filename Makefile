@@ -71,6 +71,7 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
+	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
