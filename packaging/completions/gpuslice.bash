@@ -31,6 +31,9 @@ _gpuslice() {
             gpuslice,driver-limit)
                 cmd="gpuslice__subcmd__driver__subcmd__limit"
                 ;;
+            gpuslice,gc)
+                cmd="gpuslice__subcmd__gc"
+                ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
@@ -62,7 +65,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom devices cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status headroom devices gc cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -251,6 +254,24 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__gc)
+            opts="-h --force --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__headroom)
             opts="-h --json --help reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -404,12 +425,16 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__status)
-            opts="-h --watch --json --help"
+            opts="-h --watch --json --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -1,6 +1,7 @@
 //! What is known of the slices that are running.
 //! Touches: the registry, slice files, ledgers (by reading), /proc.
 
+use super::containers::{self, ContainerStatus};
 use super::process::{self, Seen};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
@@ -8,6 +9,7 @@ use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
+use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -20,6 +22,9 @@ pub(super) struct SliceStatus {
     pub(super) name: String,
     /// The command's process, where it is still there.
     pub(super) pid: Option<i32>,
+    /// The containers that have it; none for a run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) containers: Vec<ContainerStatus>,
     /// The slice file.
     pub(super) file: PathBuf,
     /// Its ledger; None where nothing is counted.
@@ -82,9 +87,9 @@ pub(super) struct ProcessStatus {
 }
 
 /// All slices that can be seen from here.
-pub(super) fn gather() -> Vec<SliceStatus> {
+pub(super) fn gather(places: &Places) -> Vec<SliceStatus> {
     if let Some(mounted) = environment::mounted_slice() {
-        return vec![slice(&mounted, None)];
+        return vec![slice(&mounted, None, None)];
     }
     let entries = registry::running();
     let pid = |entry: &Entry| {
@@ -93,13 +98,24 @@ pub(super) fn gather() -> Vec<SliceStatus> {
             .exists()
             .then(|| pid.as_raw())
     };
-    entries
+    let runs = entries
         .iter()
-        .map(|entry| slice(&entry.file, pid(entry)))
-        .collect()
+        .map(|entry| slice(&entry.file, pid(entry), None));
+    let of_containers = containers::held(places).into_iter().map(of_containers);
+    runs.chain(of_containers).collect()
 }
 
-fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
+fn of_containers(held: containers::Held) -> SliceStatus {
+    let pid = held.containers.first().map(|container| container.pid);
+    SliceStatus {
+        name: held.name,
+        containers: held.containers,
+        ..slice(&held.file, pid, Some(held.ledger))
+    }
+}
+
+/// `ledger` where it is not the one that the slice file means from here.
+fn slice(file: &Path, pid: Option<i32>, ledger: Option<PathBuf>) -> SliceStatus {
     let mut status = SliceStatus {
         pid,
         file: file.to_owned(),
@@ -118,7 +134,7 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
         Total::Slice => "slice",
         Total::Device => "device",
     };
-    status.ledger = slice_ledger::path(file, &slice);
+    status.ledger = ledger.or_else(|| slice_ledger::path(file, &slice));
     let mut bytes = [0; SIZE];
     let read = status
         .ledger

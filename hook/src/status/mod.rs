@@ -2,14 +2,17 @@
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
 //! driver, a mapping, a lock that anybody waits for.
 
+mod containers;
 mod gather;
 mod process;
 mod table;
 
 use crate::exit;
 use gather::SliceStatus;
+use gpuslice_oci::place::Places;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `gpuslice status`.
@@ -23,13 +26,17 @@ pub struct Args {
     /// Print JSON; with --watch, one line each second
     #[arg(long)]
     pub json: bool,
+
+    /// The hook's folders are below this one (for tests)
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
-The slices are those of this user's runs, or, in a container that has one, that slice. What is
-used is what the processes of the slice have allocated. The driver is not asked.
+The slices are those of this user's runs and, for root, of containers; or, in a container that has
+one, that slice. What is used is what the processes of the slice have allocated. The driver is not asked.
 
-JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, devices
+JSON: slices [name, pid (of the command), containers [id, name, pid] (not of runs), file, ledger, enforce, total, uncounted, error, devices
 [device, limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
 processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
 
@@ -54,12 +61,13 @@ struct Status<'a> {
 /// When nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let mut out = io::stdout();
+    let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let on_screen = args.watch && !args.json && out.is_terminal();
     if on_screen {
         out.write_all(b"\x1b[2J")?;
     }
     loop {
-        let slices = gather::gather();
+        let slices = gather::gather(&places);
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),

@@ -1,0 +1,53 @@
+//! The slices of containers, as the OCI hook has recorded them. Root's to read.
+//! Touches: the hook's folder on the host.
+
+use gpuslice_oci::place::Places;
+use gpuslice_oci::registry::{self, Record};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// A container of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ContainerStatus {
+    /// Its id.
+    pub(crate) id: String,
+    /// What people call it.
+    pub(crate) name: String,
+    /// Its first process.
+    pub(crate) pid: i32,
+}
+
+/// A slice of containers, and where on the host its files are.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    pub(super) ledger: PathBuf,
+    pub(super) containers: Vec<ContainerStatus>,
+}
+
+/// Those of which a container lives. None for who may not look, and where there is no hook.
+pub(super) fn held(places: &Places) -> Vec<Held> {
+    let records = registry::records(places).unwrap_or_default();
+    let held = records.into_iter().filter_map(|record| of(places, record));
+    held.collect()
+}
+
+fn of(places: &Places, record: Record) -> Option<Held> {
+    let living = record.containers.into_iter();
+    let containers: Vec<ContainerStatus> = living
+        .filter(|member| member.owner.lives())
+        .map(|member| ContainerStatus {
+            id: member.id,
+            name: member.name,
+            pid: member.owner.pid,
+        })
+        .collect();
+    let first = containers.first()?;
+    Some(Held {
+        name: record.name,
+        file: places.container_root(&first.id).join("slice.json"),
+        ledger: places.ledger_file(&record.slice),
+        containers,
+    })
+}
