@@ -31,6 +31,9 @@ _gpuslice() {
             gpuslice,driver-limit)
                 cmd="gpuslice__subcmd__driver__subcmd__limit"
                 ;;
+            gpuslice,drop-cache)
+                cmd="gpuslice__subcmd__drop__subcmd__cache"
+                ;;
             gpuslice,gc)
                 cmd="gpuslice__subcmd__gc"
                 ;;
@@ -39,6 +42,12 @@ _gpuslice() {
                 ;;
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
+                ;;
+            gpuslice,report)
+                cmd="gpuslice__subcmd__report"
+                ;;
+            gpuslice,residency)
+                cmd="gpuslice__subcmd__residency"
                 ;;
             gpuslice,run)
                 cmd="gpuslice__subcmd__run"
@@ -65,7 +74,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom devices gc cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -127,7 +136,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -154,6 +163,18 @@ _gpuslice() {
                     return 0
                     ;;
                 --reserve)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -254,6 +275,28 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__drop__subcmd__cache)
+            opts="-h --all --suffix --json --dry-run --live --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --suffix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__gc)
             opts="-h --force --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -314,8 +357,52 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__report)
+            opts="-h --watch --for --every --json --plot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --plot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__residency)
+            opts="-h --all --suffix --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --suffix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -342,6 +429,18 @@ _gpuslice() {
                     return 0
                     ;;
                 --reserve)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

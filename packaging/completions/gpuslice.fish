@@ -29,7 +29,10 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Prin
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of the slices is, on the device and on the host, and what grows'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of model files is in the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "gc" -d 'Remove what dead runs and containers have left'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "cdi" -d 'Describe slices to container engines as CDI devices'
@@ -45,6 +48,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -52,6 +59,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let th
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
@@ -63,6 +71,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -71,6 +83,7 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
@@ -80,10 +93,26 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l root -d 'Th
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Show it again every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Look for so many seconds, and show it once, at the end' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'How many seconds lie between two looks' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw it over time: an SVG picture, which is up to date as long as it is watched' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Show it again and again, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l json -d 'Print JSON; with --watch, one line each time'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l suffix -d 'In folders, files with this suffix; may be repeated' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l live -d 'Also what this process has mapped, while it runs; without PATH, all model files it has' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l all -d 'In folders, every file, and not only what model files are called'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l dry-run -d 'Say what would be dropped, and drop nothing'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l suffix -d 'In folders, files with this suffix; may be repeated' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l all -d 'In folders, every file, and not only what model files are called'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d 'Write the list that containers are given slices by, instead of printing it' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'

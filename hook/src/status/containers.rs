@@ -1,6 +1,8 @@
 //! The slices of containers, as the OCI hook has recorded them. Root's to read.
 //! Touches: the hook's folder on the host.
 
+use gpuslice_config::promises;
+use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{self, Record};
 use serde::Serialize;
@@ -20,34 +22,47 @@ pub(crate) struct ContainerStatus {
 /// A slice of containers, and where on the host its files are.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    pub(super) name: String,
     pub(super) file: PathBuf,
-    pub(super) ledger: PathBuf,
+    pub(super) files: Files,
     pub(super) containers: Vec<ContainerStatus>,
 }
 
-/// Those of which a container lives. None for who may not look, and where there is no hook.
+/// What the slice file names as it is seen in a container.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) ledger: PathBuf,
+    /// None on a GPU with memory of its own.
+    pub(super) promise: Option<PathBuf>,
+}
+
+/// Those of which a container lives; none for who may not look, and where there is no hook.
 pub(super) fn held(places: &Places) -> Vec<Held> {
     let records = registry::records(places).unwrap_or_default();
-    let held = records.into_iter().filter_map(|record| of(places, record));
+    let held = records.iter().filter_map(|record| of(places, record));
     held.collect()
 }
 
-fn of(places: &Places, record: Record) -> Option<Held> {
-    let living = record.containers.into_iter();
+fn of(places: &Places, record: &Record) -> Option<Held> {
+    let living = record.containers.iter();
     let containers: Vec<ContainerStatus> = living
         .filter(|member| member.owner.lives())
         .map(|member| ContainerStatus {
-            id: member.id,
-            name: member.name,
+            id: member.id.clone(),
+            name: member.name.clone(),
             pid: member.owner.pid,
         })
         .collect();
     let first = containers.first()?;
+    let promised = record.unified();
+    let promise = promises::file_name(promised, &record.slice)
+        .filter(|_| promised > Bytes::ZERO)
+        .map(|name| places.promises().join(name));
     Some(Held {
-        name: record.name,
         file: places.container_root(&first.id).join("slice.json"),
-        ledger: places.ledger_file(&record.slice),
+        files: Files {
+            ledger: places.ledger_file(&record.slice),
+            promise,
+        },
         containers,
     })
 }
