@@ -292,10 +292,13 @@ impl Run<'_> {
         let sources = Sources::take(self.plan, &self.given.places);
         let sources = sources.map_err(|error| failed(error.into()))?;
         let rootfs = spec.rootfs(&state.bundle);
+        let text = self.plan.files.first().map_or("", |file| &file.text);
         let target = Target {
             namespace,
             rootfs: &rootfs,
             mapped,
+            hosts_dev: hosts_dev().map_err(failed)?,
+            slice_in_dev: inject::slice_in_dev(text),
         };
         let home = File::open("/proc/self/ns/mnt").map_err(|error| failed(error.into()))?;
         let outcome = inject::inject(sources, &target, &self.given.steps);
@@ -331,6 +334,11 @@ fn foreign_namespace(pid: i32) -> anyhow::Result<File> {
         bail!("process {pid} has no mount namespace of its own: it is not a container's");
     }
     Ok(namespace)
+}
+
+fn hosts_dev() -> anyhow::Result<u64> {
+    let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;
+    Ok(facts.dev())
 }
 
 /// Who the container's root is on the host; None where it is root there, too.
