@@ -26,6 +26,7 @@ struct Listed<'a> {
     name: &'a str,
     memory: u64,
     integrated: bool,
+    driver_limits: bool,
     mig: Vec<Instance>,
 }
 
@@ -59,6 +60,7 @@ fn listed(device: &Device) -> Listed<'_> {
         name: &device.name,
         memory: device.total,
         integrated: device.integrated,
+        driver_limits: device.driver_limits,
         mig: device.mig.iter().map(instance).collect(),
     }
 }

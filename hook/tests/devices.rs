@@ -38,6 +38,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA GeForce RTX 3090",
       "memory": 25438126080,
       "integrated": false,
+      "driver_limits": false,
       "mig": []
     },
     {
@@ -46,6 +47,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA GB10",
       "memory": 130663165952,
       "integrated": true,
+      "driver_limits": false,
       "mig": []
     }
   ]
@@ -70,6 +72,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA H200",
       "memory": 150754820096,
       "integrated": false,
+      "driver_limits": false,
       "mig": [
         {
           "uuid": "MIG-a1111111-3333-5444-8555-666677770000",

@@ -4,8 +4,9 @@
 use crate::place::Places;
 use crate::policy::Policy;
 use crate::read;
+use crate::registry::Budget;
 use anyhow::{Context, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The command: root's alone, like everything that root runs for a container.
@@ -45,4 +46,28 @@ fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<S
 pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
     let file = format!("--write={}", places.devices().display());
     run(places, policy, &["devices", &file]).map(drop)
+}
+
+/// Has the driver hold a cgroup to a budget.
+///
+/// # Errors
+/// When it does not; a driver that cannot is one of the reasons.
+pub fn limit_driver(
+    places: &Places,
+    policy: &Policy,
+    cgroup: &Path,
+    budget: &Budget,
+) -> anyhow::Result<()> {
+    let (uuid, memory) = (budget.uuid.to_string(), budget.memory.get().to_string());
+    let cgroup = cgroup.to_string_lossy();
+    let arguments = [
+        "driver-limit",
+        "--cgroup",
+        &cgroup,
+        "--device",
+        &uuid,
+        "--memory",
+        &memory,
+    ];
+    run(places, policy, &arguments).map(drop)
 }

@@ -13,7 +13,7 @@ use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
 use crate::registry::{Member, Record, Registry, unified};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, gc, host, page_cache, read};
+use crate::{annotations, command, driver_limit, gc, host, page_cache, read};
 use anyhow::{Context, anyhow, bail};
 use gpuslice_config::meminfo;
 use gpuslice_config::promises;
@@ -84,6 +84,11 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
     let rootfs = spec.rootfs(&state.bundle);
     if known && stage == Stage::Container && inject::is_there(&rootfs, &given.places, &state.id) {
         return Ok(Lines::new());
+    }
+    if !known && stage == Stage::Runtime {
+        let budgets = &run.plan.devices;
+        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
+        run.lines.extend(said);
     }
     match run.inject(state, &spec, stage) {
         Ok(()) => Ok(run.lines),

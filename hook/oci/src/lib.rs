@@ -9,6 +9,7 @@ pub mod command;
 pub mod create;
 pub mod delete;
 pub mod devices;
+pub mod driver_limit;
 pub mod elf;
 pub mod gc;
 pub mod host;

@@ -185,31 +185,28 @@ pub enum PolicyError {
     },
 }
 
-/// The runtimes that the host's policy names. Of the rest nothing is asked: a container must be
-/// stopped and deleted also where a key is wrong.
+/// The runtimes that the host's policy names. A container must be stopped and deleted also where
+/// another key is wrong: of a file that cannot be used, the line with this one is.
 ///
 /// # Errors
-/// When the file is there and cannot be read, or is not TOML.
+/// When the file is there and cannot be read.
 pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
-    #[derive(Default, Deserialize)]
-    struct Runtimes {
-        #[serde(default)]
-        runtime: Vec<String>,
-    }
     let path = places.policy();
     let text = match text(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(PolicyError::Read { path, source }),
         Ok(text) => text,
     };
-    let read: Result<Runtimes, _> = toml::from_str(&text);
-    match read {
-        Ok(runtimes) => Ok(runtimes.runtime),
-        Err(error) => Err(PolicyError::Parse {
-            path,
-            fault: error.message().to_owned(),
-        }),
-    }
+    let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
+    Ok(match parse(&text) {
+        Ok(policy) => policy.runtime,
+        Err(_) => line().into_iter().flat_map(quoted).collect(),
+    })
+}
+
+/// What stands in quotes.
+fn quoted(line: &str) -> impl Iterator<Item = String> {
+    line.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
 /// Reads the host's policy; where there is none everybody may have everything.
