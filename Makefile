@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ demo: build ## three real programs on a simulated card: bare, in a slice, on uni
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
+
+engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
+	$(TARGET)/clients-venv/bin/python tests/engines/vendor.py $(TARGET)/engines/vendor
+	$(CARGO) test --locked -p gpuslice-suite --test engines -- --ignored --nocapture --test-threads 1
 
 check: format clippy test loom miri docs deny ## what CI runs
 
@@ -67,6 +71,10 @@ deny:
 
 bench: build containers ## what a query, a process and a container start cost with and without gpuslice
 	$(CARGO) bench --locked -p gpuslice-bench -p gpuslice-containers
+
+readers: build clients ## that node and Java see a slice's memory too (installs both)
+	tests/setup.sh readers
+	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden

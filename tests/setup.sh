@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | deny
+# Usage: tests/setup.sh build | demo | clients | containers | readers | deny
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -34,6 +34,10 @@ demo | clients)
     need python3 python3
     tests/clients/setup.sh
     ;;
+readers)
+    need node nodejs
+    need java default-jre-headless
+    ;;
 containers)
     tests/containers/setup.sh
     ;;
@@ -42,7 +46,7 @@ deny)
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | deny" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | deny" >&2
     exit 2
     ;;
 esac

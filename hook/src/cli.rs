@@ -3,8 +3,8 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    cdi, check, devices, driver_limit, exit, headroom, inventory, pages, run, runtime,
-    standard_streams, status, tidy_up,
+    cache, cdi, check, devices, driver_limit, exit, headroom, inventory, pages, report, run,
+    runtime, standard_streams, status, tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -36,8 +36,14 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
+    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
+    /// Drop model files from the page cache
+    DropCache(cache::DropArgs),
+    /// Show how much of model files is in the page cache
+    Residency(cache::ResidencyArgs),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
     /// Describe slices to container engines as CDI devices
@@ -95,7 +101,10 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
+        Verb::Report(args) => report::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
+        Verb::DropCache(args) => cache::drop_cache(&args),
+        Verb::Residency(args) => cache::residency(&args),
         Verb::Devices(args) => devices::main(&args),
         Verb::Cdi(args) => cdi::main(&args),
         Verb::Runtime(args) => runtime::main(&args),

@@ -7,6 +7,8 @@ use std::fmt;
 pub const SUCCESS: u8 = 0;
 /// `check`: the answers disagree.
 pub const INCONSISTENT: u8 = 1;
+/// `drop-cache`, `residency`: some of a file is left, or it is not known.
+pub const LEFT: u8 = 1;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver has no limits of its own.
@@ -22,9 +24,14 @@ pub const NOT_FOUND: u8 = 127;
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 7] = [
+pub const MEANINGS: [Meaning; 8] = [
     (SUCCESS, &[], "Success."),
     (INCONSISTENT, &["check"], "The answers disagree."),
+    (
+        LEFT,
+        &["drop-cache", "residency"],
+        "Some of what could be dropped is left, or the kernel does not say how much is cached.",
+    ),
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],

@@ -1,6 +1,8 @@
 //! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
 //! Touches: files, processes, and (in a child of its own) the driver.
+pub mod admission;
 pub mod budget;
+pub mod cache;
 pub mod cdi;
 pub mod check;
 pub mod child_signal;
@@ -18,8 +20,10 @@ pub mod pages;
 mod plan;
 pub mod preload;
 pub mod private_dir;
+pub mod promise;
 pub mod registry;
 pub mod replace;
+pub mod report;
 pub mod run;
 pub mod runtime;
 pub mod sim;

@@ -270,7 +270,10 @@ fn a_simulated_spark_has_its_own_meminfo_and_this_machine_keeps_its() {
         false => &here,
     };
     assert_eq!(line(&["--sim=gb10", "--bare"]), spark);
-    assert_eq!(line(&["--sim=gb10", "--memory=40GiB"]), spark);
+    let slice = ["--sim=gb10", "--memory=40GiB"];
+    assert_eq!(line(&slice), "MemTotal:       41943040 kB\n");
+    let discrete = [&slice[..], &["--present-as=discrete"]].concat();
+    assert_eq!(line(&discrete), spark);
     assert_eq!(line(&["--sim=rtx3090", "--bare"]), here);
     let after = fs::read_to_string("/proc/meminfo").unwrap();
     assert!(after.starts_with(here.trim_end()));

@@ -16,9 +16,6 @@ _gpuslice() {
             ",$1")
                 cmd="gpuslice"
                 ;;
-            gpuslice,cdi)
-                cmd="gpuslice__subcmd__cdi"
-                ;;
             gpuslice,check)
                 cmd="gpuslice__subcmd__check"
                 ;;
@@ -28,8 +25,8 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
-            gpuslice,driver-limit)
-                cmd="gpuslice__subcmd__driver__subcmd__limit"
+            gpuslice,drop-cache)
+                cmd="gpuslice__subcmd__drop__subcmd__cache"
                 ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
@@ -37,23 +34,17 @@ _gpuslice() {
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
                 ;;
+            gpuslice,residency)
+                cmd="gpuslice__subcmd__residency"
+                ;;
             gpuslice,run)
                 cmd="gpuslice__subcmd__run"
-                ;;
-            gpuslice,runtime)
-                cmd="gpuslice__subcmd__runtime"
                 ;;
             gpuslice,status)
                 cmd="gpuslice__subcmd__status"
                 ;;
-            gpuslice__subcmd__cdi,generate)
-                cmd="gpuslice__subcmd__cdi__subcmd__generate"
-                ;;
             gpuslice__subcmd__headroom,reset)
                 cmd="gpuslice__subcmd__headroom__subcmd__reset"
-                ;;
-            gpuslice__subcmd__runtime,configure)
-                cmd="gpuslice__subcmd__runtime__subcmd__configure"
                 ;;
             *)
                 ;;
@@ -62,60 +53,12 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom devices cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status headroom drop-cache residency devices completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        gpuslice__subcmd__cdi)
-            opts="-h --help generate"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        gpuslice__subcmd__cdi__subcmd__generate)
-            opts="-h --output --format --size --hook --sim --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --output)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "yaml json" -- "${cur}"))
-                    return 0
-                    ;;
-                --size)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hook)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --sim)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -200,16 +143,12 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__devices)
-            opts="-h --json --write --sim --help"
+            opts="-h --json --sim --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --write)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --sim)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -221,26 +160,18 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        gpuslice__subcmd__driver__subcmd__limit)
-            opts="-h --cgroup --device --memory --sim --help"
+        gpuslice__subcmd__drop__subcmd__cache)
+            opts="-h --all --suffix --json --dry-run --live --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --cgroup)
+                --suffix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --device)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --memory)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --sim)
+                --live)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -286,6 +217,24 @@ _gpuslice() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__residency)
+            opts="-h --all --suffix --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --suffix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -341,58 +290,6 @@ _gpuslice() {
                     return 0
                     ;;
                 --log-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        gpuslice__subcmd__runtime)
-            opts="-h --help configure"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        gpuslice__subcmd__runtime__subcmd__configure)
-            opts="-h --runtime --by --config --hooks-dir --always --size --set-as-default --hook --remove --dry-run --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --runtime)
-                    COMPREPLY=($(compgen -W "docker containerd crio podman nvidia" -- "${cur}"))
-                    return 0
-                    ;;
-                --by)
-                    COMPREPLY=($(compgen -W "hooks runtime" -- "${cur}"))
-                    return 0
-                    ;;
-                --config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hooks-dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --size)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hook)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
