@@ -89,11 +89,10 @@ impl<'h> Cri<'h> {
     /// When it did not start.
     pub fn run_pod(&self, name: &str, annotations: &Value) -> Result<String, Done> {
         let config = self.pod_config(name, annotations);
-        let answer = self.call(
-            "RunPodSandbox",
-            &json!({"config": config, "runtime_handler": self.handler}),
-        )?;
-        Ok(id(&answer, "pod_sandbox_id"))
+        let request = json!({"config": config, "runtime_handler": self.handler});
+        let pod = id(&self.call("RunPodSandbox", &request)?, "pod_sandbox_id");
+        self.asked.borrow_mut().insert(pod.clone(), config);
+        Ok(pod)
     }
 
     fn pod_config(&self, name: &str, annotations: &Value) -> Value {
