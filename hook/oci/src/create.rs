@@ -49,17 +49,20 @@ pub type Lines = Vec<String>;
 /// # Errors
 /// [`Failure`] says whether the container may start all the same.
 pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
-    let annotated = annotations::any(&state.annotations) || given.memory.is_some();
-    let on = |on: OnErrors, annotated: bool| match annotated {
+    let spec = spec::read(&state.bundle);
+    let annotated = given.memory.is_some()
+        || annotations::any(&state.annotations)
+        || spec
+            .as_ref()
+            .is_ok_and(|spec| annotations::any(&spec.annotations));
+    let on = |on: OnErrors| match annotated {
         true => on.annotated,
         false => on.others,
     };
     let policy = policy::read(&given.places)
-        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default(), annotated)))?;
-    let spec = spec::read(&state.bundle)
-        .map_err(|error| Failure::Failed(error.into(), on(policy.on_error, annotated)))?;
-    let annotated = annotated || annotations::any(&spec.annotations);
-    let failed = |error| Failure::Failed(error, on(policy.on_error, annotated));
+        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default())))?;
+    let failed = |error| Failure::Failed(error, on(policy.on_error));
+    let spec = spec.map_err(|error| failed(error.into()))?;
     let Some(plan) = planned(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<crate::plan::PlanError>() {
             Some(crate::plan::PlanError::Annotation(_)) | None => failed(error),
@@ -200,8 +203,14 @@ impl Run<'_> {
             .flat_map(|record| &record.containers)
             .find(|member| member.id == plan.container);
         match known {
-            // The hook is configured twice.
-            Some(member) if member.owner == owner => return Ok(true),
+            // The hook is configured twice, or was killed and is tried again.
+            Some(member) if member.owner == owner => {
+                if !host::is_prepared(places, &plan.container) {
+                    let made = host::prepare(plan, places, &given.steps);
+                    made.map_err(|error| failed(error.into()))?;
+                }
+                return Ok(true);
+            }
             Some(member) => {
                 return Err(Failure::Refused(anyhow!(
                     "a container {} is running already (process {}, bundle {})",

@@ -107,7 +107,10 @@ impl Needs {
             return Some(Unsuited::Machine);
         }
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let versions = libc.defined_versions().unwrap_or_default();
+        let versions = match self.versions.is_empty() {
+            true => Vec::new(),
+            false => libc.defined_versions().unwrap_or_default(),
+        };
         let version = self
             .versions
             .iter()

@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod annotations;
+pub mod arena;
 pub mod arguments;
 pub mod command;
 pub mod create;
