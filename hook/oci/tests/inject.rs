@@ -473,3 +473,129 @@ fn the_library_must_be_roots_alone() {
     assert_eq!(host.left(), Vec::<String>::new());
     assert!(!container.inside(".gpuslice").exists());
 }
+
+/// Some runtimes' configurations have only this stage. The hook is then in the container's mount
+/// namespace already, and the number that it is told means another process.
+#[test]
+fn at_create_container_alone_the_whole_work_is_done() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    let in_its_namespace = |container: &Container<'_>, verb: &str| {
+        let state = container.state().replace(&container.pid().to_string(), "1");
+        let file = host.path("state.json");
+        fs::write(&file, state).unwrap();
+        let hook = env!("CARGO_BIN_EXE_gpuslice-hook");
+        let root = host.path("");
+        let command = format!(
+            "exec {hook} --root {} {verb} < {}",
+            root.display(),
+            file.display()
+        );
+        container.run_inside(&["sh", "-c", &command])
+    };
+    for _ in 0..2 {
+        let said = in_its_namespace(&container, "createContainer");
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    }
+    assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
+    assert!(container.inside(".gpuslice/ledger/ledger").exists());
+    // After createRuntime it has nothing to do, and does nothing.
+    let container = host.container("c2");
+    container.is_given_its_slice();
+    let own = container.bundle.display().to_string();
+    let mounts = || {
+        let table = text(format!("/proc/{}/mountinfo", container.pid()).into());
+        table.lines().filter(|line| line.contains(&own)).count()
+    };
+    let before = mounts();
+    let said = in_its_namespace(&container, "createContainer");
+    assert!(
+        !said.status.success(),
+        "another process asked for the container's slice: {said:?}"
+    );
+    assert_eq!(mounts(), before);
+}
+
+/// CVE of the toolkit 1.18: what a container mounts must not appear on the host.
+#[test]
+fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut container = host.container("c1");
+    container.dies();
+    // The host's own mounts, shared as systemd makes them, and a container that receives them.
+    let run = host.path("run").display().to_string();
+    let shared = ["--bind", &run, &run];
+    assert!(
+        Command::new("mount")
+            .args(shared)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(
+        Command::new("mount")
+            .args(["--make-shared", &run])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut child = Command::new("unshare")
+        .args([
+            "--mount",
+            "--propagation",
+            "unchanged",
+            "sh",
+            "-c",
+            "echo; exec sleep 600",
+        ])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0];
+    std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut ready).unwrap();
+    std::mem::swap(&mut container.process, &mut child);
+    container.is_given_its_slice();
+    // Other tests mount things at the same time.
+    let own = host.path("").display().to_string();
+    let count = || {
+        let table = text("/proc/self/mountinfo".into());
+        table.lines().filter(|line| line.contains(&own)).count()
+    };
+    let before = count();
+    for point in [
+        "etc/ld.so.preload",
+        ".gpuslice/slice.json",
+        ".gpuslice/ledger/ledger",
+        ".gpuslice",
+    ] {
+        let point = container.rootfs().join(point).display().to_string();
+        let kind = if point.ends_with(".gpuslice") {
+            ["-t", "tmpfs", "t"]
+        } else {
+            ["--bind", "/etc/hostname", ""]
+        };
+        let kind: Vec<&str> = kind.into_iter().filter(|word| !word.is_empty()).collect();
+        let said = container.run_inside(&[&["mount"], &kind[..], &[&point]].concat());
+        assert!(said.status.success(), "{said:?}");
+    }
+    assert_eq!(
+        count(),
+        before,
+        "a mount of the container's appeared on the host"
+    );
+    container.dies();
+    host.collect();
+    assert!(
+        Command::new("umount")
+            .args(["-l", &run])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
