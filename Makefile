@@ -82,9 +82,15 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
+	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/containers/oci/hooks.d packaging/hooks.d/*.json
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*
+	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslice.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/gpuslice/examples packaging/examples/*
+	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || install -D -m 644 packaging/etc/config.toml $(DESTDIR)/etc/gpuslice/config.toml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
 	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice

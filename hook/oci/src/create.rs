@@ -311,6 +311,11 @@ impl Run<'_> {
             namespace,
             rootfs: &rootfs,
             mapped,
+            program: spec
+                .process
+                .as_ref()
+                .and_then(|process| process.args.first())
+                .map(String::as_str),
             hosts_dev: hosts_dev().map_err(failed)?,
             slice_in_dev: inject::slice_in_dev(text),
         };
@@ -323,6 +328,14 @@ impl Run<'_> {
         }
         match outcome.map_err(|error| failed(error.into()))? {
             Outcome::Injected | Outcome::Already => Ok(()),
+            Outcome::Unreached => {
+                let name = &self.plan.name;
+                self.lines.push(format!(
+                    "{name}: its first program is static, so its slice holds only for the dynamic \
+                     programs that it starts"
+                ));
+                Ok(())
+            }
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
                 NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
                     "this host's policy starts no container that no slice can be put into: {why}"

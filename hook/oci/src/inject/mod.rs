@@ -9,7 +9,7 @@ pub mod root;
 pub mod sources;
 
 use crate::host;
-use crate::image::{Needs, Unsuited};
+use crate::image::{self, Needs, Unsuited};
 use crate::place::Places;
 use crate::plan::{MOUNT, PRELOAD};
 use crate::read;
@@ -38,6 +38,8 @@ pub enum Outcome {
     Injected,
     /// It had it already: the hook is configured twice.
     Already,
+    /// The container has its slice, but its first program is static, and loads no library.
+    Unreached,
     /// The image cannot load the library.
     Unsuited(Unsuited),
 }
@@ -93,6 +95,8 @@ pub struct Target<'a> {
     pub rootfs: &'a Path,
     /// Its root user, as the host numbers it.
     pub mapped: Option<(Uid, Gid)>,
+    /// Its first program, as the runtime was told.
+    pub program: Option<&'a str>,
     /// The device that the host's own /dev is on.
     pub hosts_dev: u64,
     /// The slice file, for an image that nobody can write to.
@@ -162,10 +166,11 @@ pub fn inject(
     // All of them are there: none is taken away.
     std::mem::take(&mut attached.0);
     steps.reached("done");
-    match there && listed {
-        true => Ok(Outcome::Already),
-        false => Ok(Outcome::Injected),
-    }
+    Ok(match there && listed {
+        true => Outcome::Already,
+        false if image::is_static(&root, target.program) => Outcome::Unreached,
+        false => Outcome::Injected,
+    })
 }
 
 /// Where the slice is in an image that can be written to, and in one that cannot.
