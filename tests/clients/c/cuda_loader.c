@@ -1,5 +1,6 @@
 /* Loads a model to the simulated device in tensors of 32 MiB, by one of several ways, and says the most that was
- * resident of it meanwhile and what is at the end. Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
+ * resident of it meanwhile and what is at the end; quiet-HOW says how long it took instead.
+ * Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
 #include "loader.h"
 #include <sys/resource.h>
 #include <time.h>
@@ -129,6 +130,18 @@ static void replaced(void) {
     printf("lost %zu\n", lost);
 }
 
+/* What this process has had read from disks. */
+static unsigned long long from_disk(void) {
+    unsigned long long bytes = 0;
+    char line[128];
+    FILE *file = fopen("/proc/self/io", "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "read_bytes: %llu", &bytes);
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
 int main(int count, char **words) {
     const char *how = words[1];
     void *context = NULL;
@@ -176,10 +189,11 @@ int main(int count, char **words) {
     getrusage(RUSAGE_SELF, &used);
     printf("sum %016llx\n", (unsigned long long)sum);
     if (quiet)
-        printf("seconds %.3f cpu %.3f\n",
+        printf("seconds %.3f cpu %.3f disk %llu\n",
                (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9,
                (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-                   (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6);
+                   (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6,
+               from_disk());
     else
         printf("peak %zu MiB, end %zu MiB\n", most / MIB, resident(model) / MIB);
     return 0;
