@@ -13,6 +13,8 @@ pub(crate) struct Errno(pub(crate) u32);
 pub(crate) const ENOENT: Errno = Errno(2);
 /// A part of the path is not a directory.
 pub(crate) const ENOTDIR: Errno = Errno(20);
+/// It is a link, and was not to be followed.
+pub(crate) const ELOOP: Errno = Errno(40);
 /// The file is not one that can be used.
 pub(crate) const EINVAL: Errno = Errno(22);
 /// The file is too large.
@@ -26,7 +28,6 @@ mod number {
     pub(super) const FSTAT: usize = 5;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
-    pub(super) const PREAD: usize = 17;
     pub(super) const PWRITE: usize = 18;
     pub(super) const MADVISE: usize = 28;
     pub(super) const FCNTL: usize = 72;
@@ -50,7 +51,6 @@ mod number {
     pub(super) const CLOSE: usize = 57;
     pub(super) const FSTAT: usize = 80;
     pub(super) const MMAP: usize = 222;
-    pub(super) const PREAD: usize = 67;
     pub(super) const PWRITE: usize = 68;
     pub(super) const FCNTL: usize = 25;
     pub(super) const GETDENTS: usize = 61;
@@ -74,7 +74,6 @@ const STAT_LENGTH: usize = 144;
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY: usize = 1;
-const O_RDWR: usize = 2;
 const O_CREAT: usize = 0o100;
 const O_APPEND: usize = 0o2000;
 /// A pipe or a device in the place of a file must not make a program wait.
@@ -151,18 +150,17 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }.map(File)
     }
 
-    /// Opens a file for reading and writing, or for reading, and follows no link.
-    pub(crate) fn open_itself(path: &CStr, write: bool) -> Result<File, Errno> {
-        File::open_in(AT_FDCWD, path, write)
+    /// Opens a file for writing, and follows no link.
+    pub(crate) fn open_itself(path: &CStr) -> Result<File, Errno> {
+        File::open_in(AT_FDCWD, path, O_WRONLY)
     }
 
     /// Opens a file of this folder for reading, and follows no link.
     pub(crate) fn open_entry(&self, name: &CStr) -> Result<File, Errno> {
-        File::open_in(self.0, name, false)
+        File::open_in(self.0, name, 0)
     }
 
-    fn open_in(folder: usize, path: &CStr, write: bool) -> Result<File, Errno> {
-        let access = if write { O_RDWR } else { 0 };
+    fn open_in(folder: usize, path: &CStr, access: usize) -> Result<File, Errno> {
         let flags = access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | number::O_NOFOLLOW;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
@@ -381,6 +379,69 @@ pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
 pub(crate) unsafe fn unmap(place: *mut u8, length: usize) {
     // SAFETY: the caller gives up the mapping.
     let _ = unsafe { syscall(number::MUNMAP, [place as usize, length, 0, 0, 0, 0]) };
+}
+
+unsafe extern "C" {
+    /// libc's, which need not enter the kernel: a twentieth of a system call.
+    fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
+}
+
+/// Nanoseconds since some moment; 0 where there is no such clock.
+#[inline]
+pub(crate) fn clock() -> u64 {
+    const MONOTONIC: i32 = 1;
+    let mut time = [0i64; 2];
+    // SAFETY: clock_gettime's contract: a timespec is two 64-bit words.
+    let failed = unsafe { clock_gettime(MONOTONIC, &raw mut time) };
+    let [seconds, rest] = time.map(i64::cast_unsigned);
+    match failed {
+        0 => seconds.wrapping_mul(1_000_000_000).wrapping_add(rest),
+        _ => 0,
+    }
+}
+
+/// How large a page is: the kernel's own word to the program, by its auxiliary vector.
+pub(crate) fn page_size() -> u64 {
+    const PAGE_SIZE: u64 = 6;
+    let mut auxiliary = [0u8; 512];
+    let file = File::open(c"/proc/self/auxv");
+    let read = file
+        .and_then(|file| file.read(&mut auxiliary))
+        .unwrap_or_default();
+    let (pairs, _) = read.as_chunks::<16>();
+    let word = |bytes: &[u8]| {
+        bytes
+            .first_chunk()
+            .map_or(0, |word| u64::from_ne_bytes(*word))
+    };
+    let size = pairs.iter().find_map(|pair| {
+        let (name, value) = pair.split_at(8);
+        (word(name) == PAGE_SIZE).then(|| word(value))
+    });
+    size.unwrap_or(gpuslice_config::host_use::PAGE)
+}
+
+/// `/proc/PID/…`, which ends in NUL where it fits.
+pub(crate) fn path_of_process<'a>(
+    path: &'a mut [u8; 32],
+    pid: u32,
+    file: &[u8],
+) -> Option<&'a CStr> {
+    let mut digits = [0u8; 10];
+    let (mut rest, mut first) = (pid, digits.len());
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0'.saturating_add((rest % 10) as u8);
+        (rest, first) = (rest / 10, place);
+        if rest == 0 {
+            break;
+        }
+    }
+    let number = digits.get(first..)?;
+    let parts = b"/proc/".iter().chain(number).chain(file);
+    path.iter_mut()
+        .zip(parts)
+        .for_each(|(to, from)| *to = *from);
+    CStr::from_bytes_until_nul(path).ok()
 }
 
 /// The process.

@@ -332,6 +332,8 @@ asked! {
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
+    Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetName(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
