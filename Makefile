@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench gpu-kit goldens install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -63,6 +63,9 @@ deny:
 
 bench: build ## what a query and a process start cost with and without the shim
 	$(CARGO) bench --locked -p gpuslice-bench
+
+gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
+	tests/gpu/pack.sh $(TARGET)/gpu-kit
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
