@@ -9,8 +9,10 @@ pub const SUCCESS: u8 = 0;
 pub const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: some of a file is left, or it is not known.
 pub const LEFT: u8 = 1;
-/// `devices`, `check`: there is no NVIDIA driver that works.
+/// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
+/// `driver-limit`: the driver has no limits of its own.
+pub const NO_DRIVER_LIMIT: u8 = 3;
 /// gpuslice itself failed or was called wrongly, as with `env` and `timeout`.
 pub const FAILED: u8 = 125;
 /// `run`: the command was found and cannot be executed.
@@ -22,7 +24,7 @@ pub const NOT_FOUND: u8 = 127;
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 7] = [
+pub const MEANINGS: [Meaning; 8] = [
     (SUCCESS, &[], "Success."),
     (INCONSISTENT, &["check"], "The answers disagree."),
     (
@@ -32,8 +34,13 @@ pub const MEANINGS: [Meaning; 7] = [
     ),
     (
         NO_DRIVER,
-        &["check", "devices"],
+        &["check", "devices", "cdi-generate", "driver-limit"],
         "There is no NVIDIA driver that works.",
+    ),
+    (
+        NO_DRIVER_LIMIT,
+        &["driver-limit"],
+        "The driver has no limits of its own; the library alone holds the slice.",
     ),
     (
         FAILED,

@@ -18,13 +18,17 @@ mod dlsym;
 mod elf;
 mod grains;
 mod held;
+mod host;
 mod loader;
 mod log;
 mod measure;
+mod meminfo;
+mod page_cache;
 #[cfg(not(debug_assertions))]
 mod panic;
 mod pools;
 mod private;
+mod promises;
 mod real;
 mod runtime;
 mod shapes;

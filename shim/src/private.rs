@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::contexts::CONTEXTS;
 use crate::grains::Root;
 use crate::held::{Bucket, SEGMENTS};
+use crate::host::Kept;
 use crate::pools::POOLS;
 use crate::sys;
 
@@ -20,6 +21,8 @@ pub(crate) struct Private {
     pub(crate) grains: AtomicPtr<Root>,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
+    /// See `host`.
+    pub(crate) host: Kept,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.

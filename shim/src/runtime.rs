@@ -9,13 +9,16 @@ use core::fmt::Write;
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
-use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs, Slice};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::{
+    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Slice,
+};
 use gpuslice_config::source;
 use once_cell::race::OnceRef;
 
 use crate::count;
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::sys::{self, File};
+use crate::sys::{self, File, Stat};
 
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
@@ -25,6 +28,10 @@ pub(crate) struct Runtime {
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
+    promises: [u8; 257],
+    promise: [u8; 257],
+    cgroup: [u8; 257],
+    pressure: [u8; 257],
     /// Where the slice's processes say what they hold.
     ledger: Option<Ledger>,
 }
@@ -39,9 +46,22 @@ const OTHERS: Budget = Budget(u8::MAX - 1);
 /// That the environment was asked, and what it had to say.
 struct Told {
     runtime: Option<&'static Runtime>,
+    /// There is no slice, and nobody has tried to make one.
+    unsliced: bool,
+    /// What is said of the host all the same.
+    host: Option<&'static Runtime>,
 }
 
-static NOTHING: Told = Told { runtime: None };
+static NOTHING: Told = Told {
+    runtime: None,
+    unsliced: false,
+    host: None,
+};
+
+static UNSLICED: Told = Told {
+    unsliced: true,
+    ..NOTHING
+};
 
 static TOLD: OnceRef<'static, Told> = OnceRef::new();
 
@@ -57,7 +77,21 @@ pub(crate) fn slice() -> Option<&'static Runtime> {
 #[cold]
 #[inline(never)]
 fn first() -> Option<&'static Runtime> {
-    TOLD.get_or_init(|| build().unwrap_or(&NOTHING)).runtime
+    told().runtime
+}
+
+fn told() -> &'static Told {
+    TOLD.get_or_init(|| build().unwrap_or(&NOTHING))
+}
+
+/// What is known of the host where there is no slice. None: there is one, or one that cannot be
+/// used, and then the driver's answers stand.
+pub(crate) fn unsliced() -> Option<&'static Runtime> {
+    static HOST: OnceRef<'static, Runtime> = OnceRef::new();
+    let told = Some(told()).filter(|told| told.unsliced)?;
+    let usual = || keep(Runtime::of(Slice::default(), false));
+    told.host
+        .or_else(|| HOST.get_or_try_init(|| usual().ok_or(())).ok())
 }
 
 fn build() -> Option<&'static Told> {
@@ -66,7 +100,7 @@ fn build() -> Option<&'static Told> {
             let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
             else {
                 log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
-                return None;
+                return Some(&UNSLICED);
             };
             File::open(path).map(|file| (file, path))
         }
@@ -143,14 +177,28 @@ fn build() -> Option<&'static Told> {
 
 impl Runtime {
     fn lay_out(slice: Slice, mounted: bool) -> Option<&'static Told> {
-        if !slice.limits_something() {
-            return None;
-        }
+        let limits = slice.limits_something();
+        let runtime = keep(Runtime::of(slice, mounted))?;
+        keep(Told {
+            runtime: limits.then_some(runtime),
+            unsliced: !limits,
+            host: Some(runtime),
+        })
+    }
+
+    fn of(slice: Slice, mounted: bool) -> Runtime {
         let mut listed = [None; MAX_DEVICES];
         for (budget, device) in listed.iter_mut().zip(slice.devices()) {
             *budget = slice.device(device.uuid);
         }
         let meminfo = c_path(slice.meminfo.as_ref());
+        let promises = place(slice.promises.as_ref(), mounted, source::MOUNTED_PROMISES);
+        let promise = place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE);
+        let cgroup = match slice.cgroup {
+            None if mounted => own_cgroup(),
+            _ => c_path(slice.cgroup.as_ref()),
+        };
+        let pressure = c_path(slice.thresholds.file.as_ref());
         let ledger = open_ledger(&slice, mounted);
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
@@ -158,16 +206,17 @@ impl Runtime {
             total: slice.total,
             integrated: None,
         });
-        let runtime = keep(Runtime {
+        Runtime {
             slice,
             listed,
             others,
             meminfo,
+            promises,
+            promise,
+            cgroup,
+            pressure,
             ledger,
-        })?;
-        keep(Told {
-            runtime: Some(runtime),
-        })
+        }
     }
 
     /// The budget of the device with this uuid. CUDA does not say what kind it is.
@@ -199,6 +248,13 @@ impl Runtime {
         }
     }
 
+    /// The first device that is known to share the host's memory.
+    pub(crate) fn integrated(&self) -> Option<(Budget, DeviceUuid)> {
+        let mut devices = (0u8..).zip(self.slice.devices());
+        let (place, listed) = devices.find(|(_, listed)| listed.integrated == Some(true))?;
+        Some((Budget(place), listed.uuid))
+    }
+
     /// Whether a device of unified memory claims not to be integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete
@@ -228,16 +284,66 @@ impl Runtime {
         self.ledger()?.device(&self.identity(bytes, budget))
     }
 
+    /// What becomes of model files' pages.
+    pub(crate) fn page_cache(&self) -> PageCache {
+        self.slice.page_cache
+    }
+
+    /// Whether the users of a model's file tell each other what they need of it.
+    pub(crate) fn shares_page_cache(&self) -> bool {
+        self.slice.page_cache_share
+    }
+
+    /// Which files are a model's.
+    #[inline]
+    pub(crate) fn model_files(&self) -> &ModelFiles {
+        &self.slice.model_files
+    }
+
     /// The host's reserve, where the slice says it.
     pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
         self.slice.reserve
     }
 
+    /// How much host memory is not charged, where the slice says it.
+    pub(crate) fn host_allowance(&self) -> Option<gpuslice_config::units::Bytes> {
+        self.slice.host_allowance
+    }
+
+    /// From where on the host counts as pressed.
+    #[inline]
+    pub(crate) fn thresholds(&self) -> &Thresholds {
+        &self.slice.thresholds
+    }
+
+    /// Where the machine says how much it waits for memory.
+    pub(crate) fn pressure_file(&self) -> &CStr {
+        named(&self.pressure).unwrap_or(source::PRESSURE)
+    }
+
+    /// The folder of all slices' promises.
+    pub(crate) fn promises(&self) -> Option<&CStr> {
+        named(&self.promises)
+    }
+
+    /// The file of this slice's own.
+    #[inline]
+    pub(crate) fn promise(&self) -> Option<&CStr> {
+        named(&self.promise)
+    }
+
+    /// The folder of the cgroup that is this slice's alone.
+    pub(crate) fn cgroup(&self) -> Option<&CStr> {
+        named(&self.cgroup)
+    }
+
     /// The host's memory at this moment.
     pub(crate) fn host(&self) -> Option<HostMemory> {
-        let file = match CStr::from_bytes_until_nul(&self.meminfo) {
-            Ok(path) if !path.is_empty() => File::open(path),
-            _ => File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO)),
+        let file = match named(&self.meminfo) {
+            Some(path) => File::open(path),
+            None => {
+                File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO))
+            }
         };
         let mut head = [0u8; meminfo::HEAD];
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
@@ -254,14 +360,48 @@ impl Runtime {
     }
 }
 
+/// A path, if there is one.
+#[inline]
+fn named(path: &[u8; 257]) -> Option<&CStr> {
+    let path = CStr::from_bytes_until_nul(path).ok()?;
+    (!path.is_empty()).then_some(path)
+}
+
+/// The place that a slice names; else, for a mounted slice, the one where the hook puts it, if it
+/// has.
+fn place(path: Option<&slice::Text<256>>, mounted: bool, usual: &CStr) -> [u8; 257] {
+    match path {
+        None if mounted && Stat::at(usual).is_ok() => keep_path(usual.to_bytes()),
+        path => c_path(path),
+    }
+}
+
+/// The memory cgroup of a container, as the container sees it; nothing where what it sees is the
+/// whole machine's.
+fn own_cgroup() -> [u8; 257] {
+    let there = |path: &CStr| Stat::at(path).is_ok();
+    if there(c"/sys/fs/cgroup/memory.current") {
+        // The machine's own group has no such file.
+        return keep_path(b"/sys/fs/cgroup");
+    }
+    let v1 = there(c"/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    // Only the machine's own group has this file.
+    match v1 && !there(c"/sys/fs/cgroup/memory/release_agent") {
+        true => keep_path(b"/sys/fs/cgroup/memory"),
+        false => keep_path(b""),
+    }
+}
+
+fn keep_path(path: &[u8]) -> [u8; 257] {
+    let mut text = [0; 257];
+    let room = text.iter_mut().take(256);
+    room.zip(path).for_each(|(to, from)| *to = *from);
+    text
+}
+
 /// A path that ends in NUL.
 fn c_path(path: Option<&slice::Text<256>>) -> [u8; 257] {
-    let mut text = [0; 257];
-    if let Some(path) = path {
-        let from = path.as_str().bytes();
-        text.iter_mut().zip(from).for_each(|(to, from)| *to = from);
-    }
-    text
+    keep_path(path.map_or(&[], |path| path.as_str().as_bytes()))
 }
 
 /// Opens the slice's ledger. One that nobody has named need not be there.

@@ -1,7 +1,7 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{PresentAs, Slice, Total, VERSION};
+use super::{ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -22,9 +22,43 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    page_cache: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_cache_share: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_files: Option<Models<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promises: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promise: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_allowance: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_full: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_available: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_used: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_freed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<u64>,
     headroom: u64,
     devices: Vec<Device>,
+}
+
+#[derive(Serialize)]
+struct Models<'a> {
+    suffixes: Vec<&'a str>,
+    smallest: u64,
 }
 
 #[derive(Serialize)]
@@ -69,6 +103,31 @@ impl Slice {
             reserve: self.reserve.map(|amount| amount.get()),
             meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
             ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            page_cache: match self.page_cache {
+                PageCache::Keep => None,
+                PageCache::Drop => Some("drop"),
+                PageCache::DropBehind => Some("drop-behind"),
+            },
+            page_cache_share: self.page_cache_share.then_some(true),
+            model_files: (self.model_files != ModelFiles::usual()).then(|| Models {
+                suffixes: self.model_files.suffixes().collect(),
+                smallest: self.model_files.smallest.get(),
+            }),
+            promises: self.promises.as_ref().map(|path| path.as_str()),
+            promise: self.promise.as_ref().map(|path| path.as_str()),
+            cgroup: self.cgroup.as_ref().map(|path| path.as_str()),
+            host_allowance: self.host_allowance.map(|amount| amount.get()),
+            // What nobody has asked for is not written: older readers need not know it.
+            pressure: match self.pressure {
+                Pressure::Refuse => None,
+                Pressure::Release => Some("release"),
+            },
+            pressure_file: self.thresholds.file.as_ref().map(|path| path.as_str()),
+            pressure_full: self.thresholds.full,
+            pressure_available: self.thresholds.available.map(|amount| amount.get()),
+            pressure_request: self.thresholds.request.map(|amount| amount.get()),
+            pressure_used: self.thresholds.used,
+            pressure_freed: self.thresholds.freed.map(|amount| amount.get()),
             memory: self.memory.map(|amount| amount.get()),
             headroom: self.headroom.get(),
             devices: self

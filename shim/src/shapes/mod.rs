@@ -6,12 +6,17 @@
 pub(crate) mod admit;
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod descriptors;
+pub(crate) mod files;
+pub(crate) mod mappings;
 pub(crate) mod nvml;
 pub(crate) mod pinned;
 pub(crate) mod pool;
 pub(crate) mod processes;
 pub(crate) mod properties;
 pub(crate) mod query;
+pub(crate) mod reading;
 pub(crate) mod release;
 pub(crate) mod resolve;
 pub(crate) mod vmm;

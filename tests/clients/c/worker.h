@@ -84,7 +84,7 @@ enum kind {
     ARRAY,
     MIPMAP,
     CONTEXT,
-    IMPORT
+    IMPORT, HOST
 };
 
 /* One thing that is held, under the number that the script gave it. */
