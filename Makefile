@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers goldens install clean
+.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers gpu-kit goldens install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -77,11 +77,16 @@ readers: build clients ## that node and Java see a slice's memory too (installs 
 	tests/setup.sh readers
 	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
 
+gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
+	tests/gpu/pack.sh $(TARGET)/gpu-kit
+
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
 
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
+	ln -sfn gpuslice $(DESTDIR)$(PREFIX)/bin/gpusliced
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/gpusliced.service
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
 	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so

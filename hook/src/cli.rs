@@ -76,6 +76,9 @@ pub enum Verb {
 #[must_use]
 pub fn main() -> c_int {
     standard_streams::fill_closed();
+    if cache::watch::is_called() {
+        return c_int::from(cache::watch::entry());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
