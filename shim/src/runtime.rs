@@ -95,7 +95,13 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
 }
 
 fn build() -> Option<&'static Told> {
-    let opened = match File::open(source::MOUNTED_SLICE) {
+    let mounted = match File::open(source::MOUNTED_SLICE) {
+        Err(sys::ENOENT | sys::ENOTDIR) => {
+            File::open(source::MOUNTED_IN_DEV).map(|file| (file, source::MOUNTED_IN_DEV))
+        }
+        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
+    };
+    let opened = match mounted {
         Err(sys::ENOENT | sys::ENOTDIR) => {
             let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
             else {
@@ -105,7 +111,7 @@ fn build() -> Option<&'static Told> {
             File::open(path).map(|file| (file, path))
         }
         // What the hook has mounted wins, even when it cannot be used.
-        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
+        opened => opened,
     };
     let unusable = |path: &CStr, why: &[u8]| {
         count::SLICE.say(
