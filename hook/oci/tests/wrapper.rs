@@ -240,8 +240,8 @@ fn a_configuration_that_cannot_be_changed_starts_nothing_and_the_engine_is_told(
 fn the_driver_is_told_of_the_containers_own_cgroup() {
     let Some(host) = Host::new() else { return };
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-    let has_cgroups = |mount: &&Path| mount.join("cgroup.controllers").exists();
-    if !mounts.iter().any(|mount| has_cgroups(&mount)) {
+    let has_cgroups = |mount: &Path| mount.join("cgroup.controllers").exists();
+    if !mounts.iter().any(|mount| has_cgroups(mount)) {
         eprintln!("not run: no cgroups of version 2 here");
         return;
     }
@@ -264,7 +264,7 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
 
     let mut run = host.run("limited");
     let id = run.last().unwrap().clone();
-    let cgroups = format!("/gpuslice-test/{id}");
+    let cgroups = format!("/{id}");
     let config = fs::read_to_string(host.path("bundle/config.json")).unwrap();
     let linux = format!("\"linux\":{{\"cgroupsPath\":\"{cgroups}\",");
     fs::write(
