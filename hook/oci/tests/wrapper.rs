@@ -315,3 +315,57 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         [&"PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
     );
 }
+
+#[test]
+fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
+    let Some(host) = Host::new() else { return };
+    // As NVIDIA's legacy runtime does: it adds a prestart hook, and executes the first runtime
+    // of its list.
+    let (theirs, ran) = (host.path("their-hook"), host.path("ran"));
+    let (wrapper, ours) = (host.path("their-runtime"), host.path("gpuslice-runtime"));
+    let slices = host.path("run/gpuslice/slices");
+    let scripts = [
+        (
+            &theirs,
+            format!(
+                "cat > /dev/null; ls {} > {} 2>&1 || true",
+                slices.display(),
+                ran.display()
+            ),
+        ),
+        (
+            &wrapper,
+            format!(
+                "exec {} --gpuslice-root {} --gpuslice-memory 8GiB \"$@\"",
+                ours.display(),
+                host.folder.path().display()
+            ),
+        ),
+    ];
+    for (path, text) in scripts {
+        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let file = host.path("bundle/config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    config["hooks"] = json!({"prestart": [{"path": theirs, "args": ["their-hook", "prestart"]}]});
+    fs::write(&file, config.to_string()).unwrap();
+
+    let output = host
+        .output(Command::new(&wrapper).args(host.run("below")))
+        .unwrap();
+    let (out, err, status) = said(&output);
+    assert_eq!((out.as_str(), status), (SAYS, Some(0)), "{err}");
+    let hooks = host.hooks();
+    assert_eq!(hooks["prestart"], config["hooks"]["prestart"]);
+    assert_eq!(hooks["createRuntime"].as_array().map(Vec::len), Some(1));
+    let seen = fs::read_to_string(ran).unwrap();
+    assert!(
+        seen.contains("No such file"),
+        "no slice was there yet: {seen}"
+    );
+    assert!(
+        slices.exists() && host.slices() == 0,
+        "and one was afterwards"
+    );
+}
