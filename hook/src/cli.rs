@@ -36,7 +36,7 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
-    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    /// Show where the memory of slices is, on device and host, and what of it grows
     Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
@@ -76,6 +76,9 @@ pub enum Verb {
 #[must_use]
 pub fn main() -> c_int {
     standard_streams::fill_closed();
+    if cache::watch::is_called() {
+        return c_int::from(cache::watch::entry());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

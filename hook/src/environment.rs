@@ -158,8 +158,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let simulated = sim.as_ref().and(state.as_deref());
-    let promise = plan.promise(simulated, meminfo.as_deref())?;
+    let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
     let file = plan.finish(private.as_ref(), meminfo.as_deref(), promise.as_ref())?;
 
     let config = file.clone().map(OsString::from);

@@ -34,9 +34,6 @@ _gpuslice() {
             gpuslice,drop-cache)
                 cmd="gpuslice__subcmd__drop__subcmd__cache"
                 ;;
-            gpuslice,gc)
-                cmd="gpuslice__subcmd__gc"
-                ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
@@ -74,7 +71,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status report headroom drop-cache residency devices cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -137,6 +134,7 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__check)
             opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -176,6 +174,10 @@ _gpuslice() {
                     ;;
                 --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
                     return 0
                     ;;
                 --name)
@@ -297,24 +299,6 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        gpuslice__subcmd__gc)
-            opts="-h --force --root --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         gpuslice__subcmd__headroom)
             opts="-h --json --help reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -403,6 +387,7 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__run)
             opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -442,6 +427,10 @@ _gpuslice() {
                     ;;
                 --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
                     return 0
                     ;;
                 --name)
@@ -524,16 +513,12 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__status)
-            opts="-h --watch --json --root --help"
+            opts="-h --watch --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;

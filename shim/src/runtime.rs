@@ -11,7 +11,7 @@ use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
 use gpuslice_config::slice::{
-    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Slice,
+    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
 use gpuslice_config::source;
 use once_cell::race::OnceRef;
@@ -320,6 +320,12 @@ impl Runtime {
     #[inline]
     pub(crate) fn thresholds(&self) -> &Thresholds {
         &self.slice.thresholds
+    }
+
+    /// Whether allocators are asked for their caches.
+    #[inline]
+    pub(crate) fn releases(&self) -> bool {
+        self.slice.pressure == Pressure::Release
     }
 
     /// Where the machine says how much it waits for memory.

@@ -13,15 +13,12 @@ use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
 use crate::registry::{Member, Record, Registry, unified};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, driver_limit, gc, host, page_cache, read};
+use crate::{annotations, command, container, driver_limit, gc, host, page_cache, read};
 use anyhow::{Context, anyhow, bail};
 use gpuslice_config::meminfo;
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
-use nix::unistd::{Gid, Uid};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// In whose namespaces the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +70,7 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
     else {
         return Ok(Lines::new());
     };
-    let owner = owner(state, stage).map_err(failed)?;
+    let owner = container::owner(state, stage).map_err(failed)?;
     let mut run = Run {
         plan: &plan.0,
         devices: &plan.1,
@@ -148,22 +145,6 @@ pub fn planned(
     match wanted(&devices)? {
         Decision::Nothing(_) => Ok(None),
         Decision::Slice(plan) => Ok(Some((*plan, devices))),
-    }
-}
-
-/// The container's first process. In its own pid namespace the runtime's number is not ours, but
-/// the runtime's child that runs us is that process.
-fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
-    match stage {
-        Stage::Container => Owner::parent().context("cannot find the container's first process"),
-        Stage::Runtime if state.pid <= 1 => {
-            bail!(
-                "the runtime names process {}, which is no container's",
-                state.pid
-            )
-        }
-        Stage::Runtime => Owner::of(state.pid)
-            .with_context(|| format!("the container's first process, {}, is gone", state.pid)),
     }
 }
 
@@ -299,8 +280,11 @@ impl Run<'_> {
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),
             Stage::Runtime => {
-                let namespace = foreign_namespace(state.pid).map_err(failed)?;
-                (Some(namespace), mapped_root(state.pid).map_err(failed)?)
+                let namespace = container::namespace(state.pid).map_err(failed)?;
+                (
+                    Some(namespace),
+                    container::mapped_root(state.pid).map_err(failed)?,
+                )
             }
         };
         let sources = Sources::take(self.plan, &self.given.places);
@@ -316,7 +300,7 @@ impl Run<'_> {
                 .as_ref()
                 .and_then(|process| process.args.first())
                 .map(String::as_str),
-            hosts_dev: hosts_dev().map_err(failed)?,
+            hosts_dev: container::hosts_dev().map_err(failed)?,
             slice_in_dev: inject::slice_in_dev(text),
         };
         let home = File::open("/proc/self/ns/mnt").map_err(|error| failed(error.into()))?;
@@ -349,42 +333,6 @@ impl Run<'_> {
             },
         }
     }
-}
-
-/// The container's mount namespace, which must not be ours.
-fn foreign_namespace(pid: i32) -> anyhow::Result<File> {
-    let path = format!("/proc/{pid}/ns/mnt");
-    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
-    let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
-    let own = File::open("/proc/self/ns/mnt").context("cannot open /proc/self/ns/mnt")?;
-    if identity(&namespace)? == identity(&own)? {
-        bail!("process {pid} has no mount namespace of its own: it is not a container's");
-    }
-    Ok(namespace)
-}
-
-fn hosts_dev() -> anyhow::Result<u64> {
-    let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;
-    Ok(facts.dev())
-}
-
-/// Who the container's root is on the host; None where it is root there, too.
-fn mapped_root(pid: i32) -> anyhow::Result<Option<(Uid, Gid)>> {
-    let first = |name: &str| {
-        let path = format!("/proc/{pid}/{name}");
-        let text = read::file(Path::new(&path), 1 << 16);
-        let text = text.with_context(|| format!("cannot read {path}"))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let mut lines = text.lines().filter_map(|line| {
-            let mut fields = line.split_ascii_whitespace();
-            let (inside, outside) = (fields.next()?, fields.next()?);
-            (inside == "0").then(|| outside.parse::<u32>().ok())?
-        });
-        anyhow::Ok(lines.next().unwrap_or(0))
-    };
-    let (uid, gid) = (first("uid_map")?, first("gid_map")?);
-    let mapped = (uid, gid) != (0, 0);
-    Ok(mapped.then(|| (Uid::from_raw(uid), Gid::from_raw(gid))))
 }
 
 /// The host's memory, and what of it was promised.

@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod arena;
 pub mod arguments;
 pub mod command;
+mod container;
 pub mod create;
 pub mod delete;
 pub mod devices;
