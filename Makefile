@@ -86,7 +86,6 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
 	ln -sfn gpuslice $(DESTDIR)$(PREFIX)/bin/gpusliced
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/gpusliced.service
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
 	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
