@@ -133,6 +133,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -385,6 +386,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -29,6 +29,7 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Prin
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of slices is, on device and host, and what of it grows'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of the slices is, on the device and on the host, and what grows'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
