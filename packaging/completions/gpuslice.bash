@@ -134,6 +134,7 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__check)
             opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -173,6 +174,10 @@ _gpuslice() {
                     ;;
                 --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
                     return 0
                     ;;
                 --name)
@@ -382,6 +387,7 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__run)
             opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -421,6 +427,10 @@ _gpuslice() {
                     ;;
                 --threshold)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
                     return 0
                     ;;
                 --name)

@@ -10,6 +10,7 @@ use crate::grains::Root;
 use crate::held::{Bucket, SEGMENTS};
 use crate::host::Kept;
 use crate::pools::POOLS;
+use crate::release::Asked;
 use crate::sys;
 
 /// The page. All zeros is its first state.
@@ -23,6 +24,8 @@ pub(crate) struct Private {
     pub(crate) contexts: [AtomicU64; CONTEXTS],
     /// See `host`.
     pub(crate) host: Kept,
+    /// See `release`.
+    pub(crate) release: Asked,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.

@@ -11,7 +11,7 @@ use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
 use gpuslice_config::slice::{
-    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Slice,
+    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
 use gpuslice_config::source;
 use once_cell::race::OnceRef;
@@ -95,7 +95,13 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
 }
 
 fn build() -> Option<&'static Told> {
-    let opened = match File::open(source::MOUNTED_SLICE) {
+    let mounted = match File::open(source::MOUNTED_SLICE) {
+        Err(sys::ENOENT | sys::ENOTDIR) => {
+            File::open(source::MOUNTED_IN_DEV).map(|file| (file, source::MOUNTED_IN_DEV))
+        }
+        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
+    };
+    let opened = match mounted {
         Err(sys::ENOENT | sys::ENOTDIR) => {
             let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
             else {
@@ -105,7 +111,7 @@ fn build() -> Option<&'static Told> {
             File::open(path).map(|file| (file, path))
         }
         // What the hook has mounted wins, even when it cannot be used.
-        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
+        opened => opened,
     };
     let unusable = |path: &CStr, why: &[u8]| {
         count::SLICE.say(
@@ -314,6 +320,12 @@ impl Runtime {
     #[inline]
     pub(crate) fn thresholds(&self) -> &Thresholds {
         &self.slice.thresholds
+    }
+
+    /// Whether allocators are asked for their caches.
+    #[inline]
+    pub(crate) fn releases(&self) -> bool {
+        self.slice.pressure == Pressure::Release
     }
 
     /// Where the machine says how much it waits for memory.

@@ -30,6 +30,14 @@ fn known(stream: Handle) -> Answer {
         .ok_or(INVALID_HANDLE)
 }
 
+/// Nothing is recorded: a graph of this driver is empty.
+fn begin_capture(stream: Handle) -> Answer {
+    known(stream)?;
+    // The default streams cannot be captured.
+    let free = stream > 2 && driver()?.state().capturing.insert(stream, false).is_none();
+    free.then_some(()).ok_or(ILLEGAL_STATE)
+}
+
 fn synchronize() -> Answer {
     let driver = driver()?;
     pool::settle_all(driver, &mut driver.state());
@@ -118,7 +126,28 @@ cuda! {
 
     fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
         known(stream)?;
-        out.set(0)
+        let capture = driver()?.state().capturing.get(&stream).copied();
+        out.set(capture.map_or(0, |invalid| if invalid { 2 } else { 1 }))
+    }
+
+    fn cuStreamBeginCapture(stream: Handle) {
+        begin_capture(stream)
+    }
+
+    fn cuStreamBeginCapture_v2(stream: Handle, _mode: i32) {
+        begin_capture(stream)
+    }
+
+    fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
+        known(stream)?;
+        let driver = driver()?;
+        let mut state = driver.state();
+        let handle = state.fresh_handle();
+        match state.capturing.remove(&stream) {
+            None => Err(ILLEGAL_STATE),
+            Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
+            Some(false) => graph.set(handle),
+        }
     }
 
     fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
