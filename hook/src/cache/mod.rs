@@ -177,7 +177,7 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
 
 /// What nobody has mapped and yet stays is being read, by a read-ahead perhaps, or being written: no
 /// event tells when that is over. Milliseconds.
-const PAUSES: [u64; 3] = [5, 20, 80];
+const PAUSES: [u64; 4] = [5, 20, 80, 400];
 
 /// Tries again what is left for no reason that can be named; false when there is nothing such.
 fn retry(files: &mut [Surveyed], pause: u64) -> bool {
