@@ -44,13 +44,13 @@ __attribute__((unused)) static size_t resident(const char *path) {
     return count * 4096;
 }
 
-/* "none", "all" or MiB. */
+/* "none", MiB, or "all" where only what the kernel itself may have taken is missing. */
 __attribute__((unused)) static const char *cached(const char *path) {
     static char text[32];
     size_t bytes = resident(path);
     if (bytes == 0)
         return "none";
-    if (bytes + 4096 > size_of(path))
+    if (bytes > size_of(path) / 4 * 3)
         return "all";
     snprintf(text, sizeof text, "%zu MiB", bytes / MIB);
     return text;

@@ -1,34 +1,44 @@
-"""Writes the same numbers as three files of models: raw, safetensors and GGUF.
+"""Writes a file of a model: raw, safetensors, GGUF or PyTorch's own, by its suffix; the same numbers in each.
 
-Usage: make_models.py FOLDER MIB
+Usage: make_models.py FILE SUFFIX MIB
 """
 
 import sys
-from pathlib import Path
 
-import gguf
 import numpy
-from safetensors.numpy import save_file
 
 TENSORS = 8
 
-folder, size = Path(sys.argv[1]), int(sys.argv[2]) << 20
-folder.mkdir(parents=True, exist_ok=True)
+path, suffix, size = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20
 numbers = numpy.random.default_rng(7).integers(0, 255, size // 16, dtype=numpy.uint8)
-each = size // TENSORS
-# Tensors that differ, from not so many random numbers.
-tensors = {
-    f"layer.{number}": numpy.resize(numpy.roll(numbers, number * 4099), each).view(numpy.float32)
-    for number in range(TENSORS)
-}
-with open(folder / "model.bin", "wb") as file:
-    for tensor in tensors.values():
-        file.write(tensor.tobytes())
-save_file(tensors, folder / "model.safetensors")
-writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
-for name, tensor in tensors.items():
-    writer.add_tensor(name, tensor)
-writer.write_header_to_file()
-writer.write_kv_data_to_file()
-writer.write_tensors_to_file()
-writer.close()
+
+
+def tensors():
+    """Tensors that differ, from not so many random numbers."""
+    for number in range(TENSORS):
+        tensor = numpy.resize(numpy.roll(numbers, number * 4099), size // TENSORS)
+        yield f"layer.{number}", tensor.view(numpy.float32)
+
+
+if suffix == "safetensors":
+    from safetensors.numpy import save_file
+
+    save_file(dict(tensors()), path)
+elif suffix == "gguf":
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, tensor in tensors():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+elif suffix == "pt":
+    import torch
+
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in tensors()}, path)
+else:
+    with open(path, "wb") as file:
+        for _, tensor in tensors():
+            file.write(tensor.tobytes())

@@ -11,10 +11,11 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Files of models, written once for each build output; one test at a time has them, because
+/// Files of models, written once for each build output when they are asked for; one test at a time has them, because
 /// others that load the same file keep it resident.
 pub struct Models {
     folder: PathBuf,
+    mib: u64,
     _locked: File,
     _one: MutexGuard<'static, ()>,
 }
@@ -25,7 +26,7 @@ impl Models {
     /// The files, `model.bin`, `model.safetensors` and `model.gguf`, of so many MiB each.
     ///
     /// # Panics
-    /// When they cannot be written.
+    /// When there is no place for them.
     #[must_use]
     pub fn of(mib: u64) -> Models {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,40 +37,48 @@ impl Models {
         let locked = File::create(all.join("lock")).and_then(|file| file.lock().map(|()| file));
         let locked = locked.unwrap_or_else(|error| panic!("cannot lock the models: {error}"));
         let folder = all.join(mib.to_string());
-        if !folder.exists() {
-            let unfinished = all.join(format!("unfinished.{}", std::process::id()));
-            let _ = Run::new(place::venv("python"))
-                .arg(place::source("python/make_models.py"))
-                .arg(&unfinished)
-                .arg(mib.to_string())
-                .patience(Duration::from_secs(600))
-                .answer()
-                .clean();
-            std::fs::rename(&unfinished, &folder)
-                .unwrap_or_else(|error| panic!("cannot keep the models: {error}"));
-        }
+        std::fs::create_dir_all(&folder)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", folder.display()));
         Models {
             folder,
+            mib,
             _locked: locked,
             _one: one,
         }
     }
 
-    /// Where they are.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// One of the files, without a page in the page cache.
+    /// One of the files, without a page in the page cache; it is written where it is not there.
     ///
     /// # Panics
-    /// When it cannot be dropped.
+    /// When it cannot be written or dropped.
     #[must_use]
     pub fn cold(&self, name: &str) -> PathBuf {
         let path = self.folder.join(name);
+        if !path.exists() {
+            let suffix = name.rsplit('.').next().unwrap_or(name);
+            let unfinished = self.folder.join("unfinished");
+            // PyTorch is only there after tests/setup.sh loaders.
+            let python = match suffix {
+                "pt" => place::target().join("loaders-venv/bin/python"),
+                _ => place::venv("python"),
+            };
+            let _ = Run::new(python)
+                .arg(place::source("python/make_models.py"))
+                .arg(&unfinished)
+                .args([suffix, &self.mib.to_string()])
+                .patience(Duration::from_secs(600))
+                .answer()
+                .clean();
+            std::fs::rename(&unfinished, &path)
+                .unwrap_or_else(|error| panic!("cannot keep the model: {error}"));
+        }
         evict(&path);
         path
+    }
+
+    /// Removes a file that is too large to stay.
+    pub fn remove(&self, name: &str) {
+        let _ = std::fs::remove_file(self.folder.join(name));
     }
 
     /// A file beside the models that is none: its name has no model's suffix.
@@ -86,7 +95,7 @@ impl Models {
     pub fn copy(&self, name: &str, of: &str) -> PathBuf {
         let path = self.folder.join(name);
         if !path.exists() {
-            std::fs::copy(self.folder.join(of), &path)
+            std::fs::copy(self.cold(of), &path)
                 .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
         }
         evict(&path);
@@ -138,6 +147,12 @@ pub fn resident(path: &Path) -> u64 {
     unsafe { libc::munmap(place, bytes) };
     assert_eq!(code, 0, "mincore");
     4096 * pages.iter().filter(|page| **page & 1 != 0).count() as u64
+}
+
+/// Whether a file has stayed in the page cache, but for what the kernel itself may have taken.
+#[must_use]
+pub fn stays(path: &Path) -> bool {
+    resident(path) > length(path) / 4 * 3
 }
 
 /// A slice file that says what becomes of model files; `keys` are written as JSON, without braces.

@@ -125,4 +125,5 @@ fn a_large_load_never_holds_more_than_the_window_and_a_little() {
         assert!(behind.peak <= most, "{how}: {} MiB", behind.peak);
         assert_eq!(behind.end, 0, "{how}: MiB left at the end");
     }
+    models.remove("model.bin");
 }
