@@ -114,6 +114,11 @@ fn said(text: &str) -> (String, String, i32) {
     (text.to_owned(), String::new(), 0)
 }
 
+/// What is said of a container that was the last of its slice.
+fn gone(id: &str) -> String {
+    format!("removed container {id}\nremoved slice {id}\n")
+}
+
 #[test]
 fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     let host = Host::new("containers");
@@ -137,11 +142,11 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
         eprintln!("not run: gpuslice gc of containers needs root");
         return;
     }
-    assert_eq!(host.told(&["gc"]), said("removed container dead\n"));
+    assert_eq!(host.told(&["gc"]), said(&gone("dead")));
     assert_eq!((slices(), host.told(&["status"])), (1, said(&shown)));
     assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
     drop(one);
-    assert_eq!(host.told(&["gc"]), said("removed container living\n"));
+    assert_eq!(host.told(&["gc"]), said(&gone("living")));
     let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
     assert_eq!((slices(), left(&host.places().containers())), (0, 0));
     assert_eq!(left(&host.places().ledgers()), 0);
@@ -167,4 +172,5 @@ fn a_record_that_cannot_be_read_goes_only_by_force() {
     assert_eq!(host.told(&["gc", "--force"]), said(&removed));
     assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
     drop(living);
+    assert_eq!(host.told(&["gc"]), said(&gone("living")));
 }
