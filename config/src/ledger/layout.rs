@@ -441,12 +441,21 @@ mod file {
     }
 
     /// Writes a word that nobody has written; whether it is now what was wanted.
+    ///
+    /// Looks first: a page of the file that a process first reads comes with those around it,
+    /// one that it first writes comes alone.
     fn fill(word: &AtomicU64, wanted: u64) -> bool {
+        if word.load(Ordering::SeqCst) == wanted {
+            return true;
+        }
         let write = word.compare_exchange(0, wanted, Ordering::SeqCst, Ordering::SeqCst);
         write.map_or_else(|found| found == wanted, |_| true)
     }
 
     fn fill32(word: &AtomicU32, wanted: u32) -> bool {
+        if word.load(Ordering::SeqCst) == wanted {
+            return true;
+        }
         let write = word.compare_exchange(0, wanted, Ordering::SeqCst, Ordering::SeqCst);
         write.map_or_else(|found| found == wanted, |_| true)
     }

@@ -38,6 +38,8 @@ pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
+pub use private::Private;
+#[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
