@@ -14,6 +14,7 @@ pub mod json;
 pub mod ledger;
 pub mod meminfo;
 pub mod policy;
+pub mod promises;
 pub mod slice;
 pub mod source;
 pub mod units;

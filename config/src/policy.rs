@@ -1,7 +1,79 @@
 //! What the host keeps for itself on a machine whose GPU shares its memory.
 //! Touches: its arguments.
 
+use crate::slice::Text;
 use crate::units::Bytes;
+
+/// The host memory of a slice that is not charged to it, where the slice does not say: what an
+/// engine's interpreter and libraries take. Without it the usual 0.92 of a slice fails for its
+/// own 3 to 4 GiB on the host.
+pub const HOST_ALLOWANCE: Bytes = Bytes::gib(4);
+
+/// From where on the host of a unified-memory slice counts as pressed; None takes the policy's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Where the machine's memory pressure is read; None means `/proc/pressure/memory`.
+    pub file: Option<Text<256>>,
+    /// `full avg10` in percent.
+    pub full: Option<u8>,
+    /// MemAvailable below which that means something: streaming page cache alone raises it.
+    pub available: Option<Bytes>,
+    /// Requests up to this pass under pressure, as far as the reserve allows.
+    pub request: Option<Bytes>,
+    /// From how much of a slice in percent on its allocator's cache is asked for.
+    pub used: Option<u8>,
+    /// A release that frees less than this is not worth another soon.
+    pub freed: Option<Bytes>,
+}
+
+impl Thresholds {
+    /// `full avg10` in hundredths of a percent.
+    #[must_use]
+    pub const fn full(&self) -> u32 {
+        match self.full {
+            Some(percent) => (percent as u32).saturating_mul(100),
+            None => 500,
+        }
+    }
+
+    /// What the host keeps under pressure: twice its reserve. At the reserve itself it would be
+    /// too late to matter, because there everything is refused anyway.
+    #[must_use]
+    pub const fn available(&self, reserve: Bytes) -> Bytes {
+        match self.available {
+            Some(available) => available.at_least(reserve),
+            None => reserve.plus(reserve),
+        }
+    }
+
+    /// The largest request that pressure does not stop.
+    #[must_use]
+    pub const fn request(&self) -> Bytes {
+        match self.request {
+            Some(request) => request,
+            None => Bytes::mib(64),
+        }
+    }
+
+    /// That much of a slice, from which on its allocator's cache is asked for. vLLM's own 80 %.
+    #[must_use]
+    pub const fn used(&self, memory: Bytes) -> Bytes {
+        let percent = match self.used {
+            Some(percent) => percent as u64,
+            None => 80,
+        };
+        Bytes::new((memory.get() / 100).saturating_mul(percent))
+    }
+
+    /// What a release must free to be worth another soon. vLLM's own 512 MiB.
+    #[must_use]
+    pub const fn freed(&self) -> Bytes {
+        match self.freed {
+            Some(freed) => freed,
+            None => Bytes::mib(512),
+        }
+    }
+}
 
 /// The reserve R that nobody has set: what a host needs to stay reachable.
 ///

@@ -10,6 +10,18 @@ pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
 /// The ledger of a mounted slice whose file names none.
 pub const MOUNTED_LEDGER: &core::ffi::CStr = c"/.gpuslice/ledger/ledger";
 
+/// The promises of every slice of the machine, of a mounted slice whose file names none.
+pub const MOUNTED_PROMISES: &core::ffi::CStr = c"/.gpuslice/promises";
+
+/// What a mounted slice has spent, where its file names no other place.
+pub const MOUNTED_PROMISE: &core::ffi::CStr = c"/.gpuslice/promise";
+
+/// The memory cgroup of a container, as it sees it itself.
+pub const OWN_CGROUP: &str = "/sys/fs/cgroup";
+
+/// How much the whole machine waits for memory.
+pub const PRESSURE: &core::ffi::CStr = c"/proc/pressure/memory";
+
 /// The meminfo of a machine that nobody has prepared.
 pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
 

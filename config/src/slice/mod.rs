@@ -11,6 +11,7 @@ pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse};
 pub use text::Text;
 
 use crate::device::DeviceUuid;
+use crate::policy::Thresholds;
 use crate::units::Bytes;
 use text::uuid_text;
 
@@ -42,6 +43,17 @@ pub enum PresentAs {
     Uma,
     /// A discrete device, for programs that would rather ask `/proc/meminfo` of the other kind.
     Discrete,
+}
+
+/// What happens when the host of a unified-memory slice runs short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// What would take the host below its reserve is refused.
+    #[default]
+    Refuse,
+    /// That, and before it comes to that, PyTorch's allocator is asked for its cache by one
+    /// refusal, and malloc for what it keeps.
+    Release,
 }
 
 /// The budget of one device.
@@ -89,6 +101,21 @@ pub struct Slice {
     /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
     /// no ledger for any other.
     pub ledger: Option<Text<256>>,
+    /// The folder with the promises of every slice of this machine; None means
+    /// `/.gpuslice/promises` for a mounted slice, and none for any other.
+    pub promises: Option<Text<256>>,
+    /// The file in which this slice says what it has spent; None means `/.gpuslice/promise` for a
+    /// mounted slice, and none for any other.
+    pub promise: Option<Text<256>>,
+    /// The folder of the memory cgroup that is this slice's alone; None means `/sys/fs/cgroup`
+    /// for a mounted slice. Any other counts its processes.
+    pub cgroup: Option<Text<256>>,
+    /// How much host memory is not charged to the slice; None takes the default.
+    pub host_allowance: Option<Bytes>,
+    /// What happens when the host runs short.
+    pub pressure: Pressure,
+    /// From where on, where the slice says otherwise than the policy.
+    pub thresholds: Thresholds,
     /// The budget of every device that is not listed; None leaves those alone.
     pub memory: Option<Bytes>,
     /// The headroom of every device that does not say its own.
@@ -106,6 +133,12 @@ impl Default for Slice {
             reserve: None,
             meminfo: None,
             ledger: None,
+            promises: None,
+            promise: None,
+            cgroup: None,
+            host_allowance: None,
+            pressure: Pressure::Refuse,
+            thresholds: Thresholds::default(),
             memory: None,
             headroom: Bytes::ZERO,
             devices: [None; MAX_DEVICES],

@@ -5,7 +5,7 @@
 use thiserror::Error;
 
 use super::text::Text;
-use super::{ListedDevice, MAX_FILE, PresentAs, Slice, Total, VERSION};
+use super::{ListedDevice, MAX_FILE, PresentAs, Pressure, Slice, Total, VERSION};
 use crate::device::DeviceUuid;
 use crate::json::{JsonError, Reader};
 use crate::units::Bytes;
@@ -64,6 +64,9 @@ pub enum SliceFault {
     /// A budget of nothing.
     #[error("\"{0}\" is zero")]
     Zero(Text<32>),
+    /// A percentage over a hundred.
+    #[error("\"{0}\" is not a percentage (0 to 100)")]
+    Percent(Text<32>),
     /// Headroom that leaves nothing.
     #[error("\"headroom\" is not less than \"memory\"")]
     Headroom,
@@ -110,7 +113,7 @@ impl Seen {
 }
 
 /// Every key of a slice, in the order in which they are written.
-pub const SLICE_KEYS: [&str; 10] = [
+pub const SLICE_KEYS: [&str; 21] = [
     "version",
     "name",
     "total",
@@ -119,6 +122,17 @@ pub const SLICE_KEYS: [&str; 10] = [
     "reserve",
     "meminfo",
     "ledger",
+    "promises",
+    "promise",
+    "cgroup",
+    "host_allowance",
+    "pressure",
+    "pressure_file",
+    "pressure_full",
+    "pressure_available",
+    "pressure_request",
+    "pressure_used",
+    "pressure_freed",
     "memory",
     "headroom",
 ];
@@ -172,6 +186,23 @@ fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(short(key, reader.string()?)?),
             "ledger" => slice.ledger = Some(short(key, reader.string()?)?),
+            "promises" => slice.promises = Some(short(key, reader.string()?)?),
+            "promise" => slice.promise = Some(short(key, reader.string()?)?),
+            "cgroup" => slice.cgroup = Some(short(key, reader.string()?)?),
+            "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
+            "pressure" => {
+                slice.pressure = one_of(
+                    reader.string()?,
+                    "refuse, release",
+                    &[("refuse", Pressure::Refuse), ("release", Pressure::Release)],
+                )?;
+            }
+            "pressure_file" => slice.thresholds.file = Some(short(key, reader.string()?)?),
+            "pressure_full" => slice.thresholds.full = Some(percent(key, reader)?),
+            "pressure_available" => slice.thresholds.available = Some(number(reader)?),
+            "pressure_request" => slice.thresholds.request = Some(number(reader)?),
+            "pressure_used" => slice.thresholds.used = Some(percent(key, reader)?),
+            "pressure_freed" => slice.thresholds.freed = Some(number(reader)?),
             "memory" => slice.memory = Some(budget(key, reader)?),
             "headroom" => slice.headroom = Bytes::new(reader.number()?),
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
@@ -223,6 +254,17 @@ fn budget(key: &str, reader: &mut Reader<'_>) -> Result<Bytes, SliceFault> {
     match reader.number()? {
         0 => Err(SliceFault::Zero(Text::new(key))),
         bytes => Ok(Bytes::new(bytes)),
+    }
+}
+
+fn number(reader: &mut Reader<'_>) -> Result<Bytes, SliceFault> {
+    Ok(Bytes::new(reader.number()?))
+}
+
+fn percent(key: &str, reader: &mut Reader<'_>) -> Result<u8, SliceFault> {
+    match u8::try_from(reader.number()?) {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(SliceFault::Percent(Text::new(key))),
     }
 }
 

@@ -102,6 +102,14 @@ fn what_is_wrong_is_named() {
             "line 1: a device has no \"uuid\"",
         ),
         (
+            "{\"version\":1,\"pressure\":\"wait\"}",
+            "line 1: \"wait\" is not one of refuse, release",
+        ),
+        (
+            "{\"version\":1,\"pressure_full\":101}",
+            "line 1: \"pressure_full\" is not a percentage (0 to 100)",
+        ),
+        (
             &format!("{{\"version\":1,\"ledger\":\"/{}\"}}", "x".repeat(256)),
             "line 1: \"ledger\" is too long",
         ),
@@ -148,12 +156,42 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// What a slice may say of unified memory.
+    fn any_unified()(
+        paths in proptest::collection::vec(proptest::option::of("/[a-z/]{0,60}"), 4),
+        allowance in proptest::option::of(any::<u64>()), release in any::<bool>(),
+        percents in proptest::collection::vec(proptest::option::of(0u8..=100), 2),
+        amounts in proptest::collection::vec(proptest::option::of(any::<u64>()), 3),
+    ) -> Slice {
+        let path = |which: usize| paths[which].as_deref().map(Text::new);
+        let amount = |which: usize| amounts[which].map(Bytes::new);
+        Slice {
+            promises: path(0),
+            promise: path(1),
+            cgroup: path(2),
+            host_allowance: allowance.map(Bytes::new),
+            pressure: if release { Pressure::Release } else { Pressure::Refuse },
+            thresholds: Thresholds {
+                file: path(3),
+                full: percents[0],
+                available: amount(0),
+                request: amount(1),
+                used: percents[1],
+                freed: amount(2),
+            },
+            ..Slice::default()
+        }
+    }
+}
+
+prop_compose! {
     fn any_slice()(
         name in "[a-zA-Z0-9._/-]{0,100}", device in any::<bool>(), discrete in any::<bool>(),
         enforce in any::<bool>(), reserve in proptest::option::of(any::<u64>()),
         meminfo in proptest::option::of("/[a-z/]{0,60}"),
         ledger in proptest::option::of("/[a-z/]{0,255}"), memory in proptest::option::of(2u64..),
         headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),
+        unified in any_unified(),
     ) -> Slice {
         let mut slice = Slice {
             name: Text::new(&name),
@@ -165,7 +203,7 @@ prop_compose! {
             ledger: ledger.as_deref().map(Text::new),
             memory: memory.map(Bytes::new),
             headroom: Bytes::new(headroom),
-            ..Slice::default()
+            ..unified
         };
         for device in listed {
             let _ = slice.list(device);

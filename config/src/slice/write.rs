@@ -1,7 +1,7 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{PresentAs, Slice, Total, VERSION};
+use super::{PresentAs, Pressure, Slice, Total, VERSION};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -21,6 +21,28 @@ struct File<'a> {
     meminfo: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promises: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promise: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_allowance: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_full: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_available: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_used: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_freed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<u64>,
     headroom: u64,
@@ -69,6 +91,21 @@ impl Slice {
             reserve: self.reserve.map(|amount| amount.get()),
             meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
             ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            promises: self.promises.as_ref().map(|path| path.as_str()),
+            promise: self.promise.as_ref().map(|path| path.as_str()),
+            cgroup: self.cgroup.as_ref().map(|path| path.as_str()),
+            host_allowance: self.host_allowance.map(|amount| amount.get()),
+            // What nobody has asked for is not written: older readers need not know it.
+            pressure: match self.pressure {
+                Pressure::Refuse => None,
+                Pressure::Release => Some("release"),
+            },
+            pressure_file: self.thresholds.file.as_ref().map(|path| path.as_str()),
+            pressure_full: self.thresholds.full,
+            pressure_available: self.thresholds.available.map(|amount| amount.get()),
+            pressure_request: self.thresholds.request.map(|amount| amount.get()),
+            pressure_used: self.thresholds.used,
+            pressure_freed: self.thresholds.freed.map(|amount| amount.get()),
             memory: self.memory.map(|amount| amount.get()),
             headroom: self.headroom.get(),
             devices: self

@@ -1,0 +1,120 @@
+//! The promises of a machine, read by the host.
+//! Touches: one folder, read-only. Law: nothing is followed, nothing is mapped; what is not a
+//! promise is not there.
+
+use super::{HEAD, Promise};
+use crate::units::Bytes;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::string::String;
+use std::vec::Vec;
+
+/// A promise that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What the slice was admitted for.
+    pub budget: Bytes,
+    /// Which slice.
+    pub slice: String,
+    /// What it has not spent yet.
+    pub unused: Bytes,
+}
+
+/// The name of a slice's file. None: no such slice can have one.
+#[must_use]
+pub fn file_name(budget: Bytes, slice: &str) -> Option<String> {
+    let name = std::format!("{}.{slice}", budget.get());
+    (Promise::named(name.as_bytes()).is_some() && name.len() <= 255).then_some(name)
+}
+
+/// Every promise in a folder, by name. One that cannot be opened counts as all unused.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn read_folder(folder: &Path) -> std::io::Result<Vec<Held>> {
+    let mut held = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        // The kernel's own word for what it is, without following it.
+        let regular = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let (true, Some(promise)) = (regular, Promise::named(name.as_bytes())) else {
+            continue;
+        };
+        held.push(Held {
+            budget: promise.budget,
+            slice: String::from_utf8_lossy(promise.slice).into_owned(),
+            unused: promise.unused(&head(&entry.path()).unwrap_or_default()),
+        });
+    }
+    held.sort_by(|one, other| (&one.slice, one.budget).cmp(&(&other.slice, other.budget)));
+    Ok(held)
+}
+
+/// The first bytes of a file that is still what it was when it was listed.
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    const O_NONBLOCK: i32 = 0o4000;
+    #[cfg(target_arch = "aarch64")]
+    const O_NOFOLLOW: i32 = 0o100_000;
+    #[cfg(not(target_arch = "aarch64"))]
+    const O_NOFOLLOW: i32 = 0o400_000;
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+        .open(path)?;
+    let mut head = Vec::new();
+    if file.metadata()?.is_file() {
+        file.take(HEAD as u64).read_to_end(&mut head)?;
+    }
+    Ok(head)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{SIZE, spent};
+    use super::*;
+
+    #[test]
+    fn a_folder_of_promises_and_of_other_things() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("1000.b"), [0; SIZE]).unwrap();
+        std::fs::write(path("2000.a"), spent(Bytes::new(500))).unwrap();
+        std::fs::write(path("3000.cut"), []).unwrap();
+        std::fs::write(path("4000.liar"), [255; 64]).unwrap();
+        std::fs::write(path("notes"), b"hello").unwrap();
+        std::fs::create_dir(path("5000.folder")).unwrap();
+        std::os::unix::fs::symlink(path("1000.b"), path("6000.link")).unwrap();
+        let read: Vec<_> = read_folder(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|held| (held.slice, held.budget.get(), held.unused.get()))
+            .collect();
+        let expected = [
+            ("a", 2000, 1500),
+            ("b", 1000, 1000),
+            ("cut", 3000, 3000),
+            ("liar", 4000, 0),
+        ];
+        assert_eq!(
+            read,
+            expected.map(|(slice, budget, unused)| (slice.into(), budget, unused))
+        );
+        assert!(read_folder(&path("nowhere")).is_err());
+    }
+
+    #[test]
+    fn a_name_is_written_as_it_is_read() {
+        assert_eq!(
+            file_name(Bytes::gib(1), "run-1").as_deref(),
+            Some("1073741824.run-1")
+        );
+        assert_eq!(file_name(Bytes::ZERO, "run-1"), None);
+        assert_eq!(file_name(Bytes::gib(1), "a/b"), None);
+        assert_eq!(file_name(Bytes::gib(1), &"x".repeat(255)), None);
+    }
+}

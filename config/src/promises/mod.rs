@@ -1,0 +1,134 @@
+//! Promises: what every slice of a unified-memory machine was admitted for, and has spent of it.
+//! Touches: its arguments; `folder` reads one folder, on the host's side.
+//! Law: the budget stands in the file's name, which only the host can write; what a tenant writes
+//! into the file is clamped to it, so that a liar claims no more than it was admitted for.
+//!
+//! A promise is a regular file `<budget in bytes>.<slice id>` of 4096 bytes, zeros when it is made.
+//! Its first eight bytes, little-endian, are what the slice has spent: its device memory, and its
+//! host memory beyond the allowance. Readers never follow a link and never map a promise.
+
+pub mod directory;
+#[cfg(feature = "std")]
+mod folder;
+
+#[cfg(feature = "std")]
+pub use folder::{Held, file_name, read_folder};
+
+use crate::units::Bytes;
+
+/// How long the file is.
+pub const SIZE: usize = 4096;
+
+/// How much of it says what was spent.
+pub const HEAD: usize = 8;
+
+/// What the name of a promise says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise<'a> {
+    /// What the slice was admitted for.
+    pub budget: Bytes,
+    /// Which slice.
+    pub slice: &'a [u8],
+}
+
+impl<'a> Promise<'a> {
+    /// Reads a file name. None: it is not that of a promise.
+    #[must_use]
+    pub fn named(name: &'a [u8]) -> Option<Promise<'a>> {
+        let dot = name.iter().position(|letter| *letter == b'.')?;
+        let (digits, slice) = (name.get(..dot)?, name.get(dot..)?.get(1..)?);
+        let plain = |letter: &u8| !matches!(letter, b'/' | 0);
+        // The one way to write a number: two names never mean the same promise.
+        let canonical = digits.first().is_some_and(|first| *first != b'0');
+        if !canonical || slice.is_empty() || !slice.iter().all(plain) {
+            return None;
+        }
+        let mut budget = 0u64;
+        for letter in digits {
+            let digit = letter.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+            budget = budget.checked_mul(10)?.checked_add(u64::from(digit))?;
+        }
+        Some(Promise {
+            budget: Bytes::new(budget),
+            slice,
+        })
+    }
+
+    /// What the slice may still spend, by the contents of its file. One that is too short says
+    /// that nothing is spent: the promise stands.
+    #[must_use]
+    pub fn unused(&self, contents: &[u8]) -> Bytes {
+        let spent = contents
+            .first_chunk()
+            .map_or(0, |head| u64::from_le_bytes(*head));
+        self.budget.minus(Bytes::new(spent))
+    }
+}
+
+/// What a slice writes at the start of its file.
+#[must_use]
+pub const fn spent(bytes: Bytes) -> [u8; HEAD] {
+    bytes.get().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_the_budget_and_the_slice() {
+        let promise = Promise::named(b"42949672960.run-17.a").unwrap();
+        assert_eq!(promise.budget, Bytes::gib(40));
+        assert_eq!(promise.slice, b"run-17.a");
+    }
+
+    #[test]
+    fn what_is_no_promise_is_not_read_as_one() {
+        for name in [
+            &b""[..],
+            b".",
+            b"..",
+            b"42949672960",
+            b"42949672960.",
+            b".run",
+            b"0.run",
+            b"042.run",
+            b"-1.run",
+            b"+1.run",
+            b"1e9.run",
+            b"4 2.run",
+            b"18446744073709551616.run",
+            b"5.a/b",
+            b"5.a\0",
+        ] {
+            assert_eq!(Promise::named(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_liar_claims_no_more_than_it_was_admitted_for() {
+        let promise = Promise::named(b"1000.x").unwrap();
+        assert_eq!(promise.unused(&[0; SIZE]), Bytes::new(1000));
+        assert_eq!(promise.unused(&spent(Bytes::new(400))), Bytes::new(600));
+        assert_eq!(promise.unused(&spent(Bytes::MAX)), Bytes::ZERO);
+        for truncated in [&b""[..], &[255; 7]] {
+            assert_eq!(promise.unused(truncated), Bytes::new(1000));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn unused_lies_between_nothing_and_the_budget(
+            name in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+            budget in 1u64..,
+            contents in proptest::collection::vec(proptest::num::u8::ANY, 0..20),
+        ) {
+            if let Some(promise) = Promise::named(&name) {
+                proptest::prop_assert!(promise.unused(&contents) <= promise.budget);
+            }
+            let name = std::format!("{budget}.x");
+            let promise = Promise::named(name.as_bytes()).unwrap();
+            proptest::prop_assert!(promise.unused(&contents) <= Bytes::new(budget));
+        }
+    }
+}
