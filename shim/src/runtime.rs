@@ -5,6 +5,7 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
+use core::mem::MaybeUninit;
 
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
@@ -13,15 +14,15 @@ use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs
 use gpuslice_config::source;
 use once_cell::race::OnceRef;
 
-use crate::count;
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::sys::{self, File};
+use crate::{count, private};
 
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
     slice: Slice,
     /// The budgets of the listed devices, in the slice's order.
-    listed: [Option<DeviceSlice>; MAX_DEVICES],
+    listed: Budgets,
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
@@ -60,52 +61,81 @@ fn first() -> Option<&'static Runtime> {
     TOLD.get_or_init(|| build().unwrap_or(&NOTHING)).runtime
 }
 
+/// What is mapped for a slice, and stays: the pages of it that are used are all that it costs.
+#[repr(C)]
+struct Place {
+    told: Told,
+    runtime: Runtime,
+    text: [u8; MAX_FILE],
+}
+
 fn build() -> Option<&'static Told> {
-    let opened = match File::open(source::MOUNTED_SLICE) {
-        Err(sys::ENOENT | sys::ENOTDIR) => {
-            let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
-            else {
-                log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
+    let (text, path) = match open() {
+        Opened::Nothing => return None,
+        Opened::File(file, path) => (Ok(file), path),
+        Opened::Failed(path) => {
+            let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
+            let Some(text) = text else {
+                unusable(path, b"cannot be opened");
                 return None;
             };
-            File::open(path).map(|file| (file, path))
+            (Err(text), source::SLICE)
         }
-        // What the hook has mounted wins, even when it cannot be used.
-        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
     };
-    let unusable = |path: &CStr, why: &[u8]| {
-        count::SLICE.say(
-            "slice",
-            &[
-                Raw(path.to_bytes()),
-                Str(": "),
-                Raw(why),
-                Str("; the driver's answers stand"),
-            ],
-        );
+    let place = sys::map(size_of::<Place>()).ok()?.cast::<Place>();
+    let read = match &text {
+        Ok(file) => read(file, path, place),
+        Err(text) => Some(text.to_bytes()),
     };
-    let path = log::environment(source::CONFIG).unwrap_or(source::MOUNTED_SLICE);
-    let understood = |path: &CStr, text: &[u8]| match slice::parse(text) {
-        Err(error) => {
-            let mut why = log::Text::<256>::new();
-            let _ = write!(why, "{error}");
-            unusable(path, why.as_bytes());
+    let built = read.and_then(|text| understand(path, text, place));
+    match built {
+        // SAFETY: `understand` has written it; it stays mapped.
+        Some(()) => Some(unsafe { &(*place).told }),
+        None => {
+            // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
+            unsafe { sys::unmap(place.cast(), size_of::<Place>()) };
             None
         }
-        Ok(slice) => {
-            let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
-            Runtime::lay_out(slice, mounted)
-        }
+    }
+}
+
+/// Where a process is told of a slice.
+enum Opened {
+    Nothing,
+    File(File, &'static CStr),
+    Failed(&'static CStr),
+}
+
+fn open() -> Opened {
+    match File::open(source::MOUNTED_SLICE) {
+        // What the hook has mounted wins, even when it cannot be used.
+        Ok(file) => return Opened::File(file, source::MOUNTED_SLICE),
+        Err(sys::ENOENT | sys::ENOTDIR) => {}
+        Err(_) => return Opened::Failed(source::MOUNTED_SLICE),
+    }
+    let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
+        log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
+        return Opened::Nothing;
     };
-    let Ok((file, path)) = opened else {
-        if let Some(text) = log::environment(source::SLICE).filter(|text| !text.is_empty()) {
-            return understood(source::SLICE, text.to_bytes());
-        }
-        unusable(path, b"cannot be opened");
-        return None;
-    };
-    match file.length() {
-        Ok(length) if length <= MAX_FILE => {}
+    File::open(path).map_or(Opened::Failed(path), |file| Opened::File(file, path))
+}
+
+#[cold]
+#[inline(never)]
+fn unusable(path: &CStr, why: &[u8]) {
+    let line = [
+        Raw(path.to_bytes()),
+        Str(": "),
+        Raw(why),
+        Str("; the driver's answers stand"),
+    ];
+    count::SLICE.say("slice", &line);
+}
+
+/// Reads the slice file into its place.
+fn read(file: &File, path: &CStr, place: *mut Place) -> Option<&'static [u8]> {
+    let length = match file.length() {
+        Ok(length) if length <= MAX_FILE => length,
         Ok(_) => {
             unusable(path, b"larger than a slice file can be");
             return None;
@@ -114,60 +144,106 @@ fn build() -> Option<&'static Told> {
             unusable(path, b"not a regular file");
             return None;
         }
-    }
-    const TEXT: usize = MAX_FILE + 1;
-    let place = sys::map(TEXT).ok()?;
-    // SAFETY: fresh memory of this length, ours until it is unmapped below.
-    let buffer = unsafe { core::slice::from_raw_parts_mut(place, TEXT) };
-    let told = match file.read(buffer) {
+    };
+    // SAFETY: a part of fresh memory, which only this call writes to.
+    let text = unsafe { &mut (*place).text };
+    match file.read(text.get_mut(..length).unwrap_or_default()) {
+        Ok(text) => Some(text),
         Err(_) => {
             unusable(path, b"cannot be read");
             None
         }
-        Ok(text) => understood(path, text),
-    };
-    // SAFETY: what was parsed holds no reference to the text.
-    unsafe { sys::unmap(place, TEXT) };
-    if let Some(runtime) = told.and_then(|told| told.runtime) {
-        let name = runtime.slice.name.as_str();
-        let line = [
-            Str("loaded, "),
-            Raw(path.to_bytes()),
-            Str(" named "),
-            Str(name),
-        ];
-        log::say(Level::Info, "slice", &line, None);
     }
-    told
+}
+
+/// Lays a slice out in its place, without ever having it on the stack.
+fn understand(path: &CStr, text: &[u8], place: *mut Place) -> Option<()> {
+    // SAFETY: a part of fresh memory, apart from the text.
+    let slice = begin(unsafe { &mut *(&raw mut (*place).runtime.slice).cast() });
+    if let Err(error) = slice::parse_into(text, slice) {
+        tell(path, &error);
+        return None;
+    }
+    if !slice.limits_something() {
+        return None;
+    }
+    let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
+    // SAFETY: as above; each part is written before anybody reads it.
+    unsafe { Runtime::lay_out(&raw mut (*place).runtime, slice, mounted) };
+    let name = slice.name.as_str();
+    let line = [
+        Str("loaded, "),
+        Raw(path.to_bytes()),
+        Str(" named "),
+        Str(name),
+    ];
+    log::say(Level::Info, "slice", &line, None);
+    // SAFETY: it stays mapped, and all of it is written.
+    let runtime = Some(unsafe { &(*place).runtime });
+    // SAFETY: as above; nobody has seen it yet.
+    unsafe { (&raw mut (*place).told).write(Told { runtime }) };
+    Some(())
+}
+
+#[inline(never)]
+fn begin(place: &mut MaybeUninit<Slice>) -> &mut Slice {
+    place.write(Slice::default())
+}
+
+#[cold]
+#[inline(never)]
+fn tell(path: &CStr, error: &slice::SliceError) {
+    let mut why = log::Text::<256>::new();
+    let _ = write!(why, "{error}");
+    unusable(path, why.as_bytes());
+}
+
+/// Budgets, as many as are written.
+struct Budgets {
+    count: usize,
+    written: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
+}
+
+impl Budgets {
+    #[inline]
+    fn get(&self, place: usize) -> Option<&DeviceSlice> {
+        let budget = self.written.get(place).filter(|_| place < self.count)?;
+        // SAFETY: the first `count` are written (`Runtime::lay_out`).
+        Some(unsafe { budget.assume_init_ref() })
+    }
 }
 
 impl Runtime {
-    fn lay_out(slice: Slice, mounted: bool) -> Option<&'static Told> {
-        if !slice.limits_something() {
-            return None;
+    /// Writes all but the slice, which is there already.
+    ///
+    /// # Safety
+    /// The place is this call's alone but for the slice, of which it is the place.
+    unsafe fn lay_out(place: *mut Runtime, slice: &Slice, mounted: bool) {
+        let mut count = 0usize;
+        for device in slice.devices() {
+            // SAFETY: within the place.
+            let budgets = unsafe { &mut (*place).listed.written };
+            if let (Some(budget), Some(device)) =
+                (budgets.get_mut(count), slice.device(device.uuid))
+            {
+                budget.write(device);
+                count = count.saturating_add(1);
+            }
         }
-        let mut listed = [None; MAX_DEVICES];
-        for (budget, device) in listed.iter_mut().zip(slice.devices()) {
-            *budget = slice.device(device.uuid);
-        }
-        let meminfo = c_path(slice.meminfo.as_ref());
-        let ledger = open_ledger(&slice, mounted);
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
             integrated: None,
         });
-        let runtime = keep(Runtime {
-            slice,
-            listed,
-            others,
-            meminfo,
-            ledger,
-        })?;
-        keep(Told {
-            runtime: Some(runtime),
-        })
+        // SAFETY: within the place: so for all that follow.
+        unsafe { (&raw mut (*place).listed.count).write(count) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*place).others).write(others) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*place).meminfo).write(c_path(slice.meminfo.as_ref())) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*place).ledger).write(open_ledger(slice, mounted)) };
     }
 
     /// The budget of the device with this uuid. CUDA does not say what kind it is.
@@ -193,10 +269,10 @@ impl Runtime {
     /// A budget's numbers.
     #[inline]
     pub(crate) fn numbers(&self, budget: Budget) -> Option<&DeviceSlice> {
-        match self.listed.get(usize::from(budget.0)) {
-            Some(listed) => listed.as_ref(),
-            None => self.others.as_ref(),
+        if budget == OTHERS {
+            return self.others.as_ref();
         }
+        self.listed.get(usize::from(budget.0))
     }
 
     /// Whether a device of unified memory claims not to be integrated.
@@ -272,7 +348,9 @@ fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
         _ if mounted => source::MOUNTED_LEDGER,
         _ => return None,
     };
-    let why = match Ledger::open(path, Open::Existing) {
+    // The page is wiped in a forked child.
+    let private = &private::page()?.ledger;
+    let why = match Ledger::open_with(path, Open::Existing, private) {
         Ok(ledger) => return Some(ledger),
         Err(LedgerError::Open(ledger::Errno(2 | 20))) if slice.ledger.is_none() => return None,
         Err(why) => why,
@@ -287,13 +365,4 @@ fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
     ];
     count::LEDGER.say("ledger", &line);
     None
-}
-
-/// Keeps a value for the rest of the process, without malloc.
-fn keep<T>(value: T) -> Option<&'static T> {
-    let place = sys::map(size_of::<T>()).ok()?.cast::<T>();
-    // SAFETY: a fresh mapping of this size, aligned to a page, that nobody else knows.
-    unsafe { place.write(value) };
-    // SAFETY: just written, never written again, never unmapped.
-    Some(unsafe { &*place })
 }

@@ -7,7 +7,7 @@ mod text;
 #[cfg(feature = "std")]
 mod write;
 
-pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse};
+pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse, parse_into};
 pub use text::Text;
 
 use crate::device::DeviceUuid;

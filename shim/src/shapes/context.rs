@@ -132,14 +132,15 @@ unsafe fn make(
     // Without a destructor, for the thread may be cancelled in the driver: then nobody of this
     // slice measures until the process ends, and each of them waits for two seconds.
     let mut turn = None;
-    if known.is_none() {
+    let there = primary.is_some() && is_active(slot, ordinal);
+    // What is there already cannot be measured.
+    if known.is_none() && !there {
         turn = ledger.turn(listed).map(ManuallyDrop::new);
         known = ledger.context(listed);
     }
     if known.is_some() {
         turn.take().map(ManuallyDrop::into_inner);
     }
-    let there = primary.is_some() && is_active(slot, ordinal);
     let claimed = match known {
         // Somebody has made it where we did not see it.
         Some(size) if there => account.record(size, Kind::Context).then_some(size),
