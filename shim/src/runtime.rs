@@ -20,9 +20,9 @@ use crate::{count, private};
 
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
-    slice: Slice,
+    slice: &'static Slice,
     /// The budgets of the listed devices, in the slice's order.
-    listed: Budgets,
+    listed: &'static [DeviceSlice],
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
@@ -64,39 +64,29 @@ fn first() -> Option<&'static Runtime> {
 /// What is mapped for a slice, and stays: the pages of it that are used are all that it costs.
 #[repr(C)]
 struct Place {
-    told: Told,
-    runtime: Runtime,
+    told: MaybeUninit<Told>,
+    runtime: MaybeUninit<Runtime>,
+    slice: MaybeUninit<Slice>,
+    listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
     text: [u8; MAX_FILE],
 }
 
 fn build() -> Option<&'static Told> {
-    let (text, path) = match open() {
+    let (file, path) = match open() {
         Opened::Nothing => return None,
-        Opened::File(file, path) => (Ok(file), path),
-        Opened::Failed(path) => {
-            let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
-            let Some(text) = text else {
-                unusable(path, b"cannot be opened");
-                return None;
-            };
-            (Err(text), source::SLICE)
-        }
+        Opened::File(file, path) => (Some(file), path),
+        Opened::Failed(path) => (None, path),
     };
-    let place = sys::map(size_of::<Place>()).ok()?.cast::<Place>();
-    let read = match &text {
-        Ok(file) => read(file, path, place),
-        Err(text) => Some(text.to_bytes()),
-    };
-    let built = read.and_then(|text| understand(path, text, place));
-    match built {
-        // SAFETY: `understand` has written it; it stays mapped.
-        Some(()) => Some(unsafe { &(*place).told }),
-        None => {
-            // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
-            unsafe { sys::unmap(place.cast(), size_of::<Place>()) };
-            None
-        }
+    let place = sys::map(size_of::<Place>()).ok()?;
+    // SAFETY: fresh memory of that size, aligned to a page, that nobody else knows; zeros are a
+    // Place.
+    let whole = unsafe { &mut *place.cast::<Place>() };
+    let told = understand(file, path, whole);
+    if told.is_none() {
+        // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
+        unsafe { sys::unmap(place, size_of::<Place>()) };
     }
+    told
 }
 
 /// Where a process is told of a slice.
@@ -133,7 +123,7 @@ fn unusable(path: &CStr, why: &[u8]) {
 }
 
 /// Reads the slice file into its place.
-fn read(file: &File, path: &CStr, place: *mut Place) -> Option<&'static [u8]> {
+fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'a [u8]> {
     let length = match file.length() {
         Ok(length) if length <= MAX_FILE => length,
         Ok(_) => {
@@ -145,8 +135,6 @@ fn read(file: &File, path: &CStr, place: *mut Place) -> Option<&'static [u8]> {
             return None;
         }
     };
-    // SAFETY: a part of fresh memory, which only this call writes to.
-    let text = unsafe { &mut (*place).text };
     match file.read(text.get_mut(..length).unwrap_or_default()) {
         Ok(text) => Some(text),
         Err(_) => {
@@ -157,9 +145,23 @@ fn read(file: &File, path: &CStr, place: *mut Place) -> Option<&'static [u8]> {
 }
 
 /// Lays a slice out in its place, without ever having it on the stack.
-fn understand(path: &CStr, text: &[u8], place: *mut Place) -> Option<()> {
-    // SAFETY: a part of fresh memory, apart from the text.
-    let slice = begin(unsafe { &mut *(&raw mut (*place).runtime.slice).cast() });
+fn understand(
+    file: Option<File>,
+    path: &'static CStr,
+    place: &'static mut Place,
+) -> Option<&'static Told> {
+    let (text, path) = match file {
+        Some(file) => (read(&file, path, &mut place.text)?, path),
+        None => {
+            let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
+            let Some(text) = text else {
+                unusable(path, b"cannot be opened");
+                return None;
+            };
+            (text.to_bytes(), source::SLICE)
+        }
+    };
+    let slice = begin(&mut place.slice);
     if let Err(error) = slice::parse_into(text, slice) {
         tell(path, &error);
         return None;
@@ -167,9 +169,6 @@ fn understand(path: &CStr, text: &[u8], place: *mut Place) -> Option<()> {
     if !slice.limits_something() {
         return None;
     }
-    let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
-    // SAFETY: as above; each part is written before anybody reads it.
-    unsafe { Runtime::lay_out(&raw mut (*place).runtime, slice, mounted) };
     let name = slice.name.as_str();
     let line = [
         Str("loaded, "),
@@ -178,11 +177,12 @@ fn understand(path: &CStr, text: &[u8], place: *mut Place) -> Option<()> {
         Str(name),
     ];
     log::say(Level::Info, "slice", &line, None);
-    // SAFETY: it stays mapped, and all of it is written.
-    let runtime = Some(unsafe { &(*place).runtime });
-    // SAFETY: as above; nobody has seen it yet.
-    unsafe { (&raw mut (*place).told).write(Told { runtime }) };
-    Some(())
+    let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
+    let listed = list(slice, &mut place.listed);
+    let runtime = place.runtime.write(Runtime::of(slice, listed, mounted));
+    Some(place.told.write(Told {
+        runtime: Some(runtime),
+    }))
 }
 
 #[inline(never)]
@@ -198,52 +198,37 @@ fn tell(path: &CStr, error: &slice::SliceError) {
     unusable(path, why.as_bytes());
 }
 
-/// Budgets, as many as are written.
-struct Budgets {
-    count: usize,
-    written: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
-}
-
-impl Budgets {
-    #[inline]
-    fn get(&self, place: usize) -> Option<&DeviceSlice> {
-        let budget = self.written.get(place).filter(|_| place < self.count)?;
-        // SAFETY: the first `count` are written (`Runtime::lay_out`).
-        Some(unsafe { budget.assume_init_ref() })
+/// The budgets of the listed devices, in the slice's order.
+fn list<'a>(slice: &Slice, places: &'a mut [MaybeUninit<DeviceSlice>]) -> &'a [DeviceSlice] {
+    let budgets = slice
+        .devices()
+        .filter_map(|listed| slice.device(listed.uuid));
+    let mut count = 0usize;
+    for (place, budget) in places.iter_mut().zip(budgets) {
+        place.write(budget);
+        count = count.saturating_add(1);
     }
+    let written = places.get(..count).unwrap_or_default();
+    // SAFETY: the first `count` have just been written.
+    unsafe { written.assume_init_ref() }
 }
 
 impl Runtime {
-    /// Writes all but the slice, which is there already.
-    ///
-    /// # Safety
-    /// The place is this call's alone but for the slice, of which it is the place.
-    unsafe fn lay_out(place: *mut Runtime, slice: &Slice, mounted: bool) {
-        let mut count = 0usize;
-        for device in slice.devices() {
-            // SAFETY: within the place.
-            let budgets = unsafe { &mut (*place).listed.written };
-            if let (Some(budget), Some(device)) =
-                (budgets.get_mut(count), slice.device(device.uuid))
-            {
-                budget.write(device);
-                count = count.saturating_add(1);
-            }
-        }
+    #[inline(always)]
+    fn of(slice: &'static Slice, listed: &'static [DeviceSlice], mounted: bool) -> Runtime {
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
             integrated: None,
         });
-        // SAFETY: within the place: so for all that follow.
-        unsafe { (&raw mut (*place).listed.count).write(count) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*place).others).write(others) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*place).meminfo).write(c_path(slice.meminfo.as_ref())) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*place).ledger).write(open_ledger(slice, mounted)) };
+        Runtime {
+            slice,
+            listed,
+            others,
+            meminfo: c_path(slice.meminfo.as_ref()),
+            ledger: open_ledger(slice, mounted),
+        }
     }
 
     /// The budget of the device with this uuid. CUDA does not say what kind it is.
