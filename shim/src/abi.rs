@@ -26,6 +26,12 @@ pub(crate) type CUarray = *mut c_void;
 pub(crate) type CUmemoryPool = *mut c_void;
 /// A stream of the driver API.
 pub(crate) type CUstream = *mut c_void;
+/// A graph of the driver API.
+pub(crate) type CUgraph = *mut c_void;
+/// A node of a graph.
+pub(crate) type CUgraphNode = *mut c_void;
+/// An executable graph.
+pub(crate) type CUgraphExec = *mut c_void;
 /// An event of the driver API.
 pub(crate) type CUevent = *mut c_void;
 /// The answer of a runtime function.

@@ -38,6 +38,20 @@ pub(crate) enum Space {
     Mapping,
     /// Pinned host memory.
     Pinned,
+    /// A green context: on which device.
+    Green,
+    /// What `cuCtxFromGreenCtx` made of one.
+    GreenContext,
+    /// How often a context was attached to.
+    Attached,
+    /// An executable graph, and what its allocations come to together.
+    Exec,
+    /// What graphs have reserved on an ordinal.
+    Graphs,
+    /// A pool that was destroyed while memory from it was in use, ...
+    Doomed,
+    /// ... and how much of that is left.
+    DoomedUse,
 }
 
 /// Something held.
@@ -277,7 +291,7 @@ pub(crate) fn put_payload(
 
 /// Every entry of this process, one after the other, as they are at that moment.
 pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 8] = [
+    const SPACES: [Space; 15] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -286,6 +300,13 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
         Space::Physical,
         Space::Mapping,
         Space::Pinned,
+        Space::Green,
+        Space::GreenContext,
+        Space::Attached,
+        Space::Exec,
+        Space::Graphs,
+        Space::Doomed,
+        Space::DoomedUse,
     ];
     for segment in 0..segments(private) {
         let Some(base) = base(private, segment) else {

@@ -17,6 +17,7 @@ mod device;
 mod dlsym;
 mod elf;
 mod grains;
+mod graphs;
 mod held;
 mod loader;
 mod log;

@@ -30,6 +30,8 @@ pub(crate) struct Private {
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
     pub(crate) several_contexts: AtomicU32,
+    /// Whether a pool was ever destroyed while memory from it was in use.
+    pub(crate) dooms: AtomicU32,
     /// The pools that this process knows, so that they need not be looked for.
     pub(crate) pools: [AtomicU64; POOLS],
     /// How many it has ever known: none, as every program that uses no pools, some, or more than

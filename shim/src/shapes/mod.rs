@@ -6,6 +6,8 @@
 pub(crate) mod admit;
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod graph;
+pub(crate) mod green;
 pub(crate) mod nvml;
 pub(crate) mod pinned;
 pub(crate) mod pool;

@@ -17,7 +17,7 @@ fn create(out: Out<Handle>) -> Answer {
 }
 
 /// Is it a stream? 0, 1 and 2 are the default streams.
-fn known(stream: Handle) -> Answer {
+pub(crate) fn known(stream: Handle) -> Answer {
     let driver = driver()?;
     if stream <= 2 {
         return current().map(|_| ());
@@ -114,11 +114,6 @@ cuda! {
         known(stream)?;
         let owner = driver()?.state().streams.get(&stream).copied();
         out.set(owner.unwrap_or(current()?.handle()))
-    }
-
-    fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
-        known(stream)?;
-        out.set(0)
     }
 
     fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
