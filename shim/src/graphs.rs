@@ -8,37 +8,14 @@ use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUdevice, CUgraph, SUCCESS};
+use crate::abi::{
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
+    GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
+};
 use crate::account::{self, Account, Asked, stepped};
 use crate::held::{self, Space};
 use crate::real::Slot;
 use crate::{pools, sys, table};
-
-/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`.
-const USED: i32 = 0;
-/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
-const RESERVED: i32 = 2;
-
-/// `CU_GRAPH_NODE_TYPE_GRAPH`.
-const CHILD: i32 = 4;
-/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
-const ALLOC: i32 = 10;
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
-#[repr(C)]
-struct AllocParams {
-    kind: i32,
-    handles: i32,
-    location: i32,
-    id: i32,
-    more: [u64; 9],
-    accesses: *const c_void,
-    access_count: usize,
-    bytes: usize,
-    address: u64,
-}
-
-const _: () = assert!(size_of::<AllocParams>() == 120);
 
 /// What the allocations of a graph come to, on the device of the first of them.
 #[derive(Clone, Copy, Default)]
@@ -66,13 +43,14 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     if code != SUCCESS || count == 0 {
         return None;
     }
-    let length = count.checked_mul(size_of::<*mut c_void>())?;
+    let room = count;
+    let length = room.checked_mul(size_of::<*mut c_void>())?;
     let place = sys::map(length).ok()?;
     let nodes = place.cast::<*mut c_void>();
     // SAFETY: cuGraphGetNodes's contract: there is room for `count`.
     let code = unsafe { list(graph, nodes, &raw mut count) };
     if code == SUCCESS {
-        for at in 0..count.min(length / size_of::<*mut c_void>()) {
+        for at in 0..count.min(room) {
             // SAFETY: within the mapping, which the driver has filled so far.
             let node = unsafe { nodes.wrapping_add(at).read() };
             node_needs(slot, node, depth, need);
@@ -89,8 +67,8 @@ fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Opt
     // SAFETY: cuGraphNodeGetType's contract.
     let code = unsafe { ask(node, &raw mut kind) };
     match kind {
-        ALLOC if code == SUCCESS => {
-            let mut params = core::mem::MaybeUninit::<AllocParams>::uninit();
+        GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
+            let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::uninit();
             let ask = table::cuGraphMemAllocNodeGetParams::real(slot)?;
             // SAFETY: cuGraphMemAllocNodeGetParams's contract.
             let code = unsafe { ask(node, params.as_mut_ptr().cast()) };
@@ -98,11 +76,11 @@ fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Opt
             // SAFETY: CUDA_SUCCESS, so the driver has written the struct.
             let params = unsafe { params.assume_init() };
             if *need.device.get_or_insert(params.id) == params.id {
-                let bytes = account::rounded(params.bytes as u64).get();
+                let bytes = account::rounded(params.bytesize as u64).get();
                 need.bytes = need.bytes.saturating_add(bytes);
             }
         }
-        CHILD if code == SUCCESS => {
+        GRAPH_NODE_GRAPH if code == SUCCESS => {
             let mut child = core::ptr::null_mut();
             let ask = table::cuGraphChildGraphNodeGetGraph::real(slot)?;
             // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
@@ -126,8 +104,8 @@ fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
 
 /// What is missing of what a graph needs.
 fn missing(slot: Slot, ordinal: CudaOrdinal, need: Bytes) -> Bytes {
-    let reserved = attribute(slot, ordinal, RESERVED).unwrap_or(0);
-    let used = attribute(slot, ordinal, USED).unwrap_or(reserved);
+    let reserved = attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
+    let used = attribute(slot, ordinal, GRAPH_MEM_USED).unwrap_or(reserved);
     need.minus(Bytes::new(reserved.saturating_sub(used)))
 }
 
@@ -176,7 +154,7 @@ pub(crate) fn settle(account: &Account, slot: Slot, ordinal: CudaOrdinal, claime
         held::put(account.private, key.0, key.1, held);
     }
     // Without a context a device has no graphs' memory, and cannot be asked.
-    let reserved = || Some(attribute(slot, ordinal, RESERVED).unwrap_or(0));
+    let reserved = || Some(attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0));
     let grant = |lacking| account.record(lacking, Kind::Pool);
     pools::settle_as(account, key, reserved, grant, claimed);
 }
