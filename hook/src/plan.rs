@@ -9,6 +9,7 @@ use crate::inventory::ask::{self, AskError};
 use crate::inventory::cuda::CudaError;
 use crate::learned::{self, Headrooms};
 use crate::private_dir::PrivateDir;
+use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::{slice_file, slice_ledger};
 use anyhow::Context;
@@ -109,7 +110,7 @@ impl Plan {
         let (true, Some(private)) = (writes, private) else {
             // As it is: the ledger is only made if it is named and not there.
             if let Some(ledger) = slice.ledger {
-                slice_ledger::make(Path::new(ledger.as_str()))?;
+                slice_ledger::make(Path::new(ledger.as_str()), Writers::User)?;
             }
             return Ok(self.file.clone());
         };
@@ -118,9 +119,7 @@ impl Plan {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            let ledger = folder.join(slice_ledger::NAME);
-            slice_ledger::make(&ledger)?;
-            slice.ledger = Some(text_of(ledger)?);
+            slice.ledger = Some(text_of(slice_ledger::make_in(folder)?)?);
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
         }
