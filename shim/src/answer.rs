@@ -1,7 +1,8 @@
 //! From facts to an answer: what the driver said, seen through `view`.
 //! Touches: the slice's ledger; the host's meminfo on unified memory; the caller's out-parameters.
-//! Law: adds, subtracts and compares nothing itself; writes only where the caller has a place.
+//! Law: decides nothing itself; writes only where the caller has a place.
 
+use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, Facts, Host, MemoryView, view};
 
@@ -20,6 +21,18 @@ fn own_use(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     }
     let held = ledger.sum(device.listed?);
     Some(account::spoken_for(held, device.budget.memory))
+}
+
+/// The same of a card that is cut into instances: what is held there is held on these.
+fn own_use_of(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    instances: &[ledger::Device],
+) -> Option<Bytes> {
+    let own = own_use(runtime, device)?;
+    let ledger = runtime.ledger()?;
+    let sums = instances.iter().map(|instance| ledger.sum(*instance));
+    Some(sums.fold(own, Bytes::plus))
 }
 
 /// The facts on which an allocation of unified memory depends. None: the host says nothing.
@@ -43,6 +56,17 @@ fn others_unused() -> Bytes {
 /// The one answer of a device, as its driver reports it. None: the driver's answer stands.
 #[inline]
 pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
+    of_card(runtime, device, driver, &[])
+}
+
+/// The same of a card, some of which are cut into instances.
+#[inline]
+pub(crate) fn of_card(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    driver: DriverMemory,
+    instances: &[ledger::Device],
+) -> MemoryView {
     let facts = match device.unified {
         Some(true) => shared(runtime, driver),
         _ => None,
@@ -53,7 +77,7 @@ pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -
         host: None,
     });
     let facts = Facts {
-        own_use: own_use(runtime, device),
+        own_use: own_use_of(runtime, device, instances),
         ..facts
     };
     let answer = view(&facts, Some(device.budget));

@@ -246,6 +246,12 @@ impl Runtime {
         self.slice.devices().next().is_none()
     }
 
+    /// Whether it names an instance that MIG has cut.
+    pub(crate) fn names_instances(&self) -> bool {
+        let mut listed = self.slice.devices();
+        listed.any(|listed| listed.uuid.kind == DeviceKind::Mig)
+    }
+
     /// The budget of a device that the slice does not name.
     pub(crate) fn unlisted(&self) -> Option<Budget> {
         self.others.is_some().then_some(OTHERS)

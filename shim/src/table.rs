@@ -286,6 +286,7 @@ asked! {
     Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t, u32, *mut nvmlDevice_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlInit_v2() -> nvmlReturn_t;
     Nvml fn nvmlShutdown() -> nvmlReturn_t;
