@@ -10,14 +10,15 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients demo test check format clippy loom miri docs deny bench goldens install clean
+.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers goldens install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: preflight ## gpuslice and libgpuslice.so in target/release, the simulated driver in target/sim
+build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
 	$(CARGO) build --release --locked -p gpuslice-hook
+	hook/oci/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 
 .PHONY: preflight
@@ -27,13 +28,20 @@ preflight:
 clients: preflight ## the real programs that the tests and the demo run
 	tests/setup.sh clients
 
+containers: preflight ## the container runtimes that the tests start
+	tests/setup.sh containers
+
 demo: build ## three real programs on a simulated card: bare, in a slice, on unified memory
 	tests/setup.sh demo
 	tests/demo/demo.sh
 
-test: build clients ## every test that needs no GPU
+test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
+
+engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
+	$(TARGET)/clients-venv/bin/python tests/engines/vendor.py $(TARGET)/engines/vendor
+	$(CARGO) test --locked -p gpuslice-suite --test engines -- --ignored --nocapture --test-threads 1
 
 check: format clippy test loom miri docs deny ## what CI runs
 
@@ -61,14 +69,19 @@ deny:
 	@tests/setup.sh deny
 	$(TARGET)/tools/bin/cargo-deny --offline --locked check bans licenses sources
 
-bench: build ## what a query and a process start cost with and without the shim
-	$(CARGO) bench --locked -p gpuslice-bench
+bench: build containers ## what a query, a process and a container start cost with and without gpuslice
+	$(CARGO) bench --locked -p gpuslice-bench -p gpuslice-containers
+
+readers: build clients ## that node and Java see a slice's memory too (installs both)
+	tests/setup.sh readers
+	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
 
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim

@@ -12,9 +12,10 @@ use std::process::Command;
 /// It is linked against a stand-in that has these names, libc's soname and no symbol versions:
 /// so the library does not ask for the glibc of the machine that built it, and a name that is
 /// not on this list does not link.
-const IMPORTS: [&str; 9] = [
+const IMPORTS: [&str; 10] = [
     "_r_debug",
     "bcmp",
+    "clock_gettime",
     "dl_iterate_phdr",
     "memcmp",
     "memcpy",

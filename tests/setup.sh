@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | deny
+# Usage: tests/setup.sh build | demo | clients | containers | readers | deny
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -23,18 +23,30 @@ case ${1:-} in
 build)
     command -v "${CARGO:-cargo}" >/dev/null || missing cargo "https://rustup.rs"
     need cc gcc
+    musl=$(uname -m)-unknown-linux-musl
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
+        command -v rustup >/dev/null || missing "Rust's standard library for $musl" "rustup target add $musl"
+        rustup target add "$musl" >&2
+    fi
     [ -e /usr/include/stdio.h ] || missing "the C library's headers" "on Debian: apt-get install libc6-dev"
     ;;
 demo | clients)
     need python3 python3
     tests/clients/setup.sh
     ;;
+readers)
+    need node nodejs
+    need java default-jre-headless
+    ;;
+containers)
+    tests/containers/setup.sh
+    ;;
 deny)
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | deny" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | deny" >&2
     exit 2
     ;;
 esac

@@ -5,7 +5,7 @@
 
 use crate::slice::DeviceSlice;
 use crate::units::Bytes;
-use crate::view::{Facts, view};
+use crate::view::{Facts, Host, view};
 
 /// An allocation that is not granted: to the program, the vendor's own out-of-memory code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,19 @@ pub fn admit(facts: &Facts, slice: Option<&DeviceSlice>, request: Bytes) -> Resu
         headroom: Bytes::ZERO,
         ..*slice
     };
-    let free = view(facts, Some(&bare)).free;
+    // What pressure keeps back is shown to nobody, but a small request may still have it.
+    let unpressed = |host: Host| match host.pressed {
+        Some(pressed) if request <= pressed.beyond => Host {
+            pressed: None,
+            ..host
+        },
+        _ => host,
+    };
+    let facts = Facts {
+        host: facts.host.map(unpressed),
+        ..*facts
+    };
+    let free = view(&facts, Some(&bare)).free;
     match request <= free {
         true => Ok(()),
         false => Err(Refusal {
@@ -40,12 +52,34 @@ pub fn admit(facts: &Facts, slice: Option<&DeviceSlice>, request: Bytes) -> Resu
     }
 }
 
-/// What the slice's processes may hold together, which is what [`crate::ledger::Ledger::claim`]
-/// is given: the limit, or no end where the slice only counts.
+/// Whether it is the host that has no more, and not the slice.
 #[must_use]
-pub fn claim_limit(slice: &DeviceSlice, enforce: bool) -> Bytes {
+pub fn is_the_hosts_doing(facts: &Facts, slice: &DeviceSlice) -> bool {
+    let Some(host) = facts.host else {
+        return false;
+    };
+    let own_use = facts.own_use.unwrap_or(Bytes::ZERO);
+    host.obtainable() < slice.memory.minus(own_use)
+}
+
+/// How far a grant must stay from what the host can give, where what is known of the host is up
+/// to a millisecond old: the fastest slide that was seen is 2 MiB in that time.
+const FAR: Bytes = Bytes::gib(1);
+
+/// Whether a request is granted whatever the host has done in the last millisecond.
+#[must_use]
+pub fn is_far_from_the_end(facts: &Facts, request: Bytes) -> bool {
+    let rest = facts.host.map_or(Bytes::ZERO, |host| host.obtainable());
+    request.plus(FAR) <= rest
+}
+
+/// What the slice's processes may hold together, which is what [`crate::ledger::Ledger::claim`]
+/// is given: the limit without what they hold of the host's memory beyond their allowance, or no
+/// end where the slice only counts.
+#[must_use]
+pub fn claim_limit(slice: &DeviceSlice, host_charge: Bytes, enforce: bool) -> Bytes {
     match enforce {
-        true => slice.memory,
+        true => slice.memory.minus(host_charge),
         false => Bytes::MAX,
     }
 }

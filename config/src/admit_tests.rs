@@ -3,7 +3,7 @@
 use super::*;
 use crate::meminfo::HostMemory;
 use crate::slice::Total;
-use crate::view::{DriverMemory, Host};
+use crate::view::{DriverMemory, Host, Pressed};
 use proptest::prelude::*;
 
 fn slice_of(memory: Bytes) -> DeviceSlice {
@@ -51,14 +51,90 @@ fn without_a_slice_the_driver_decides() {
 #[test]
 fn a_slice_that_only_counts_has_no_limit() {
     let slice = slice_of(Bytes::gib(8));
-    assert_eq!(claim_limit(&slice, true), Bytes::gib(8));
-    assert_eq!(claim_limit(&slice, false), Bytes::MAX);
+    assert_eq!(claim_limit(&slice, Bytes::ZERO, true), Bytes::gib(8));
+    assert_eq!(claim_limit(&slice, Bytes::gib(1), false), Bytes::MAX);
+}
+
+#[test]
+fn a_machine_that_waits_for_memory_keeps_twice_its_reserve_from_large_requests() {
+    let host = Host {
+        memory: HostMemory {
+            total: Bytes::gib(121),
+            free: Bytes::gib(1),
+            available: Bytes::gib(20),
+        },
+        reserve: Some(Bytes::gib(8)),
+        others_unused: Bytes::ZERO,
+        pressed: Some(Pressed {
+            keeps: Bytes::gib(16),
+            beyond: Bytes::mib(64),
+        }),
+    };
+    let facts = Facts {
+        driver: DriverMemory {
+            total: Bytes::gib(121),
+            free: Bytes::gib(1),
+        },
+        own_use: Some(Bytes::gib(30)),
+        host: Some(host),
+    };
+    let slice = slice_of(Bytes::gib(40));
+    assert_eq!(view(&facts, Some(&slice)).free, Bytes::gib(4));
+    assert_eq!(admit(&facts, Some(&slice), Bytes::gib(4)), Ok(()));
+    assert!(admit(&facts, Some(&slice), Bytes::gib(5)).is_err());
+    assert!(is_the_hosts_doing(&facts, &slice));
+    let eaten = HostMemory {
+        available: Bytes::gib(10),
+        ..host.memory
+    };
+    let facts = Facts {
+        host: Some(Host {
+            memory: eaten,
+            ..host
+        }),
+        ..facts
+    };
+    assert_eq!(view(&facts, Some(&slice)).free, Bytes::ZERO);
+    assert_eq!(admit(&facts, Some(&slice), Bytes::mib(64)), Ok(()));
+    assert!(admit(&facts, Some(&slice), Bytes::mib(65)).is_err());
+}
+
+#[test]
+fn what_is_known_of_the_host_a_moment_ago_decides_only_far_from_the_end() {
+    let host = Host {
+        memory: HostMemory {
+            total: Bytes::gib(121),
+            free: Bytes::ZERO,
+            available: Bytes::gib(20),
+        },
+        reserve: Some(Bytes::gib(8)),
+        others_unused: Bytes::gib(2),
+        pressed: None,
+    };
+    let facts = Facts {
+        driver: DriverMemory {
+            total: Bytes::gib(121),
+            free: Bytes::ZERO,
+        },
+        own_use: None,
+        host: Some(host),
+    };
+    assert!(is_far_from_the_end(&facts, Bytes::gib(9)));
+    assert!(!is_far_from_the_end(&facts, Bytes::gib(10)));
+    assert!(!is_far_from_the_end(
+        &Facts {
+            host: None,
+            ..facts
+        },
+        Bytes::ZERO
+    ));
 }
 
 prop_compose! {
     fn any_facts()(
         total in 0u64.., free in 0u64.., own in proptest::option::of(0u64..),
         host in proptest::option::of((0u64.., 0u64.., 0u64.., proptest::option::of(0u64..), 0u64..)),
+        pressed in proptest::option::of((0u64.., 0u64..)),
     ) -> Facts {
         Facts {
             driver: DriverMemory { total: Bytes::new(total), free: Bytes::new(free) },
@@ -71,6 +147,10 @@ prop_compose! {
                 },
                 reserve: reserve.map(Bytes::new),
                 others_unused: Bytes::new(others),
+                pressed: pressed.map(|(keeps, beyond)| Pressed {
+                    keeps: Bytes::new(keeps),
+                    beyond: Bytes::new(beyond),
+                }),
             }),
         }
     }
@@ -99,6 +179,9 @@ proptest! {
         let slice = DeviceSlice { headroom: Bytes::ZERO, ..slice };
         let free = view(&facts, Some(&slice)).free;
         prop_assume!(free < Bytes::MAX);
+        // A small request may have what pressure keeps from the others.
+        let pressed = facts.host.and_then(|host| host.pressed);
+        prop_assume!(pressed.is_none_or(|pressed| free >= pressed.beyond));
         let one = Bytes::new(1);
         let refusal = Refusal { free, short_by: one };
         prop_assert_eq!(admit(&facts, Some(&slice), free.plus(one)), Err(refusal));
@@ -110,7 +193,7 @@ proptest! {
     ) {
         let request = Bytes::new(request);
         if let (Some(own), Ok(())) = (facts.own_use, admit(&facts, Some(&slice), request)) {
-            prop_assert!(request <= claim_limit(&slice, true).minus(own));
+            prop_assert!(request <= claim_limit(&slice, Bytes::ZERO, true).minus(own));
         }
     }
 }

@@ -30,6 +30,13 @@ pub struct CudaOrdinal(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NvmlIndex(pub u32);
 
+/// Whether a compute capability is one that only devices with the host's memory have: Xavier,
+/// Orin, Thor, and GB10 with N1X. For where nobody can be asked for the integrated attribute.
+#[must_use]
+pub const fn is_unified_capability(major: i32, minor: i32) -> bool {
+    matches!((major, minor), (7, 2) | (8, 7) | (11, 0) | (12, 1))
+}
+
 /// A text is not the uuid of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a device uuid (they look like GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4)")]

@@ -10,10 +10,12 @@ extern crate std;
 
 pub mod admit;
 pub mod device;
+pub mod host_use;
 pub mod json;
 pub mod ledger;
 pub mod meminfo;
 pub mod policy;
+pub mod pressure;
 pub mod promises;
 pub mod slice;
 pub mod source;

@@ -55,6 +55,39 @@ pub struct Host {
     pub reserve: Option<Bytes>,
     /// What other slices were promised and have not used yet.
     pub others_unused: Bytes,
+    /// That the whole machine waits for memory. None: it does not, or nobody knows.
+    pub pressed: Option<Pressed>,
+}
+
+/// A machine that waits for memory keeps more of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressed {
+    /// What the host keeps then.
+    pub keeps: Bytes,
+    /// Requests up to this are not meant, as far as the reserve allows.
+    pub beyond: Bytes,
+}
+
+impl Host {
+    /// What it keeps for itself, R.
+    #[must_use]
+    pub const fn reserve(&self) -> Bytes {
+        match self.reserve {
+            Some(reserve) => reserve,
+            None => policy::default_reserve(self.memory.total),
+        }
+    }
+
+    /// What can be had of it: MemAvailable, never MemFree, and never swap.
+    #[must_use]
+    pub const fn obtainable(&self) -> Bytes {
+        let keeps = match self.pressed {
+            Some(pressed) => pressed.keeps.at_least(self.reserve()),
+            None => self.reserve(),
+        };
+        let rest = self.memory.available.minus(keeps);
+        rest.minus(self.others_unused)
+    }
 }
 
 /// All that an answer depends on, read at one moment.
@@ -100,7 +133,11 @@ pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
         host,
     } = *facts;
     let Some(slice) = slice else {
-        return MemoryView::new(driver.total, driver.free);
+        // On unified memory the driver's free is MemFree, which page cache lowers.
+        let free = host.map_or(driver.free, |host| {
+            host.memory.available.minus(host.reserve())
+        });
+        return MemoryView::new(driver.total, free);
     };
     let shown_limit = slice.memory.minus(slice.headroom).at_most(driver.total);
     let total = match slice.total {
@@ -111,17 +148,24 @@ pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
         None => (driver.total.minus(driver.free), driver.free),
         Some(host) => {
             let memory = host.memory;
-            let reserve = host
-                .reserve
-                .unwrap_or(policy::default_reserve(memory.total));
-            (
-                memory.total.minus(memory.available),
-                memory.available.minus(reserve).minus(host.others_unused),
-            )
+            (memory.total.minus(memory.available), host.obtainable())
         }
     };
     let unspent = shown_limit.minus(own_use.unwrap_or(in_use));
     MemoryView::new(total, unspent.at_most(obtainable))
+}
+
+/// Whether a device whose driver says so much is the host's memory, and the host's own numbers
+/// are about the same machine: not those of a container's copy, nor of a device that only calls
+/// itself integrated.
+#[must_use]
+pub fn is_the_hosts(driver_total: Bytes, host_total: Bytes) -> bool {
+    let (small, large) = match driver_total < host_total {
+        true => (driver_total, host_total),
+        false => (host_total, driver_total),
+    };
+    // Within 3 %.
+    large.minus(small) <= Bytes::new((large.get() / 100).saturating_mul(3))
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn spark(own_use: Option<Bytes>, available: Bytes) -> Facts {
             },
             reserve: Some(Bytes::gib(8)),
             others_unused: Bytes::ZERO,
+            pressed: None,
         }),
     }
 }
@@ -174,6 +175,67 @@ fn sixty_gibibytes_of_page_cache_do_not_move_a_spark() {
 }
 
 #[test]
+fn without_a_slice_page_cache_is_not_used_and_the_reserve_is_kept() {
+    let facts = spark(None, Bytes::gib(115));
+    let answer = view(&facts, None);
+    let reserve = facts.host.unwrap().reserve();
+    assert_eq!(answer.total, facts.driver.total);
+    assert_eq!(answer.free, Bytes::gib(115).minus(reserve));
+}
+
+#[test]
+fn three_engines_are_promised_what_they_were_admitted_for() {
+    // The facts' second example at t1: #2 took 20, #3 took 10, and page cache 60.
+    let hundredths = |amount: u64| Bytes::mib(amount * 1024 / 100);
+    let promises = [(4259, 0), (3651, 2000), (2434, 1000)];
+    for (which, (budget, own)) in promises.into_iter().enumerate() {
+        let others = promises
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != which);
+        let unused = others.map(|(_, (budget, own))| budget - own).sum();
+        let facts = spark(Some(hundredths(own)), hundredths(8565));
+        let host = facts.host.map(|host| Host {
+            others_unused: hundredths(unused),
+            reserve: Some(Bytes::gib(8)),
+            ..host
+        });
+        let facts = Facts { host, ..facts };
+        let unspent = hundredths(budget).minus(hundredths(own));
+        assert_eq!(
+            view(&facts, Some(&slice_of(hundredths(budget)))).free,
+            unspent
+        );
+        // A stray 6 GiB: each loses what is over the slack of 4.21.
+        let memory = HostMemory {
+            available: hundredths(7965),
+            ..host.unwrap().memory
+        };
+        let host = host.map(|host| Host { memory, ..host });
+        let free = view(
+            &Facts { host, ..facts },
+            Some(&slice_of(hundredths(budget))),
+        )
+        .free;
+        let lost = unspent.minus(free);
+        assert!(
+            lost.get().abs_diff(hundredths(179).get()) < 20 << 20,
+            "{lost}"
+        );
+    }
+}
+
+#[test]
+fn a_copy_of_meminfo_or_a_part_of_a_machine_is_not_taken_for_its_memory() {
+    let total = Bytes::kib(127_600_748);
+    assert!(is_the_hosts(total, total));
+    assert!(is_the_hosts(Bytes::gib(119), total));
+    assert!(!is_the_hosts(Bytes::gib(48), total));
+    assert!(!is_the_hosts(total, Bytes::gib(48)));
+    assert!(!is_the_hosts(Bytes::gib(96), Bytes::gib(576)));
+}
+
+#[test]
 fn a_host_that_is_eaten_from_outside_is_not_promised() {
     let answer = view(
         &spark(Some(Bytes::ZERO), Bytes::gib(20)),
@@ -198,6 +260,7 @@ prop_compose! {
                 },
                 reserve: reserve.map(Bytes::new),
                 others_unused: Bytes::new(others),
+                pressed: None,
             }),
         }
     }

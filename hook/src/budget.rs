@@ -107,6 +107,11 @@ pub fn budget(
     slice.present_as = options.present_as.map(Into::into).unwrap_or_default();
     slice.enforce = !options.no_enforce;
     slice.reserve = options.reserve;
+    slice.host_allowance = options.host_allowance;
+    slice.pressure = options.pressure.map(Into::into).unwrap_or_default();
+    for threshold in &options.threshold {
+        threshold.set(&mut slice.thresholds);
+    }
     slice.memory = options.memory;
     slice.headroom = headroom;
     let learned = Lessons { name, learned };

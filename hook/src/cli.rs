@@ -3,7 +3,8 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    check, devices, exit, headroom, inventory, pages, run, standard_streams, status, tidy_up,
+    cache, cdi, check, devices, driver_limit, exit, headroom, inventory, pages, report, run,
+    runtime, standard_streams, status, tidy_up,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
@@ -35,10 +36,22 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
+    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
+    /// Drop model files from the page cache
+    DropCache(cache::DropArgs),
+    /// Show how much of model files is in the page cache
+    Residency(cache::ResidencyArgs),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
+    /// Describe slices to container engines as CDI devices
+    Cdi(cdi::Args),
+    /// Let a container engine give its containers slices
+    Runtime(runtime::Args),
+    /// Let the driver itself hold a cgroup to a limit, where it can
+    DriverLimit(driver_limit::Args),
     /// Print a completion script for a shell
     Completions(pages::CompletionsArgs),
     /// Print a man page
@@ -46,6 +59,9 @@ pub enum Verb {
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
+    /// Set a limit in the driver (gpuslice's own child)
+    #[command(hide = true)]
+    DriverLimitProbe(driver_limit::probe::Args),
     /// Ask the driver by one route (gpuslice's own child)
     #[command(hide = true)]
     CheckProbe(check::probe::Args),
@@ -85,8 +101,15 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
+        Verb::Report(args) => report::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
+        Verb::DropCache(args) => cache::drop_cache(&args),
+        Verb::Residency(args) => cache::residency(&args),
         Verb::Devices(args) => devices::main(&args),
+        Verb::Cdi(args) => cdi::main(&args),
+        Verb::Runtime(args) => runtime::main(&args),
+        Verb::DriverLimit(args) => driver_limit::main(&args),
+        Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
         Verb::Check(args) => check::main(&args),

@@ -1,6 +1,8 @@
 //! `gpuslice devices`: the GPUs of this machine, by the names that other verbs take.
-//! Touches: the driver (in a child), standard output.
+//! Touches: the driver (in a child), standard output; with `--write` the hook's list.
 
+use crate::cli::tell;
+use crate::devices_file;
 use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
 use crate::inventory::Inventory;
@@ -9,6 +11,8 @@ use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
 use gpuslice_config::units::Bytes;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// `gpuslice devices`.
 #[derive(clap::Args, Debug)]
@@ -16,6 +20,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Write the list that containers are given slices by, instead of printing it
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = devices_file::DEVICES, conflicts_with = "json")]
+    pub write: Option<PathBuf>,
 
     /// The GPUs of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
@@ -27,18 +36,37 @@ pub struct Args {
 /// # Errors
 /// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let machine = args.sim.as_deref().map(simulated).transpose()?;
-    let set = machine.iter().flat_map(|machine| &machine.vars);
-    let vars: Vec<_> = set
-        .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-        .collect();
-    let inventory = ask::ask(&vars).map_err(no_driver)?;
+    let inventory = list(args.sim.as_deref())?;
+    if let Some(file) = &args.write {
+        devices_file::write(file, &devices_file::text(&inventory)?)?;
+        let count = inventory.devices.len();
+        let gpus = if count == 1 { "GPU" } else { "GPUs" };
+        tell(&format!("{count} {gpus} listed in {}", file.display()));
+        return Ok(exit::SUCCESS);
+    }
     let text = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&inventory)?),
         false => table(&inventory),
     };
     standard_streams::print(text.as_bytes())?;
     Ok(exit::SUCCESS)
+}
+
+/// The GPUs of this machine, or of a simulated one.
+///
+/// # Errors
+/// When there is no driver that works ([`exit::NO_DRIVER`]).
+pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
+    let machine = sim.map(simulated).transpose()?;
+    ask::ask(&variables(machine.as_ref())).map_err(no_driver)
+}
+
+/// The variables that a simulated machine sets; none for this one.
+#[must_use]
+pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
+    let set = machine.into_iter().flat_map(|machine| &machine.vars);
+    set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+        .collect()
 }
 
 /// A simulated machine, started.

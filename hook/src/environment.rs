@@ -4,6 +4,7 @@
 use crate::inventory::Inventory;
 use crate::plan::Plan;
 use crate::private_dir::PrivateDir;
+use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
 use crate::{preload, sim_host};
@@ -78,6 +79,8 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// Removes the folder when it goes out of use.
     pub private: Option<PrivateDir>,
+    /// What the slice was promised on unified memory; taken back when this goes out of use.
+    pub promise: Option<OwnPromise>,
     /// The simulated machine's meminfo, where its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }
@@ -155,7 +158,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let file = plan.finish(private.as_ref(), meminfo.as_deref())?;
+    let simulated = sim.as_ref().and(state.as_deref());
+    let promise = plan.promise(simulated, meminfo.as_deref())?;
+    let file = plan.finish(private.as_ref(), meminfo.as_deref(), promise.as_ref())?;
 
     let config = file.clone().map(OsString::from);
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
@@ -178,6 +183,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         inventory: plan.inventory,
         warnings: plan.warnings,
         private,
+        promise,
         meminfo,
     })
 }

@@ -7,8 +7,12 @@ use std::fmt;
 pub const SUCCESS: u8 = 0;
 /// `check`: the answers disagree.
 pub const INCONSISTENT: u8 = 1;
-/// `devices`, `check`: there is no NVIDIA driver that works.
+/// `drop-cache`, `residency`: some of a file is left, or it is not known.
+pub const LEFT: u8 = 1;
+/// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
+/// `driver-limit`: the driver has no limits of its own.
+pub const NO_DRIVER_LIMIT: u8 = 3;
 /// gpuslice itself failed or was called wrongly, as with `env` and `timeout`.
 pub const FAILED: u8 = 125;
 /// `run`: the command was found and cannot be executed.
@@ -20,13 +24,23 @@ pub const NOT_FOUND: u8 = 127;
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 6] = [
+pub const MEANINGS: [Meaning; 8] = [
     (SUCCESS, &[], "Success."),
     (INCONSISTENT, &["check"], "The answers disagree."),
     (
+        LEFT,
+        &["drop-cache", "residency"],
+        "Some of what could be dropped is left, or the kernel does not say how much is cached.",
+    ),
+    (
         NO_DRIVER,
-        &["check", "devices"],
+        &["check", "devices", "cdi-generate", "driver-limit"],
         "There is no NVIDIA driver that works.",
+    ),
+    (
+        NO_DRIVER_LIMIT,
+        &["driver-limit"],
+        "The driver has no limits of its own; the library alone holds the slice.",
     ),
     (
         FAILED,

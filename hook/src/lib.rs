@@ -1,23 +1,34 @@
 //! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
 //! Touches: files, processes, and (in a child of its own) the driver.
+pub mod admission;
 pub mod budget;
+pub mod cache;
+pub mod cdi;
 pub mod check;
 pub mod child_signal;
 pub mod cli;
 pub mod devices;
+pub mod devices_file;
+pub mod driver_limit;
 pub mod environment;
 pub mod exit;
 pub mod headroom;
+pub mod hook_entry;
 pub mod inventory;
 pub mod learned;
 pub mod pages;
 mod plan;
 pub mod preload;
 pub mod private_dir;
+pub mod promise;
 pub mod registry;
+pub mod replace;
+pub mod report;
 pub mod run;
+pub mod runtime;
 pub mod sim;
 pub mod sim_host;
+pub mod sizes;
 pub mod slice_file;
 pub mod slice_ledger;
 pub mod slice_options;

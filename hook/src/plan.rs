@@ -1,6 +1,6 @@
 //! The slice of a run: from the options or a file, and then with everything that it refers to.
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
-//! a child), what earlier runs have taught.
+//! a child), what earlier runs have taught, the promises of the other slices.
 
 use crate::budget::budget;
 use crate::environment::{EnvironmentError, mounted_slice};
@@ -9,12 +9,14 @@ use crate::inventory::ask::{self, AskError};
 use crate::inventory::cuda::CudaError;
 use crate::learned::{self, Headrooms};
 use crate::private_dir::PrivateDir;
+use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
-use crate::{slice_file, slice_ledger};
+use crate::{promise, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
-use gpuslice_config::source;
+use gpuslice_config::units::Bytes;
+use gpuslice_config::{policy, source};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) warnings: Vec<String>,
     /// Whether its name can come again, so that it can be learned from.
     named: bool,
+    /// Whether it may start although it does not fit on its host.
+    overcommit: bool,
 }
 
 impl Plan {
@@ -75,6 +79,8 @@ impl Plan {
             inventory: Some(inventory),
             warnings,
             named: options.name.is_some(),
+            // Who only looks has nothing to enforce either.
+            overcommit: options.overcommit || options.no_enforce,
         })
     }
 
@@ -97,11 +103,53 @@ impl Plan {
         self.slice.is_some() && self.file.is_none()
     }
 
+    /// Makes the promise of a slice of unified memory, where it fits on its host.
+    pub(crate) fn promise(
+        &mut self,
+        simulated: Option<&Path>,
+        meminfo: Option<&Path>,
+    ) -> anyhow::Result<Option<OwnPromise>> {
+        let writes = self.writes_file();
+        let budget = self.unified_budget();
+        let (true, Some(slice), Some(budget)) = (writes, &mut self.slice, budget) else {
+            return Ok(None);
+        };
+        let host = promise::host(meminfo.unwrap_or(Path::new("/proc/meminfo")))?;
+        let reserve = slice.reserve;
+        let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
+        let name = slice.name.as_str();
+        let own = Promises::of(simulated).make(name, budget, &host, reserve, self.overcommit)?;
+        if let Some(full) = &own.overcommitted {
+            self.warnings.push(full.to_string());
+        }
+        slice.promises = Some(text_of(own.folder.clone())?);
+        slice.promise = own.file.clone().map(text_of).transpose()?;
+        Ok(Some(own))
+    }
+
+    /// The largest budget of a device that shares the host's memory; None where there is none.
+    fn unified_budget(&self) -> Option<Bytes> {
+        let slice = self.slice.as_ref()?;
+        let targets = self.inventory.as_ref()?.targets();
+        targets
+            .filter(|target| target.integrated)
+            .filter_map(|target| {
+                let budget = slice.device(target.uuid)?.memory;
+                // A device that does not tell its memory is believed.
+                Some(match target.total {
+                    Bytes::ZERO => budget,
+                    total => budget.at_most(total),
+                })
+            })
+            .max()
+    }
+
     /// Makes the ledger, writes the slice file where there is none yet, and says where it is.
     pub(crate) fn finish(
         &mut self,
         private: Option<&PrivateDir>,
         meminfo: Option<&Path>,
+        promise: Option<&OwnPromise>,
     ) -> anyhow::Result<Option<PathBuf>> {
         let writes = self.writes_file();
         let Some(slice) = &mut self.slice else {
@@ -122,6 +170,10 @@ impl Plan {
             slice.ledger = Some(text_of(slice_ledger::make_in(folder)?)?);
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
+        }
+        if let Some(promise) = promise {
+            promise::remember(folder, promise)
+                .with_context(|| format!("cannot write to {}", folder.display()))?;
         }
         if self.named
             && let Ok(place) = learned::place()

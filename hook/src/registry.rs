@@ -170,8 +170,22 @@ fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     }
 }
 
+/// The one folder that every session of this user takes, as long as the machine runs.
+#[must_use]
+pub fn shared_folder() -> PathBuf {
+    let root = Path::new("/run/gpuslice");
+    let folders = folders();
+    let always = folders.iter().find(|folder| folder.as_path() == root);
+    let there = |folder: &&PathBuf| folder.parent().is_some_and(is_ours);
+    always
+        .or_else(|| folders.iter().find(there))
+        .or(folders.last())
+        .cloned()
+        .unwrap_or_else(|| root.to_owned())
+}
+
 /// Makes a folder that only this user can enter. One in /tmp may have been made by another.
-fn make(folder: &Path) -> io::Result<()> {
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ if is_ours(folder) => Ok(()),

@@ -3,7 +3,8 @@
 
 use clap::{ArgGroup, Args, ValueEnum};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::{PresentAs, Pressure, Total};
 use gpuslice_config::units::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -54,6 +55,32 @@ pub struct SliceOptions {
     /// On unified memory, what the host keeps for itself [default: by the machine's size]
     #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
     pub reserve: Option<Bytes>,
+
+    /// On unified memory, how much host memory of the slice's processes is not charged to it
+    /// [default: 4GiB]
+    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
+    pub host_allowance: Option<Bytes>,
+
+    /// On unified memory, what happens when the host runs short: refuse what would go below the
+    /// reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]
+    #[arg(
+        long,
+        value_name = "refuse|release",
+        requires = "limit",
+        hide_possible_values = true
+    )]
+    pub pressure: Option<PressureChoice>,
+
+    /// From where on the host counts as short; may be repeated. full: percent of time in which
+    /// everything waits for memory; available: what is available; request: the largest that is
+    /// still granted then; used: percent of the slice; freed: what is worth releasing again
+    #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", value_parser = threshold)]
+    pub threshold: Vec<Threshold>,
+
+    /// On unified memory, start although the host cannot promise as much; the slice is then shown
+    /// free what is really left
+    #[arg(long, requires = "limit")]
+    pub overcommit: bool,
 
     /// Only count: nothing is refused, and `gpuslice status` shows what is over the limit
     #[arg(long, requires = "limit")]
@@ -136,6 +163,74 @@ impl From<PresentAsChoice> for PresentAs {
             PresentAsChoice::Discrete => PresentAs::Discrete,
         }
     }
+}
+
+/// `--pressure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PressureChoice {
+    /// Refuses.
+    Refuse,
+    /// Asks for what is only kept.
+    Release,
+}
+
+impl From<PressureChoice> for Pressure {
+    fn from(choice: PressureChoice) -> Pressure {
+        match choice {
+            PressureChoice::Refuse => Pressure::Refuse,
+            PressureChoice::Release => Pressure::Release,
+        }
+    }
+}
+
+/// `--threshold`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// `full avg10` in percent.
+    Full(u8),
+    /// MemAvailable.
+    Available(Bytes),
+    /// The largest request that is still granted.
+    Request(Bytes),
+    /// Percent of the slice.
+    Used(u8),
+    /// What a release must free.
+    Freed(Bytes),
+}
+
+impl Threshold {
+    /// Puts it where the slice file has it.
+    pub fn set(self, thresholds: &mut Thresholds) {
+        match self {
+            Threshold::Full(percent) => thresholds.full = Some(percent),
+            Threshold::Available(amount) => thresholds.available = Some(amount),
+            Threshold::Request(amount) => thresholds.request = Some(amount),
+            Threshold::Used(percent) => thresholds.used = Some(percent),
+            Threshold::Freed(amount) => thresholds.freed = Some(amount),
+        }
+    }
+}
+
+fn threshold(text: &str) -> Result<Threshold, String> {
+    let (what, much) = text
+        .split_once('=')
+        .ok_or("no amount given (write available=16GiB or full=5)")?;
+    let percent = || match much.trim_end_matches('%').parse() {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(format!("\"{much}\" is not a percentage (0 to 100)")),
+    };
+    Ok(match what {
+        "full" => Threshold::Full(percent()?),
+        "available" => Threshold::Available(amount(much)?),
+        "request" => Threshold::Request(amount(much)?),
+        "used" => Threshold::Used(percent()?),
+        "freed" => Threshold::Freed(amount(much)?),
+        _ => {
+            return Err(format!(
+                "there is no threshold \"{what}\" (full, available, request, used, freed)"
+            ));
+        }
+    })
 }
 
 /// How a person names a GPU.
@@ -266,6 +361,26 @@ mod tests {
             "0=8=9",
         ] {
             assert!(device_limit(text).is_err(), "{text} was taken");
+        }
+    }
+
+    #[test]
+    fn a_threshold_is_one_of_five_and_has_an_amount_of_its_kind() {
+        assert_eq!(
+            threshold("available=16GiB"),
+            Ok(Threshold::Available(Bytes::gib(16)))
+        );
+        assert_eq!(threshold("full=5%"), Ok(Threshold::Full(5)));
+        assert_eq!(threshold("used=80"), Ok(Threshold::Used(80)));
+        for text in [
+            "full",
+            "full=",
+            "full=101",
+            "full=5GiB",
+            "available=x",
+            "speed=5",
+        ] {
+            assert!(threshold(text).is_err(), "{text} was taken");
         }
     }
 

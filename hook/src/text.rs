@@ -4,6 +4,9 @@
 /// A name or a message that others have written, which may not move the cursor.
 #[must_use]
 pub fn printable(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
     let mut printable = String::new();
     for letter in text.chars() {
         match letter.is_control() {
@@ -17,15 +20,20 @@ pub fn printable(text: &str) -> String {
 /// Columns as wide as their widest cell; the last one is as long as it is.
 #[must_use]
 pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let widths = rows.iter().filter_map(|row| row.get(column));
-            let width = widths.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            line.push_str(&format!("{cell:width$}  "));
+        for (width, cell) in widths.iter().zip(row) {
+            text.push_str(cell);
+            let blanks = width.saturating_sub(cell.chars().count()).saturating_add(2);
+            text.extend(std::iter::repeat_n(' ', blanks));
         }
-        text.push_str(line.trim_end());
+        text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');
     }
     text

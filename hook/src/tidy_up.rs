@@ -1,5 +1,5 @@
 //! The watcher of a private folder: removes it when nobody uses it any more.
-//! Touches: the folder, what `learned` and `registry` touch, /proc. Never: the terminal, the
+//! Touches: the folder, what `learned`, `promise` and `registry` touch, /proc. Never: the terminal, the
 //! caller's files, the caller's processes.
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
@@ -9,7 +9,7 @@
 //! with a command that is process 1 of a container) the folder stays until the next
 //! `gpuslice status` of this user.
 
-use crate::{exit, learned, registry};
+use crate::{exit, learned, promise, registry};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -96,6 +96,7 @@ pub fn finish(folder: &Path) {
     // Nobody is left to be told when that fails; `gpuslice headroom` says what stops it.
     let _ = learned::learn(folder);
     registry::forget(folder);
+    promise::forget(folder);
     remove(folder);
 }
 
@@ -158,7 +159,7 @@ impl Process {
 }
 
 /// The start time of a process that runs; None for one that is gone, or waits to be reaped.
-fn start_time(pid: Pid) -> Option<String> {
+pub(crate) fn start_time(pid: Pid) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain anything, but no later field has a parenthesis.
     let (_, rest) = text.rsplit_once(')')?;

@@ -81,7 +81,7 @@ fn a_driver_that_does_not_answer_is_given_up_after_ten_seconds() {
     let mut command = HERE.run(&SLICED, "echo started");
     command.env("GPUSLICE_SIM_FAULTS", "slow:cuInit=60000ms");
     let seen = told(&mut command);
-    let message = "gpuslice: the NVIDIA driver does not answer: no list of GPUs after 10 s\n";
+    let message = "gpuslice: the NVIDIA driver does not answer: no answer after 10 s\n";
     assert_eq!(seen, (String::new(), message.to_owned(), 125));
     assert!(start.elapsed() < Duration::from_secs(20));
 }
@@ -128,7 +128,7 @@ fn a_driver_that_crashes_costs_a_message() {
     assert_eq!(told(&mut cc), (String::new(), String::new(), 0));
     let mut command = HERE.gpuslice();
     with_driver(command.arg("devices"), &driver);
-    let message = "gpuslice: the NVIDIA driver failed while it was asked for its GPUs \
+    let message = "gpuslice: the NVIDIA driver failed while it was asked \
                    (exit status: 3):\noh no\n";
     assert_eq!(told(&mut command), (String::new(), message.to_owned(), 2));
 }
@@ -270,7 +270,10 @@ fn a_simulated_spark_has_its_own_meminfo_and_this_machine_keeps_its() {
         false => &here,
     };
     assert_eq!(line(&["--sim=gb10", "--bare"]), spark);
-    assert_eq!(line(&["--sim=gb10", "--memory=40GiB"]), spark);
+    let slice = ["--sim=gb10", "--memory=40GiB"];
+    assert_eq!(line(&slice), "MemTotal:       41943040 kB\n");
+    let discrete = [&slice[..], &["--present-as=discrete"]].concat();
+    assert_eq!(line(&discrete), spark);
     assert_eq!(line(&["--sim=rtx3090", "--bare"]), here);
     let after = fs::read_to_string("/proc/meminfo").unwrap();
     assert!(after.starts_with(here.trim_end()));

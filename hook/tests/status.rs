@@ -97,7 +97,7 @@ fn who_holds_what_is_shown_while_it_is_held() {
     let expected = json!({"slices": [{
         "name": "llama", "pid": pid, "file": config,
         "ledger": ledger_of(&config),
-        "enforce": true, "total": "slice", "uncounted": 0, "error": null,
+        "enforce": true, "total": "slice", "uncounted": 0, "error": null, "promise": null,
         "devices": [{
             "device": GPU, "limit": 8u64 << 30, "headroom": 0, "headroom_learned": false,
             "used": used, "left": 19u64 << 28, "by_kind": by_kind,

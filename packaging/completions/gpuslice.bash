@@ -25,11 +25,17 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
+            gpuslice,drop-cache)
+                cmd="gpuslice__subcmd__drop__subcmd__cache"
+                ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
+                ;;
+            gpuslice,residency)
+                cmd="gpuslice__subcmd__residency"
                 ;;
             gpuslice,run)
                 cmd="gpuslice__subcmd__run"
@@ -47,7 +53,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom devices completions man"
+            opts="-h -V --help --version run check status headroom drop-cache residency devices completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -154,6 +160,28 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__drop__subcmd__cache)
+            opts="-h --all --suffix --json --dry-run --live --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --suffix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__headroom)
             opts="-h --json --help reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -189,6 +217,24 @@ _gpuslice() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__residency)
+            opts="-h --all --suffix --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --suffix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -30,6 +30,8 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a co
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of model files is in the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
@@ -79,6 +81,16 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fi
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l suffix -d 'In folders, files with this suffix; may be repeated' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l live -d 'Also what this process has mapped, while it runs; without PATH, all model files it has' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l all -d 'In folders, every file, and not only what model files are called'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -l dry-run -d 'Say what would be dropped, and drop nothing'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand drop-cache" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l suffix -d 'In folders, files with this suffix; may be repeated' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l all -d 'In folders, every file, and not only what model files are called'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'

@@ -14,6 +14,7 @@ use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::CUdevice;
+use crate::answer::Moment;
 use crate::device::{self, Device};
 use crate::grains::{self, Put, STEP};
 use crate::held::{self, Found, Held, Space};
@@ -22,7 +23,7 @@ use crate::measure::Scale;
 use crate::private::Private;
 use crate::real::Slot;
 use crate::runtime::{self, Runtime};
-use crate::{answer, contexts, count, private};
+use crate::{answer, contexts, count, host, private};
 
 /// A device of the slice that a ledger is kept of.
 #[derive(Clone, Copy)]
@@ -111,15 +112,17 @@ impl Account {
     pub(crate) fn ask_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let budget = self.device.budget;
         let enforced = self.runtime.enforces();
-        if enforced
-            && self.unified()
-            && let Some(refusal) = self.host_refuses(request)
-        {
-            return Asked::Refused(refusal);
+        let mut charge = Bytes::ZERO;
+        if enforced && self.unified() {
+            charge = match self.ask_host(request) {
+                Ok(charge) => charge,
+                Err(refusal) => return Asked::Refused(refusal),
+            };
         }
-        let limit = admit::claim_limit(budget, enforced);
+        let limit = admit::claim_limit(budget, charge, enforced);
         match self.ledger.claim(self.listed, bytes, kind, limit) {
             Claim::Granted => {
+                self.changed();
                 if !enforced {
                     self.look(bytes);
                 }
@@ -161,6 +164,7 @@ impl Account {
     /// Records what the driver has given already, whatever the limit.
     pub(crate) fn record(&self, bytes: Bytes, kind: Kind) -> bool {
         let claim = self.ledger.claim(self.listed, bytes, kind, Bytes::MAX);
+        self.changed();
         matches!(claim, Claim::Granted)
     }
 
@@ -168,6 +172,16 @@ impl Account {
     #[inline]
     pub(crate) fn release(&self, bytes: Bytes, kind: Kind) {
         self.ledger.release(self.listed, bytes, kind);
+        self.changed();
+    }
+
+    /// The slice holds more or less than before, which its neighbours are told where the machine
+    /// has promised memory to each.
+    #[inline]
+    fn changed(&self) {
+        if self.unified() && self.runtime.promise().is_some() {
+            host::changed(self.runtime, &self.device, self.ledger);
+        }
     }
 
     /// Gets ready to measure what a context takes.
@@ -213,11 +227,47 @@ impl Account {
         }
     }
 
-    /// What the host has left decides too, where its memory is the device's.
+    /// What the host has left decides too, where its memory is the device's. Granted: what of it
+    /// is charged to the slice.
     #[cold]
-    fn host_refuses(&self, bytes: Bytes) -> Option<Refusal> {
-        let facts = answer::host_facts(self.runtime, &self.device)?;
-        admit::admit(&facts, Some(self.device.budget), bytes).err()
+    fn ask_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
+        let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
+        let budget = self.device.budget;
+        if let Some((facts, charge)) = ask(Moment::Lately)
+            && admit::is_far_from_the_end(&facts, bytes)
+            && admit::admit(&facts, Some(budget), bytes).is_ok()
+        {
+            return Ok(charge);
+        }
+        let Some((facts, charge)) = ask(Moment::Now) else {
+            return Ok(Bytes::ZERO);
+        };
+        let refusal = match admit::admit(&facts, Some(budget), bytes) {
+            Ok(()) => return Ok(charge),
+            Err(refusal) => refusal,
+        };
+        if let Some(host) = facts
+            .host
+            .filter(|_| admit::is_the_hosts_doing(&facts, budget))
+        {
+            let line = [
+                Str("refused "),
+                Dec(bytes.get()),
+                Str(" bytes: the host has "),
+                Dec(host.memory.available.get()),
+                Str(" available and keeps "),
+                Dec(host.reserve().get()),
+                Str(", under pressure "),
+                Dec(host
+                    .pressed
+                    .map_or(host.reserve(), |pressed| pressed.keeps)
+                    .get()),
+                Str("; other slices may still take "),
+                Dec(host.others_unused.get()),
+            ];
+            count::REFUSED_BY_HOST.say("host", &line);
+        }
+        Err(refusal)
     }
 
     /// Remembers memory that the driver has given, so that it can be released.
@@ -225,7 +275,7 @@ impl Account {
     pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
         let held = self.here(bytes, kind);
         match grains::put(self.private, address, held) {
-            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Kept(Some(old)) => give_back(self.ledger, old.device, old.bytes, old.kind),
             Put::Elsewhere => self.stray(address, held),
             _ => {}
         }
@@ -237,7 +287,7 @@ impl Account {
         let held = self.here(Bytes::new(STEP), Kind::Linear);
         match grains::join(self.private, address, held) {
             Put::Joined => return false,
-            Put::Kept(Some(old)) => self.ledger.release(old.device, old.bytes, old.kind),
+            Put::Kept(Some(old)) => give_back(self.ledger, old.device, old.bytes, old.kind),
             Put::Kept(None) => {}
             Put::Elsewhere => self.stray(address, held),
         }
@@ -312,7 +362,7 @@ pub(crate) fn memory_freed(memory: Memory) {
     match memory {
         Memory::Grain(found) => {
             if let Some(held) = found.take() {
-                ledger.release(held.device, held.bytes, held.kind);
+                give_back(ledger, held.device, held.bytes, held.kind);
             }
         }
         Memory::Stray(found) => gone(ledger, found),
@@ -356,7 +406,24 @@ pub(crate) fn freed(found: Found) {
 fn gone(ledger: &Ledger, found: Found) {
     if found.take() {
         let held = found.held();
-        ledger.release(held.device, held.bytes, held.kind);
+        give_back(ledger, held.device, held.bytes, held.kind);
+    }
+}
+
+/// What was held is not held any more, which the neighbours are told.
+#[inline]
+pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
+    ledger.release(device, bytes, kind);
+    if let Some(runtime) = runtime::slice().filter(|runtime| runtime.promise().is_some()) {
+        tell_neighbours(runtime, ledger, device);
+    }
+}
+
+#[cold]
+fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
+    let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
+    if let Some(device) = device {
+        host::changed(runtime, &device, ledger);
     }
 }
 
@@ -371,7 +438,7 @@ pub(crate) fn context_gone(number: u8) {
         return;
     }
     grains::take_of_context(private, number, |held| {
-        ledger.release(held.device, held.bytes, held.kind);
+        give_back(ledger, held.device, held.bytes, held.kind);
     });
     held::each(private, |space, _, found| {
         let ends = matches!(space, Space::Memory | Space::Array | Space::Pinned);

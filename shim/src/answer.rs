@@ -4,62 +4,77 @@
 
 use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
-use gpuslice_config::view::{DriverMemory, Facts, Host, MemoryView, view};
+use gpuslice_config::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 
 use crate::account;
+use crate::count;
 use crate::device::Device;
+use crate::host::{self, Reading};
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 
 /// What the slice's processes hold on a device. None: nobody counts, or something could not be
 /// counted, and everything that is used on the device is taken for ours.
 #[inline]
-fn own_use(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
+fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     let ledger = runtime.ledger()?;
     if ledger.uncounted() != 0 {
         return None;
     }
-    let held = ledger.sum(device.listed?);
-    Some(account::spoken_for(held, device.budget.memory))
+    Some(ledger.sum(device.listed?))
 }
 
-/// The same of a card that is cut into instances: what is held there is held on these.
-fn own_use_of(
+/// How much a request is told of the host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// What was so less than a millisecond ago; nothing, if nobody has looked.
+    Lately,
+    /// What is so now.
+    Now,
+}
+
+/// The facts on which an allocation of unified memory depends, and what of the host's memory is
+/// charged to the slice. None: the host says nothing.
+pub(crate) fn host_facts(
     runtime: &Runtime,
     device: &Device<'_>,
-    instances: &[ledger::Device],
-) -> Option<Bytes> {
-    let own = own_use(runtime, device)?;
-    let ledger = runtime.ledger()?;
-    let sums = instances.iter().map(|instance| ledger.sum(*instance));
-    Some(sums.fold(own, Bytes::plus))
-}
-
-/// The facts on which an allocation of unified memory depends. None: the host says nothing.
-pub(crate) fn host_facts(runtime: &Runtime, device: &Device<'_>) -> Option<Facts> {
-    let driver = DriverMemory {
+    moment: Moment,
+) -> Option<(Facts, Bytes)> {
+    let held = held(runtime, device);
+    let reading = match moment {
+        Moment::Lately => host::lately(runtime, held),
+        Moment::Now => host::just_now(runtime, device, held),
+    }?;
+    let everything = DriverMemory {
         total: Bytes::MAX,
         free: Bytes::MAX,
     };
-    Some(Facts {
-        own_use: own_use(runtime, device),
-        ..shared(runtime, driver)?
-    })
+    Some((shared(device, &reading, held, everything), reading.charge))
 }
 
-/// What the other slices of this machine were promised and have not used. The promises will
-/// be read here.
-fn others_unused() -> Bytes {
-    Bytes::ZERO
+/// The facts of memory that host and device share: the host's, within what the driver has.
+#[inline]
+fn shared(
+    device: &Device<'_>,
+    reading: &Reading,
+    held: Option<Bytes>,
+    driver: DriverMemory,
+) -> Facts {
+    let own_use = held.map(|held| held.plus(reading.charge));
+    Facts {
+        driver: driver.within(reading.host.memory.total),
+        own_use: own_use.map(|held| account::spoken_for(held, device.budget.memory)),
+        host: Some(reading.host),
+    }
 }
 
-/// The one answer of a device, as its driver reports it. None: the driver's answer stands.
+/// The one answer of a device, as its driver reports it.
 #[inline]
 pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
     of_card(runtime, device, driver, &[])
 }
 
-/// The same of a card, some of which are cut into instances.
+/// The same of a card: what is held on its instances is held on it too.
 #[inline]
 pub(crate) fn of_card(
     runtime: &Runtime,
@@ -67,18 +82,24 @@ pub(crate) fn of_card(
     driver: DriverMemory,
     instances: &[ledger::Device],
 ) -> MemoryView {
-    let facts = match device.unified {
-        Some(true) => shared(runtime, driver),
+    let sums = |held| {
+        let sums = instances.iter().zip(runtime.ledger());
+        sums.fold(held, |held: Bytes, (instance, ledger)| {
+            held.plus(ledger.sum(*instance))
+        })
+    };
+    let held = held(runtime, device).map(sums);
+    let reading = match device.unified {
+        Some(true) => host::now(runtime, device, held, Some(driver.free)),
         _ => None,
     };
-    let facts = facts.unwrap_or(Facts {
-        driver,
-        own_use: None,
-        host: None,
-    });
-    let facts = Facts {
-        own_use: own_use_of(runtime, device, instances),
-        ..facts
+    let facts = match reading {
+        Some(reading) => shared(device, &reading, held, driver),
+        None => Facts {
+            driver,
+            own_use: held.map(|held| account::spoken_for(held, device.budget.memory)),
+            host: None,
+        },
     };
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
@@ -98,10 +119,9 @@ pub(crate) fn of_host(
         total: total.map_or(Bytes::MAX, Bytes::new),
         free: Bytes::MAX,
     };
-    let facts = Facts {
-        own_use: own_use(runtime, device),
-        ..shared(runtime, driver)?
-    };
+    let held = held(runtime, device);
+    let reading = host::now(runtime, device, held, None)?;
+    let facts = shared(device, &reading, held, driver);
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
         tell(&answer);
@@ -109,18 +129,49 @@ pub(crate) fn of_host(
     Some(answer)
 }
 
-/// The facts of memory that host and device share: the host's, within what the driver has.
-fn shared(runtime: &Runtime, driver: DriverMemory) -> Option<Facts> {
-    let memory = runtime.host()?;
-    Some(Facts {
-        driver: driver.within(memory.total),
+/// The answer of a device of unified memory where there is no slice: page cache is not used, and
+/// the host keeps its reserve. None: what the host says is not of the memory that the driver
+/// speaks of, and the driver's answer stands.
+pub(crate) fn unsliced(driver: DriverMemory) -> Option<MemoryView> {
+    seen_unsliced(driver, Some(driver.free))
+}
+
+fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView> {
+    let host = host::unsliced(runtime::unsliced()?, free)?;
+    if !is_the_hosts(driver.total, host.memory.total) {
+        let line = [
+            Str("the driver's total is "),
+            Dec(driver.total.get()),
+            Str(", the host's "),
+            Dec(host.memory.total.get()),
+            Str(": the driver's answers stand"),
+        ];
+        count::COPY.say("meminfo", &line);
+        return None;
+    }
+    let facts = Facts {
+        driver,
         own_use: None,
-        host: Some(Host {
-            memory,
-            reserve: runtime.reserve(),
-            others_unused: others_unused(),
-        }),
-    })
+        host: Some(host),
+    };
+    Some(view(&facts, None))
+}
+
+/// The same for NVML, which has nothing to say of such a device.
+pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
+    if let Some(total) = total {
+        return seen_unsliced(driver(total, 0), None);
+    }
+    let host = host::unsliced(runtime::unsliced()?, None)?;
+    let facts = Facts {
+        driver: DriverMemory {
+            total: host.memory.total,
+            free: Bytes::ZERO,
+        },
+        own_use: None,
+        host: Some(host),
+    };
+    Some(view(&facts, None))
 }
 
 #[cold]

@@ -31,6 +31,18 @@ impl Counter {
 pub(crate) static SLICE: Counter = Counter::new();
 /// The host's meminfo cannot be read.
 pub(crate) static MEMINFO: Counter = Counter::new();
+/// The slice's meminfo cannot be shown.
+pub(crate) static MEMINFO_SHOWN: Counter = Counter::new();
+/// The host's numbers are not of the memory that the driver speaks of.
+pub(crate) static COPY: Counter = Counter::new();
+/// The promises of the machine's slices cannot be read, or ours not be written.
+pub(crate) static PROMISES: Counter = Counter::new();
+/// The slice's cgroup cannot be read.
+pub(crate) static CGROUP: Counter = Counter::new();
+/// The machine waits for memory.
+pub(crate) static PRESSED: Counter = Counter::new();
+/// An allocation that would take the host below what it keeps.
+pub(crate) static REFUSED_BY_HOST: Counter = Counter::new();
 /// A function is called that no library has.
 pub(crate) static ABSENT: Counter = Counter::new();
 /// More copies of a library than there are slots.

@@ -45,6 +45,9 @@ pub(crate) fn forget(slot: Slot) {
     if let Some(alone) = ALONE.get(slot) {
         alone.store(0, Ordering::Relaxed);
     }
+    if let Some(shared) = SHARED.get(slot) {
+        shared.store(0, Ordering::Relaxed);
+    }
     for known in KNOWN_DEVICES.get(slot).into_iter().flatten() {
         known.store(0, Ordering::Relaxed);
     }
@@ -162,8 +165,44 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     None
 }
 
+/// Whether any device of this driver shares the host's memory: 0 not known, 1 yes, 2 no.
+static SHARED: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
+
+/// Whether the current device shares the host's memory, where there is no slice. On a machine
+/// without such a device that is one look, after the first.
+#[inline]
+pub(crate) fn shares(slot: Slot) -> bool {
+    let Some(shared) = SHARED.get(usize::from(slot.0)) else {
+        return false;
+    };
+    let known = match shared.load(Ordering::Relaxed) {
+        0 => look_at_all(slot, shared),
+        known => known,
+    };
+    known == 1 && current(slot).and_then(|ordinal| integrated(slot, ordinal)) == Some(true)
+}
+
+#[cold]
+fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
+    let mut devices = 0;
+    let Some(count) = table::cuDeviceGetCount::real(slot) else {
+        return 2;
+    };
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } != SUCCESS {
+        return 2;
+    }
+    let mut ordinals = (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal);
+    let known = match ordinals.any(|ordinal| integrated(slot, ordinal) == Some(true)) {
+        true => 1,
+        false => 2,
+    };
+    shared.store(known, Ordering::Relaxed);
+    known
+}
+
 /// What the driver says of CU_DEVICE_ATTRIBUTE_INTEGRATED.
-fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
+pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
     let ask = table::cuDeviceGetAttribute::real(slot)?;
@@ -202,6 +241,28 @@ pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> 
     (code == SUCCESS).then_some(())?;
     let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
     text.to_str().ok()?.parse().ok()
+}
+
+/// The device of the slice that shares the host's memory: the first that the slice's writer knows
+/// to be one, or else one that this process has asked its driver about. Asks nobody.
+pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
+    if let Some((budget, uuid)) = runtime.integrated() {
+        return Some(Device {
+            budget: runtime.numbers(budget)?,
+            unified: Some(true),
+            listed: runtime.listed(uuid.bytes, budget),
+        });
+    }
+    let asked = KNOWN_DEVICES.iter().flatten();
+    let known = asked
+        .map(|known| known.load(Ordering::Relaxed))
+        .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
+    let [_, listed, _, budget] = known.to_be_bytes();
+    Some(Device {
+        budget: runtime.numbers(Budget(budget))?,
+        unified: Some(true),
+        listed: listed.checked_sub(1).map(ledger::Device::numbered),
+    })
 }
 
 /// What the slice says of an NVML device. None: nothing, the driver's answer stands.

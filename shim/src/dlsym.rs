@@ -205,7 +205,7 @@ unsafe extern "C" fn filter(
     }
     // SAFETY: dlsym's contract: a C string.
     let first = unsafe { symbol.cast::<u8>().read() };
-    if !matches!(first, b'c' | b'n' | b'd') {
+    if !table::begins(first) {
         return PASS;
     }
     // SAFETY: dlsym's contract: a C string.
@@ -290,12 +290,16 @@ fn behind_us(handle: *mut c_void, name: &CStr, caller: Option<&Object>) -> *mut 
     address
 }
 
-/// dlsym of dlsym itself, dlopen and dlmopen: ours, where the answer is libc's.
+/// dlsym of a function of libc that is ours too: ours, where the answer is libc's.
 fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: loader::Dlsym) -> *mut c_void {
     let known = match row {
         Row::dlsym => loader::dlsym().map(|real| real as *mut c_void),
         Row::dlopen => loader::dlopen().map(|real| real as *mut c_void),
-        _ => loader::dlmopen().map(|real| real as *mut c_void),
+        Row::dlmopen => loader::dlmopen().map(|real| real as *mut c_void),
+        _ => Some(real::following(
+            table::cells(row),
+            table::name(row).as_bytes(),
+        )),
     };
     // SAFETY: the caller's own arguments.
     let address = unsafe { dlsym(handle, name.as_ptr()) };

@@ -286,6 +286,29 @@ pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
     address
 }
 
+/// The definition of a symbol that follows ours in the order of the loader's search, found
+/// without calling anybody: what this is asked for may be called in a signal handler, between
+/// fork and exec, or while somebody holds the loader's lock.
+pub(crate) fn following(name: &[u8]) -> Option<usize> {
+    let mut next = own_list()?;
+    let mut behind_us = false;
+    // SAFETY: the loader's own list. What comes after us, up to libc, is loaded from the start
+    // and never freed; libc has every name that is asked for, or else nobody.
+    while let Some(map) = unsafe { next.as_ref() } {
+        let object = map.object();
+        // SAFETY: as above.
+        if behind_us && let Some(address) = unsafe { symbol(&object, name) } {
+            return Some(address);
+        }
+        if behind_us && object.file_name() == b"libc.so.6" {
+            return None;
+        }
+        behind_us |= map.l_ld == own_dynamic();
+        next = map.l_next;
+    }
+    None
+}
+
 /// An ELF image in memory.
 ///
 /// Its law stands in `new`: whoever makes one has promised that it is mapped and well formed,

@@ -10,6 +10,7 @@ use gpuslice_config::ledger;
 use crate::contexts::CONTEXTS;
 use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
+use crate::host::Kept;
 use crate::pools::POOLS;
 use crate::sys;
 
@@ -26,6 +27,8 @@ pub(crate) struct Private {
     pub(crate) near: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
+    /// See `host`.
+    pub(crate) host: Kept,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.

@@ -208,6 +208,24 @@ impl Cells {
     }
 }
 
+/// The definition of a function of libc that comes after ours, remembered.
+#[inline]
+pub(crate) fn following(cells: &Cells, name: &[u8]) -> *mut c_void {
+    let known = cells.known(Slot(0));
+    match known.is_null() {
+        false => known,
+        true => look_behind(cells, name),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_behind(cells: &Cells, name: &[u8]) -> *mut c_void {
+    let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
+    cells.store(Slot(0), found);
+    found
+}
+
 /// A function of a library that somebody has loaded, wherever it is.
 fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
     let address = loader::next(name);

@@ -1,21 +1,19 @@
-//! What this process was told: its slice, or none.
-//! Touches: the slice file, the environment, once; the host's meminfo, at every answer that
-//! needs it.
-//! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice.
+//! A slice, laid out for answering: budgets, places, the ledger.
+//! Touches: the host's meminfo, at every answer that needs it.
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use core::mem::MaybeUninit;
 
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
-use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, PresentAs, Slice};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::{self, DeviceSlice, ModelFiles, PageCache, PresentAs, Slice};
 use gpuslice_config::source;
-use once_cell::race::OnceRef;
 
-use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::sys::{self, File};
+use crate::log::{self, Piece::Raw, Piece::Str};
+use crate::sys::{File, Stat};
+pub(crate) use crate::told::{slice, unsliced};
 use crate::{count, private};
 
 /// A slice, laid out for answering.
@@ -26,6 +24,10 @@ pub(crate) struct Runtime {
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
+    promises: [u8; 257],
+    promise: [u8; 257],
+    cgroup: [u8; 257],
+    pressure: [u8; 257],
     /// Where the slice's processes say what they hold.
     ledger: Option<Ledger>,
 }
@@ -37,196 +39,33 @@ pub(crate) struct Budget(pub(crate) u8);
 /// The budget of devices that are not listed.
 const OTHERS: Budget = Budget(u8::MAX - 1);
 
-/// That the environment was asked, and what it had to say.
-struct Told {
-    runtime: Option<&'static Runtime>,
-}
-
-static NOTHING: Told = Told { runtime: None };
-
-static TOLD: OnceRef<'static, Told> = OnceRef::new();
-
-/// What this process was told. None: nothing, the driver's answers stand.
-#[inline]
-pub(crate) fn slice() -> Option<&'static Runtime> {
-    match TOLD.get() {
-        Some(told) => told.runtime,
-        None => first(),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn first() -> Option<&'static Runtime> {
-    TOLD.get_or_init(|| build().unwrap_or(&NOTHING)).runtime
-}
-
-/// What is mapped for a slice, and stays: the pages of it that are used are all that it costs.
-#[repr(C)]
-struct Place {
-    told: MaybeUninit<Told>,
-    runtime: MaybeUninit<Runtime>,
-    slice: MaybeUninit<Slice>,
-    listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
-    text: [u8; MAX_FILE],
-}
-
-fn build() -> Option<&'static Told> {
-    let (file, path) = match open() {
-        Opened::Nothing => return None,
-        Opened::File(file, path) => (Some(file), path),
-        Opened::Failed(path) => (None, path),
-    };
-    let place = sys::map(size_of::<Place>()).ok()?;
-    // SAFETY: fresh memory of that size, aligned to a page, that nobody else knows; zeros are a
-    // Place.
-    let whole = unsafe { &mut *place.cast::<Place>() };
-    let told = understand(file, path, whole);
-    if told.is_none() {
-        // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
-        unsafe { sys::unmap(place, size_of::<Place>()) };
-    }
-    told
-}
-
-/// Where a process is told of a slice.
-enum Opened {
-    Nothing,
-    File(File, &'static CStr),
-    Failed(&'static CStr),
-}
-
-fn open() -> Opened {
-    match File::open(source::MOUNTED_SLICE) {
-        // What the hook has mounted wins, even when it cannot be used.
-        Ok(file) => return Opened::File(file, source::MOUNTED_SLICE),
-        Err(sys::ENOENT | sys::ENOTDIR) => {}
-        Err(_) => return Opened::Failed(source::MOUNTED_SLICE),
-    }
-    let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
-        log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
-        return Opened::Nothing;
-    };
-    File::open(path).map_or(Opened::Failed(path), |file| Opened::File(file, path))
-}
-
-#[cold]
-#[inline(never)]
-fn unusable(path: &CStr, why: &[u8]) {
-    let line = [
-        Raw(path.to_bytes()),
-        Str(": "),
-        Raw(why),
-        Str("; the driver's answers stand"),
-    ];
-    count::SLICE.say("slice", &line);
-}
-
-/// Reads the slice file into its place.
-fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'a [u8]> {
-    let length = match file.length() {
-        Ok(length) if length <= MAX_FILE => length,
-        Ok(_) => {
-            unusable(path, b"larger than a slice file can be");
-            return None;
-        }
-        Err(_) => {
-            unusable(path, b"not a regular file");
-            return None;
-        }
-    };
-    match file.read(text.get_mut(..length).unwrap_or_default()) {
-        Ok(text) => Some(text),
-        Err(_) => {
-            unusable(path, b"cannot be read");
-            None
-        }
-    }
-}
-
-/// Lays a slice out in its place, without ever having it on the stack.
-fn understand(
-    file: Option<File>,
-    path: &'static CStr,
-    place: &'static mut Place,
-) -> Option<&'static Told> {
-    let (text, path) = match file {
-        Some(file) => (read(&file, path, &mut place.text)?, path),
-        None => {
-            let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
-            let Some(text) = text else {
-                unusable(path, b"cannot be opened");
-                return None;
-            };
-            (text.to_bytes(), source::SLICE)
-        }
-    };
-    let slice = begin(&mut place.slice);
-    if let Err(error) = slice::parse_into(text, slice) {
-        tell(path, &error);
-        return None;
-    }
-    if !slice.limits_something() {
-        return None;
-    }
-    let name = slice.name.as_str();
-    let line = [
-        Str("loaded, "),
-        Raw(path.to_bytes()),
-        Str(" named "),
-        Str(name),
-    ];
-    log::say(Level::Info, "slice", &line, None);
-    let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
-    let listed = list(slice, &mut place.listed);
-    let runtime = place.runtime.write(Runtime::of(slice, listed, mounted));
-    Some(place.told.write(Told {
-        runtime: Some(runtime),
-    }))
-}
-
-#[inline(never)]
-fn begin(place: &mut MaybeUninit<Slice>) -> &mut Slice {
-    place.write(Slice::default())
-}
-
-#[cold]
-#[inline(never)]
-fn tell(path: &CStr, error: &slice::SliceError) {
-    let mut why = log::Text::<256>::new();
-    let _ = write!(why, "{error}");
-    unusable(path, why.as_bytes());
-}
-
-/// The budgets of the listed devices, in the slice's order.
-fn list<'a>(slice: &Slice, places: &'a mut [MaybeUninit<DeviceSlice>]) -> &'a [DeviceSlice] {
-    let budgets = slice
-        .devices()
-        .filter_map(|listed| slice.device(listed.uuid));
-    let mut count = 0usize;
-    for (place, budget) in places.iter_mut().zip(budgets) {
-        place.write(budget);
-        count = count.saturating_add(1);
-    }
-    let written = places.get(..count).unwrap_or_default();
-    // SAFETY: the first `count` have just been written.
-    unsafe { written.assume_init_ref() }
-}
-
 impl Runtime {
+    /// Opens what the slice names.
     #[inline(always)]
-    fn of(slice: &'static Slice, listed: &'static [DeviceSlice], mounted: bool) -> Runtime {
+    pub(crate) fn of(
+        slice: &'static Slice,
+        listed: &'static [DeviceSlice],
+        mounted: bool,
+    ) -> Runtime {
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
             integrated: None,
         });
+        let cgroup = match slice.cgroup {
+            None if mounted => own_cgroup(),
+            _ => c_path(slice.cgroup.as_ref()),
+        };
         Runtime {
             slice,
             listed,
             others,
             meminfo: c_path(slice.meminfo.as_ref()),
+            promises: place(slice.promises.as_ref(), mounted, source::MOUNTED_PROMISES),
+            promise: place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE),
+            cgroup,
+            pressure: c_path(slice.thresholds.file.as_ref()),
             ledger: open_ledger(slice, mounted),
         }
     }
@@ -266,6 +105,13 @@ impl Runtime {
         self.listed.get(usize::from(budget.0))
     }
 
+    /// The first device that is known to share the host's memory.
+    pub(crate) fn integrated(&self) -> Option<(Budget, DeviceUuid)> {
+        let mut devices = (0u8..).zip(self.slice.devices());
+        let (place, listed) = devices.find(|(_, listed)| listed.integrated == Some(true))?;
+        Some((Budget(place), listed.uuid))
+    }
+
     /// Whether a device of unified memory claims not to be integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete
@@ -295,16 +141,66 @@ impl Runtime {
         self.ledger()?.device(&self.identity(bytes, budget))
     }
 
+    /// What becomes of model files' pages.
+    pub(crate) fn page_cache(&self) -> PageCache {
+        self.slice.page_cache
+    }
+
+    /// Whether the users of a model's file tell each other what they need of it.
+    pub(crate) fn shares_page_cache(&self) -> bool {
+        self.slice.page_cache_share
+    }
+
+    /// Which files are a model's.
+    #[inline]
+    pub(crate) fn model_files(&self) -> &ModelFiles {
+        &self.slice.model_files
+    }
+
     /// The host's reserve, where the slice says it.
     pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
         self.slice.reserve
     }
 
+    /// How much host memory is not charged, where the slice says it.
+    pub(crate) fn host_allowance(&self) -> Option<gpuslice_config::units::Bytes> {
+        self.slice.host_allowance
+    }
+
+    /// From where on the host counts as pressed.
+    #[inline]
+    pub(crate) fn thresholds(&self) -> &Thresholds {
+        &self.slice.thresholds
+    }
+
+    /// Where the machine says how much it waits for memory.
+    pub(crate) fn pressure_file(&self) -> &CStr {
+        named(&self.pressure).unwrap_or(source::PRESSURE)
+    }
+
+    /// The folder of all slices' promises.
+    pub(crate) fn promises(&self) -> Option<&CStr> {
+        named(&self.promises)
+    }
+
+    /// The file of this slice's own.
+    #[inline]
+    pub(crate) fn promise(&self) -> Option<&CStr> {
+        named(&self.promise)
+    }
+
+    /// The folder of the cgroup that is this slice's alone.
+    pub(crate) fn cgroup(&self) -> Option<&CStr> {
+        named(&self.cgroup)
+    }
+
     /// The host's memory at this moment.
     pub(crate) fn host(&self) -> Option<HostMemory> {
-        let file = match CStr::from_bytes_until_nul(&self.meminfo) {
-            Ok(path) if !path.is_empty() => File::open(path),
-            _ => File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO)),
+        let file = match named(&self.meminfo) {
+            Some(path) => File::open(path),
+            None => {
+                File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO))
+            }
         };
         let mut head = [0u8; meminfo::HEAD];
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
@@ -321,14 +217,48 @@ impl Runtime {
     }
 }
 
+/// A path, if there is one.
+#[inline]
+fn named(path: &[u8; 257]) -> Option<&CStr> {
+    let path = CStr::from_bytes_until_nul(path).ok()?;
+    (!path.is_empty()).then_some(path)
+}
+
+/// The place that a slice names; else, for a mounted slice, the one where the hook puts it, if it
+/// has.
+fn place(path: Option<&slice::Text<256>>, mounted: bool, usual: &CStr) -> [u8; 257] {
+    match path {
+        None if mounted && Stat::at(usual).is_ok() => keep_path(usual.to_bytes()),
+        path => c_path(path),
+    }
+}
+
+/// The memory cgroup of a container, as the container sees it; nothing where what it sees is the
+/// whole machine's.
+fn own_cgroup() -> [u8; 257] {
+    let there = |path: &CStr| Stat::at(path).is_ok();
+    if there(c"/sys/fs/cgroup/memory.current") {
+        // The machine's own group has no such file.
+        return keep_path(b"/sys/fs/cgroup");
+    }
+    let v1 = there(c"/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    // Only the machine's own group has this file.
+    match v1 && !there(c"/sys/fs/cgroup/memory/release_agent") {
+        true => keep_path(b"/sys/fs/cgroup/memory"),
+        false => keep_path(b""),
+    }
+}
+
+fn keep_path(path: &[u8]) -> [u8; 257] {
+    let mut text = [0; 257];
+    let room = text.iter_mut().take(256);
+    room.zip(path).for_each(|(to, from)| *to = *from);
+    text
+}
+
 /// A path that ends in NUL.
 fn c_path(path: Option<&slice::Text<256>>) -> [u8; 257] {
-    let mut text = [0; 257];
-    if let Some(path) = path {
-        let from = path.as_str().bytes();
-        text.iter_mut().zip(from).for_each(|(to, from)| *to = from);
-    }
-    text
+    keep_path(path.map_or(&[], |path| path.as_str().as_bytes()))
 }
 
 /// Opens the slice's ledger. One that nobody has named need not be there.

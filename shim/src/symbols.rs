@@ -62,6 +62,21 @@ symbols! {
     Cuda fn cuMemFreeHost(p: *mut c_void) -> CUresult = pinned::release, as "cuMemFreeHost" since 2000;
     Cuda fn cuMemHostUnregister(p: *mut c_void) -> CUresult = pinned::release, as "cuMemHostUnregister" since 4000;
 
+    Cuda fn cuMemcpyHtoD(dstDevice: u32, srcHost: *const c_void, ByteCount: u32) -> CUresult = copy::host_to_device, as "cuMemcpyHtoD" since 2000;
+    Cuda fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize) -> CUresult = copy::host_to_device, as "cuMemcpyHtoD" since 3020;
+    Cuda fn cuMemcpyHtoD_v2_ptds(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize) -> CUresult = copy::host_to_device, as "cuMemcpyHtoD" since 7000 per_thread;
+    Cuda fn cuMemcpyHtoDAsync(dstDevice: u32, srcHost: *const c_void, ByteCount: u32, hStream: CUstream) -> CUresult = copy::host_to_device_async, as "cuMemcpyHtoDAsync" since 2000;
+    Cuda fn cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream) -> CUresult = copy::host_to_device_async, as "cuMemcpyHtoDAsync" since 3020;
+    Cuda fn cuMemcpyHtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream) -> CUresult = copy::host_to_device_async, as "cuMemcpyHtoDAsync" since 7000 per_thread;
+    Cuda fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult = copy::unified, as "cuMemcpy" since 4000;
+    Cuda fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult = copy::unified, as "cuMemcpy" since 7000 per_thread;
+    Cuda fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) -> CUresult = copy::unified_async, as "cuMemcpyAsync" since 4000;
+    Cuda fn cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) -> CUresult = copy::unified_async, as "cuMemcpyAsync" since 7000 per_thread;
+    Cuda fn cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut c_void, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream) -> CUresult = copy::batch_async_v1, as "cuMemcpyBatchAsync" since 12080;
+    Cuda fn cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut c_void, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream) -> CUresult = copy::batch_async_v1, as "cuMemcpyBatchAsync" since 12080 per_thread;
+    Cuda fn cuMemcpyBatchAsync_v2(dsts: *const CUdeviceptr, srcs: *const CUdeviceptr, sizes: *const usize, count: usize, attrs: *mut c_void, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream) -> CUresult = copy::batch_async, as "cuMemcpyBatchAsync" since 13000;
+    Cuda fn cuMemcpyBatchAsync_v2_ptsz(dsts: *const CUdeviceptr, srcs: *const CUdeviceptr, sizes: *const usize, count: usize, attrs: *mut c_void, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream) -> CUresult = copy::batch_async, as "cuMemcpyBatchAsync" since 13000 per_thread;
+
     Cuda fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult = context::primary_retain, as "cuDevicePrimaryCtxRetain" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 7000;
     Cuda fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult = context::primary_release, as "cuDevicePrimaryCtxRelease" since 11000;
@@ -122,4 +137,47 @@ symbols! {
     Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
     Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;
     Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlmopen;
+
+    Libc fn open(path: *const c_char, flags: i32, mode: u32) -> i32 = files::open;
+    Libc fn open64(path: *const c_char, flags: i32, mode: u32) -> i32 = files::open;
+    Libc fn openat(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
+    Libc fn openat64(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
+    Libc fn __open_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
+    Libc fn __open64_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
+    Libc fn __openat_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn __openat64_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
+    Libc fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
+    Libc fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+    Libc fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+
+    Libc fn close(fd: i32) -> i32 = descriptors::close;
+    Libc fn close_range(first: u32, last: u32, flags: i32) -> i32 = descriptors::close_range;
+    Libc fn fclose(stream: *mut c_void) -> i32 = descriptors::fclose;
+    Libc fn dup(fd: i32) -> i32 = descriptors::dup;
+    Libc fn dup2(fd: i32, to: i32) -> i32 = descriptors::dup2;
+    Libc fn dup3(fd: i32, to: i32, flags: i32) -> i32 = descriptors::dup3;
+    Libc fn fcntl(fd: i32, command: i32, argument: usize) -> i32 = descriptors::fcntl;
+    Libc fn fcntl64(fd: i32, command: i32, argument: usize) -> i32 = descriptors::fcntl;
+
+    Libc fn mmap(addr: *mut c_void, length: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void = mappings::mmap;
+    Libc fn mmap64(addr: *mut c_void, length: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void = mappings::mmap;
+    Libc fn munmap(addr: *mut c_void, length: usize) -> i32 = mappings::munmap;
+    Libc fn mprotect(addr: *mut c_void, length: usize, prot: i32) -> i32 = mappings::mprotect;
+    Libc fn mremap(old: *mut c_void, old_length: usize, new_length: usize, flags: i32, new: *mut c_void) -> *mut c_void = mappings::mremap;
+
+    Libc fn read(fd: i32, buf: *mut c_void, count: usize) -> isize = reading::read;
+    Libc fn __read_chk(fd: i32, buf: *mut c_void, count: usize, room: usize) -> isize = reading::read_checked;
+    Libc fn readv(fd: i32, iov: *const c_void, count: i32) -> isize = reading::readv;
+    Libc fn pread(fd: i32, buf: *mut c_void, count: usize, offset: i64) -> isize = reading::pread;
+    Libc fn pread64(fd: i32, buf: *mut c_void, count: usize, offset: i64) -> isize = reading::pread;
+    Libc fn __pread_chk(fd: i32, buf: *mut c_void, count: usize, offset: i64, room: usize) -> isize = reading::pread_checked;
+    Libc fn __pread64_chk(fd: i32, buf: *mut c_void, count: usize, offset: i64, room: usize) -> isize = reading::pread_checked;
+    Libc fn preadv(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
+    Libc fn preadv64(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
+
+    Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
+    Libc fn sysconf(name: i32) -> isize = files::sysconf;
+    Libc fn get_phys_pages() -> isize = files::physical_pages;
+    Libc fn get_avphys_pages() -> isize = files::available_pages;
 }

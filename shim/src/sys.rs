@@ -13,6 +13,8 @@ pub(crate) struct Errno(pub(crate) u32);
 pub(crate) const ENOENT: Errno = Errno(2);
 /// A part of the path is not a directory.
 pub(crate) const ENOTDIR: Errno = Errno(20);
+/// It is a link, and was not to be followed.
+pub(crate) const ELOOP: Errno = Errno(40);
 /// The file is not one that can be used.
 pub(crate) const EINVAL: Errno = Errno(22);
 /// The file is too large.
@@ -26,10 +28,18 @@ mod number {
     pub(super) const FSTAT: usize = 5;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const PWRITE: usize = 18;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const FCNTL: usize = 72;
+    pub(super) const GETDENTS: usize = 217;
+    pub(super) const NEWFSTATAT: usize = 262;
+    pub(super) const DUP3: usize = 292;
+    pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
     pub(super) const OPENAT: usize = 257;
+    pub(super) const O_NOFOLLOW: usize = 0o400_000;
+    pub(super) const O_DIRECTORY: usize = 0o200_000;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
 }
@@ -41,11 +51,19 @@ mod number {
     pub(super) const CLOSE: usize = 57;
     pub(super) const FSTAT: usize = 80;
     pub(super) const MMAP: usize = 222;
+    pub(super) const PWRITE: usize = 68;
+    pub(super) const FCNTL: usize = 25;
+    pub(super) const GETDENTS: usize = 61;
+    pub(super) const NEWFSTATAT: usize = 79;
+    pub(super) const DUP3: usize = 24;
+    pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
     pub(super) const GETPID: usize = 172;
     pub(super) const GETTID: usize = 178;
     pub(super) const OPENAT: usize = 56;
+    pub(super) const O_NOFOLLOW: usize = 0o100_000;
+    pub(super) const O_DIRECTORY: usize = 0o40_000;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
 }
@@ -69,7 +87,7 @@ const S_IFREG: u32 = 0o100_000;
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
 #[cfg(target_arch = "x86_64")]
-unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
     // SAFETY: the caller vouches for the arguments; the kernel changes rax, rcx and r11 only.
@@ -88,7 +106,7 @@ unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
 #[cfg(target_arch = "aarch64")]
-unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
     // SAFETY: the caller vouches for the arguments; the kernel changes x0 only.
@@ -132,24 +150,96 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }.map(File)
     }
 
+    /// Opens a file for writing, and follows no link.
+    pub(crate) fn open_itself(path: &CStr) -> Result<File, Errno> {
+        File::open_in(AT_FDCWD, path, O_WRONLY)
+    }
+
+    /// Opens a file of this folder for reading, and follows no link.
+    pub(crate) fn open_entry(&self, name: &CStr) -> Result<File, Errno> {
+        File::open_in(self.0, name, 0)
+    }
+
+    fn open_in(folder: usize, path: &CStr, access: usize) -> Result<File, Errno> {
+        let flags = access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | number::O_NOFOLLOW;
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [folder, path, flags, 0, 0, 0]) }.map(File)
+    }
+
+    /// Opens a folder.
+    pub(crate) fn open_folder(path: &CStr) -> Result<File, Errno> {
+        let flags = O_NONBLOCK | O_CLOEXEC | number::O_DIRECTORY;
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
+    }
+
+    /// Lists more of a folder: `linux_dirent64`s, nothing at its end.
+    pub(crate) fn list<'a>(&self, buffer: &'a mut Listing) -> Result<&'a [u8], Errno> {
+        let (place, length) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
+        // SAFETY: the kernel writes at most `length` bytes into the buffer.
+        let listed = unsafe { syscall(number::GETDENTS, [self.0, place, length, 0, 0, 0]) }?;
+        Ok(buffer.0.get(..listed).unwrap_or_default())
+    }
+
+    /// A file in memory that nobody else has: what was written, and no more can be.
+    pub(crate) fn of_text(name: &CStr, text: &[u8]) -> Result<File, Errno> {
+        const CLOEXEC_ALLOW_SEALING: usize = 3;
+        /// From kernel 6.3 on, and there with some settings refused without.
+        const NOEXEC_SEAL: usize = 8;
+        const ADD_SEALS: usize = 1033;
+        /// Seal, shrink, grow, write.
+        const ALL_SEALS: usize = 15;
+        let make = |flags: usize| {
+            let name = name.as_ptr() as usize;
+            // SAFETY: the name ends in NUL (CStr).
+            unsafe { syscall(number::MEMFD_CREATE, [name, flags, 0, 0, 0, 0]) }.map(File)
+        };
+        let made = make(CLOEXEC_ALLOW_SEALING | NOEXEC_SEAL);
+        let file = made.or_else(|_| make(CLOEXEC_ALLOW_SEALING))?;
+        if file.write_at_start(text)? != text.len() {
+            return Err(EFBIG);
+        }
+        // SAFETY: takes numbers only.
+        unsafe { syscall(number::FCNTL, [file.0, ADD_SEALS, ALL_SEALS, 0, 0, 0]) }?;
+        Ok(file)
+    }
+
+    /// Puts this file in the place of what a program has opened, as it was opened.
+    pub(crate) fn replace(&self, descriptor: i32) -> Result<(), Errno> {
+        const GETFD: usize = 1;
+        const FD_CLOEXEC: usize = 1;
+        let descriptor = usize::try_from(descriptor).map_err(|_| EINVAL)?;
+        // SAFETY: takes numbers only.
+        let flags = unsafe { syscall(number::FCNTL, [descriptor, GETFD, 0, 0, 0, 0]) }?;
+        let flags = if flags & FD_CLOEXEC != 0 {
+            O_CLOEXEC
+        } else {
+            0
+        };
+        // SAFETY: takes numbers only; the program has just opened this descriptor.
+        unsafe { syscall(number::DUP3, [self.0, descriptor, flags, 0, 0, 0]) }.map(|_| ())
+    }
+
+    /// Writes at the start of the file, and says how much.
+    pub(crate) fn write_at_start(&self, text: &[u8]) -> Result<usize, Errno> {
+        let (place, length) = (text.as_ptr() as usize, text.len());
+        // SAFETY: the kernel reads `length` bytes of `text`.
+        unsafe { syscall(number::PWRITE, [self.0, place, length, 0, 0, 0]) }
+    }
+
+    /// What the kernel knows of it.
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        Stat::of(self.0)
+    }
+
     /// How long a regular file is; anything else is refused.
     pub(crate) fn length(&self) -> Result<usize, Errno> {
-        #[repr(align(8))]
-        struct Stat([u8; STAT_LENGTH]);
-        let mut stat = Stat([0; STAT_LENGTH]);
-        let place = (&raw mut stat) as usize;
-        // SAFETY: `stat` is as large as the kernel's struct.
-        unsafe { syscall(number::FSTAT, [self.0, place, 0, 0, 0, 0]) }?;
-        let mode = stat
-            .0
-            .get(number::STAT_MODE..)
-            .and_then(<[u8]>::first_chunk);
-        let size = stat.0.get(STAT_SIZE..).and_then(<[u8]>::first_chunk);
-        match (mode, size) {
-            (Some(mode), Some(size)) if u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG => {
-                usize::try_from(u64::from_ne_bytes(*size)).map_err(|_| EFBIG)
-            }
-            _ => Err(EINVAL),
+        let stat = self.stat()?;
+        match stat.regular {
+            true => usize::try_from(stat.length).map_err(|_| EFBIG),
+            false => Err(EINVAL),
         }
     }
 
@@ -177,6 +267,70 @@ impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours alone.
         let _ = unsafe { syscall(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Place for what a folder holds.
+#[repr(align(8))]
+pub(crate) struct Listing([u8; 2048]);
+
+impl Listing {
+    pub(crate) const fn new() -> Listing {
+        Listing([0; 2048])
+    }
+}
+
+/// What a file is, as the kernel knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stat {
+    /// Which file: its device and its number there.
+    pub(crate) identity: (u64, u64),
+    /// Whether it is a regular file.
+    pub(crate) regular: bool,
+    length: u64,
+}
+
+/// `struct stat`.
+#[repr(align(8))]
+struct Raw([u8; STAT_LENGTH]);
+
+impl Raw {
+    fn word(&self, place: usize) -> Option<u64> {
+        let word = self.0.get(place..).and_then(<[u8]>::first_chunk)?;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    fn read(&self) -> Option<Stat> {
+        let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
+        Some(Stat {
+            identity: (self.word(0)?, self.word(8)?),
+            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
+            length: self.word(STAT_SIZE)?,
+        })
+    }
+}
+
+impl Stat {
+    fn of(descriptor: usize) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let place = (&raw mut raw) as usize;
+        // SAFETY: `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::FSTAT, [descriptor, place, 0, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
+    }
+
+    /// Of a descriptor that a program has.
+    pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
+        Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
+    }
+
+    /// Of the file with this path.
+    pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
+        // SAFETY: the path ends in NUL (CStr), and `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
     }
 }
 
@@ -225,6 +379,69 @@ pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
 pub(crate) unsafe fn unmap(place: *mut u8, length: usize) {
     // SAFETY: the caller gives up the mapping.
     let _ = unsafe { syscall(number::MUNMAP, [place as usize, length, 0, 0, 0, 0]) };
+}
+
+unsafe extern "C" {
+    /// libc's, which need not enter the kernel: a twentieth of a system call.
+    fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
+}
+
+/// Nanoseconds since some moment; 0 where there is no such clock.
+#[inline]
+pub(crate) fn clock() -> u64 {
+    const MONOTONIC: i32 = 1;
+    let mut time = [0i64; 2];
+    // SAFETY: clock_gettime's contract: a timespec is two 64-bit words.
+    let failed = unsafe { clock_gettime(MONOTONIC, &raw mut time) };
+    let [seconds, rest] = time.map(i64::cast_unsigned);
+    match failed {
+        0 => seconds.wrapping_mul(1_000_000_000).wrapping_add(rest),
+        _ => 0,
+    }
+}
+
+/// How large a page is: the kernel's own word to the program, by its auxiliary vector.
+pub(crate) fn page_size() -> u64 {
+    const PAGE_SIZE: u64 = 6;
+    let mut auxiliary = [0u8; 512];
+    let file = File::open(c"/proc/self/auxv");
+    let read = file
+        .and_then(|file| file.read(&mut auxiliary))
+        .unwrap_or_default();
+    let (pairs, _) = read.as_chunks::<16>();
+    let word = |bytes: &[u8]| {
+        bytes
+            .first_chunk()
+            .map_or(0, |word| u64::from_ne_bytes(*word))
+    };
+    let size = pairs.iter().find_map(|pair| {
+        let (name, value) = pair.split_at(8);
+        (word(name) == PAGE_SIZE).then(|| word(value))
+    });
+    size.unwrap_or(gpuslice_config::host_use::PAGE)
+}
+
+/// `/proc/PID/…`, which ends in NUL where it fits.
+pub(crate) fn path_of_process<'a>(
+    path: &'a mut [u8; 32],
+    pid: u32,
+    file: &[u8],
+) -> Option<&'a CStr> {
+    let mut digits = [0u8; 10];
+    let (mut rest, mut first) = (pid, digits.len());
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0'.saturating_add((rest % 10) as u8);
+        (rest, first) = (rest / 10, place);
+        if rest == 0 {
+            break;
+        }
+    }
+    let number = digits.get(first..)?;
+    let parts = b"/proc/".iter().chain(number).chain(file);
+    path.iter_mut()
+        .zip(parts)
+        .for_each(|(to, from)| *to = *from);
+    CStr::from_bytes_until_nul(path).ok()
 }
 
 /// The process.

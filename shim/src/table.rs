@@ -6,11 +6,11 @@ use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 use core::ptr::null_mut;
 
 use crate::abi::*;
-use crate::real::{Cells, Library, SLOTS, Slot};
+use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, context, graph, green, nvml, pinned, pool, processes, properties, query, release,
-    resolve, vmm,
+    admit, context, copy, descriptors, files, graph, green, mappings, nvml, pinned, pool,
+    processes, properties, query, reading, release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -19,6 +19,23 @@ pub(crate) struct Call<F> {
     pub(crate) slot: Slot,
     /// The real function.
     pub(crate) real: F,
+}
+
+/// What a function of libc answers when it cannot do what it was asked for.
+pub(crate) trait Failure {
+    const FAILED: Self;
+}
+
+impl Failure for i32 {
+    const FAILED: i32 = -1;
+}
+
+impl Failure for isize {
+    const FAILED: isize = -1;
+}
+
+impl Failure for *mut c_void {
+    const FAILED: *mut c_void = null_mut();
 }
 
 /// What `symbols.rs` says of cuGetProcAddress.
@@ -47,6 +64,8 @@ macro_rules! symbols {
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
 
         static NAMES: Names = Names::new([$( stringify!($name) ),*]);
+
+        const NAMES_FIRST_LETTERS: u128 = 0 $( | first_letter(stringify!($name)) )*;
 
         /// The row with this number.
         pub(crate) fn row(number: usize) -> Option<Row> {
@@ -93,14 +112,44 @@ macro_rules! symbols {
 }
 
 macro_rules! hook {
-    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = dlsym :: $shape:ident) => {
         /// Exported by `dlsym.rs`, in assembly.
         #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
         pub(crate) mod $name {
             use super::*;
             pub(crate) static REAL: Cells = Cells::new();
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
-                crate::$module::$shape as *const () as *mut c_void
+                crate::dlsym::$shape as *const () as *mut c_void
+            }
+        }
+    };
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The function that comes after ours: libc's, or another preload's.
+            #[inline]
+            pub(crate) fn real() -> Option<Real> {
+                let address = real::following(&REAL, stringify!($name).as_bytes());
+                // SAFETY: a function of this name has this signature, which is what the table
+                // says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            pub(super) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+        }
+        // What is variadic in C takes its integers in the registers of a function that is not.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
+            match $name::real() {
+                // SAFETY: the arguments are the caller's own, for the function of this name.
+                Some(real) => unsafe { $module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                None => <$ret as Failure>::FAILED,
             }
         }
     };
@@ -254,6 +303,13 @@ macro_rules! asked {
     };
 }
 
+const fn first_letter(name: &str) -> u128 {
+    match name.as_bytes().first() {
+        Some(letter @ 0..128) => 1u128 << *letter,
+        _ => 0,
+    }
+}
+
 const fn c_name(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -283,6 +339,8 @@ asked! {
     Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
+    Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetName(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
@@ -300,6 +358,16 @@ struct Names {
     /// The first row of each bucket, and after each row the next one; NONE ends them.
     buckets: [u8; BUCKETS],
     others: [u8; ROWS],
+}
+
+/// The letters with which names begin, as bits: most look-ups end here.
+const FIRST_LETTERS: u128 = NAMES_FIRST_LETTERS;
+
+/// Whether a name may begin with this letter.
+#[inline]
+pub(crate) fn begins(letter: u8) -> bool {
+    let bit = 1u128.checked_shl(u32::from(letter)).unwrap_or(0);
+    FIRST_LETTERS & bit != 0
 }
 
 /// Programs look up thousands of names that are none of ours: most buckets are empty.

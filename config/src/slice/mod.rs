@@ -2,11 +2,13 @@
 //! Touches: its arguments; the caller has read the file.
 //! Law: a key that is not understood is an error, never skipped: `memroy` must not mean "no limit".
 
+mod page_cache;
 mod read;
 mod text;
 #[cfg(feature = "std")]
 mod write;
 
+pub use page_cache::{CHECKSUM, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse, parse_into};
 pub use text::Text;
 
@@ -101,6 +103,13 @@ pub struct Slice {
     /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
     /// no ledger for any other.
     pub ledger: Option<Text<256>>,
+    /// What becomes of model files' pages in the page cache.
+    pub page_cache: PageCache,
+    /// Whether processes of different slices tell each other, by locks on a model's file, which
+    /// of its bytes they still need.
+    pub page_cache_share: bool,
+    /// Which files are a model's.
+    pub model_files: ModelFiles,
     /// The folder with the promises of every slice of this machine; None means
     /// `/.gpuslice/promises` for a mounted slice, and none for any other.
     pub promises: Option<Text<256>>,
@@ -133,6 +142,9 @@ impl Default for Slice {
             reserve: None,
             meminfo: None,
             ledger: None,
+            page_cache: PageCache::Keep,
+            page_cache_share: false,
+            model_files: ModelFiles::usual(),
             promises: None,
             promise: None,
             cgroup: None,

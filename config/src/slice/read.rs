@@ -5,7 +5,9 @@
 use thiserror::Error;
 
 use super::text::Text;
-use super::{ListedDevice, MAX_FILE, PresentAs, Pressure, Slice, Total, VERSION};
+use super::{
+    ListedDevice, MAX_FILE, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION,
+};
 use crate::device::DeviceUuid;
 use crate::json::{JsonError, Reader};
 use crate::units::Bytes;
@@ -73,6 +75,12 @@ pub enum SliceFault {
     /// A text that is too long.
     #[error("\"{0}\" is too long")]
     TooLong(Text<32>),
+    /// A suffix of files' names that is none.
+    #[error("\"{0}\" is not a suffix (they are written without the point, like gguf)")]
+    Suffix(Text<32>),
+    /// More suffixes than a slice lists.
+    #[error("more than 16 suffixes")]
+    TooManySuffixes,
     /// More devices than a slice lists.
     #[error("more than 64 devices")]
     TooManyDevices,
@@ -123,7 +131,7 @@ impl Seen {
 }
 
 /// Every key of a slice, in the order in which they are written.
-pub const SLICE_KEYS: [&str; 21] = [
+pub const SLICE_KEYS: [&str; 24] = [
     "version",
     "name",
     "total",
@@ -132,6 +140,9 @@ pub const SLICE_KEYS: [&str; 21] = [
     "reserve",
     "meminfo",
     "ledger",
+    "page_cache",
+    "page_cache_share",
+    "model_files",
     "promises",
     "promise",
     "cgroup",
@@ -195,6 +206,19 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(short(key, reader.string()?)?),
             "ledger" => slice.ledger = Some(short(key, reader.string()?)?),
+            "page_cache" => {
+                slice.page_cache = one_of(
+                    reader.string()?,
+                    "keep, drop, drop-behind",
+                    &[
+                        ("keep", PageCache::Keep),
+                        ("drop", PageCache::Drop),
+                        ("drop-behind", PageCache::DropBehind),
+                    ],
+                )?;
+            }
+            "page_cache_share" => slice.page_cache_share = reader.boolean()?,
+            "model_files" => slice.model_files = read_model_files(reader)?,
             "promises" => slice.promises = Some(short(key, reader.string()?)?),
             "promise" => slice.promise = Some(short(key, reader.string()?)?),
             "cgroup" => slice.cgroup = Some(short(key, reader.string()?)?),
@@ -256,6 +280,32 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
         headroom,
         integrated,
     })
+}
+
+/// Every key of `model_files`.
+const MODEL_FILES_KEYS: [&str; 2] = ["suffixes", "smallest"];
+
+fn read_model_files(reader: &mut Reader<'_>) -> Result<ModelFiles, SliceFault> {
+    let mut files = ModelFiles::usual();
+    let (mut seen, mut first) = (Seen(0), true);
+    reader.object()?;
+    while let Some(key) = reader.key(&mut first)? {
+        seen.once(&MODEL_FILES_KEYS, key)?;
+        match key {
+            "suffixes" => {
+                let mut listed = ModelFiles::none(files.smallest);
+                let mut first = true;
+                reader.array()?;
+                while reader.element(&mut first)? {
+                    listed.add(reader.string()?)?;
+                }
+                files = listed;
+            }
+            "smallest" => files.smallest = budget(key, reader)?,
+            _ => return Err(SliceFault::UnknownKey(Text::new(key))),
+        }
+    }
+    Ok(files)
 }
 
 fn budget(key: &str, reader: &mut Reader<'_>) -> Result<Bytes, SliceFault> {

@@ -113,6 +113,22 @@ fn what_is_wrong_is_named() {
             &format!("{{\"version\":1,\"ledger\":\"/{}\"}}", "x".repeat(256)),
             "line 1: \"ledger\" is too long",
         ),
+        (
+            "{\"version\":1,\"page_cache\":\"evict\"}",
+            "line 1: \"evict\" is not one of keep, drop, drop-behind",
+        ),
+        (
+            "{\"version\":1,\"model_files\":{\"suffixes\":[\".gguf\"]}}",
+            "line 1: \".gguf\" is not a suffix (they are written without the point, like gguf)",
+        ),
+        (
+            "{\"version\":1,\"model_files\":{\"smallest\":0}}",
+            "line 1: \"smallest\" is zero",
+        ),
+        (
+            "{\"version\":1,\"model_files\":{\"suffix\":[]}}",
+            "line 1: unknown key \"suffix\"",
+        ),
     ] {
         assert_eq!(
             parse(text.as_bytes()).unwrap_err().to_string(),
@@ -189,7 +205,9 @@ prop_compose! {
         name in "[a-zA-Z0-9._/-]{0,100}", device in any::<bool>(), discrete in any::<bool>(),
         enforce in any::<bool>(), reserve in proptest::option::of(any::<u64>()),
         meminfo in proptest::option::of("/[a-z/]{0,60}"),
-        ledger in proptest::option::of("/[a-z/]{0,255}"), memory in proptest::option::of(2u64..),
+        ledger in proptest::option::of("/[a-z/]{0,255}"), cache in any::<(u8, bool)>(),
+        suffixes in proptest::option::of((proptest::collection::vec("[a-z0-9-]{1,16}", 0..16), 1u64..)),
+        memory in proptest::option::of(2u64..),
         headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),
         unified in any_unified(),
     ) -> Slice {
@@ -201,10 +219,18 @@ prop_compose! {
             reserve: reserve.map(Bytes::new),
             meminfo: meminfo.as_deref().map(Text::new),
             ledger: ledger.as_deref().map(Text::new),
+            page_cache: [PageCache::Keep, PageCache::Drop, PageCache::DropBehind][usize::from(cache.0 % 3)],
+            page_cache_share: cache.1,
             memory: memory.map(Bytes::new),
             headroom: Bytes::new(headroom),
             ..unified
         };
+        if let Some((suffixes, smallest)) = suffixes {
+            slice.model_files = ModelFiles::none(Bytes::new(smallest));
+            for suffix in suffixes {
+                let _ = slice.model_files.add(&suffix);
+            }
+        }
         for device in listed {
             let _ = slice.list(device);
         }

@@ -40,6 +40,12 @@ impl<const N: usize> Text<N> {
         kept
     }
 
+    /// The text's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {

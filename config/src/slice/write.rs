@@ -1,7 +1,7 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{PresentAs, Pressure, Slice, Total, VERSION};
+use super::{ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -21,6 +21,12 @@ struct File<'a> {
     meminfo: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_cache: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_cache_share: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_files: Option<Models<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     promises: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +53,12 @@ struct File<'a> {
     memory: Option<u64>,
     headroom: u64,
     devices: Vec<Device>,
+}
+
+#[derive(Serialize)]
+struct Models<'a> {
+    suffixes: Vec<&'a str>,
+    smallest: u64,
 }
 
 #[derive(Serialize)]
@@ -91,6 +103,16 @@ impl Slice {
             reserve: self.reserve.map(|amount| amount.get()),
             meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
             ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            page_cache: match self.page_cache {
+                PageCache::Keep => None,
+                PageCache::Drop => Some("drop"),
+                PageCache::DropBehind => Some("drop-behind"),
+            },
+            page_cache_share: self.page_cache_share.then_some(true),
+            model_files: (self.model_files != ModelFiles::usual()).then(|| Models {
+                suffixes: self.model_files.suffixes().collect(),
+                smallest: self.model_files.smallest.get(),
+            }),
             promises: self.promises.as_ref().map(|path| path.as_str()),
             promise: self.promise.as_ref().map(|path| path.as_str()),
             cgroup: self.cgroup.as_ref().map(|path| path.as_str()),

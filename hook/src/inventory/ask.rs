@@ -7,6 +7,7 @@ use super::probe::Answer;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::de::DeserializeOwned;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,10 +30,10 @@ pub enum AskError {
         said: String,
     },
     /// The driver did not answer.
-    #[error("the NVIDIA driver does not answer: no list of GPUs after {} s", PATIENCE.as_secs())]
+    #[error("the NVIDIA driver does not answer: no answer after {} s", PATIENCE.as_secs())]
     Silent,
     /// The driver took the child down.
-    #[error("the NVIDIA driver failed while it was asked for its GPUs ({status}){said}")]
+    #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
     Crashed {
         /// How the child ended.
         status: ExitStatus,
@@ -57,9 +58,22 @@ const REMOVED: [&str; 4] = [
 /// # Errors
 /// [`AskError`] says why there is no list.
 pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
+    let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars)?;
+    answer.map_err(|error| AskError::Driver { error, said })
+}
+
+/// Starts gpuslice with these arguments as the child that talks to the driver. Its answer, the
+/// last line of its output, and what it wrote on standard error, on a new line.
+///
+/// # Errors
+/// When there is no answer.
+pub fn child<T: DeserializeOwned>(
+    arguments: &[&OsStr],
+    vars: &[(OsString, OsString)],
+) -> Result<(T, String), AskError> {
     let mut command = Command::new("/proc/self/exe");
     command
-        .arg("inventory-probe")
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -80,8 +94,8 @@ pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
         "" => String::new(),
         text => format!(":\n{text}"),
     };
-    match serde_json::from_str::<Answer>(line) {
-        Ok(answer) if status.success() => answer.map_err(|error| AskError::Driver { error, said }),
+    match serde_json::from_str(line) {
+        Ok(answer) if status.success() => Ok((answer, said)),
         _ => Err(AskError::Crashed { status, said }),
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod cuda;
+mod limits;
 pub mod nvml;
 pub mod probe;
 
@@ -37,6 +38,9 @@ pub struct Device {
     pub total: u64,
     /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// Whether its driver limits cgroups by itself.
+    #[serde(default)]
+    pub driver_limits: bool,
     /// Its MIG instances.
     pub mig: Vec<MigInstance>,
 }

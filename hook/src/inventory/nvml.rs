@@ -1,6 +1,7 @@
 //! NVML's part of the inventory: indices, and the instances that MIG makes.
 //! Touches: libnvidia-ml.so.1, through `nvml-wrapper`.
 
+use super::limits::Limits;
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use nvml_wrapper::Nvml;
 
@@ -24,6 +25,8 @@ pub struct NvmlDevice {
     pub name: String,
     /// All its memory in bytes; 0 where NVML does not say.
     pub total: u64,
+    /// Whether the driver limits cgroups on it.
+    pub driver_limits: bool,
     /// Its MIG instances.
     pub mig: Vec<NvmlDevice>,
 }
@@ -33,11 +36,13 @@ pub struct NvmlDevice {
 pub fn list() -> Option<NvmlList> {
     let nvml = Nvml::init().ok()?;
     let count = nvml.device_count().ok()?;
+    let limits = Limits::find();
     let devices = (0..count)
         .filter_map(|index| {
             let device = nvml.device_by_index(index).ok()?;
             let instances = device.mig_device_count().unwrap_or(0);
             let mut listed = describe(index, &device, DeviceKind::Gpu)?;
+            listed.driver_limits = limits.as_ref().is_some_and(|limits| limits.has(&device));
             // The count is of places, some of which may be empty.
             listed.mig = (0..instances)
                 .filter_map(|place| {
@@ -66,6 +71,7 @@ fn describe(index: u32, device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> 
         uuid: text.parse::<DeviceUuid>().or_else(|_| prefixed()).ok()?,
         name: device.name().unwrap_or_else(|_| "unnamed".to_owned()),
         total: device.memory_info().map_or(0, |memory| memory.total),
+        driver_limits: false,
         mig: Vec::new(),
     })
 }

@@ -54,6 +54,7 @@ fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {
             name: device.name.clone(),
             total: device.total,
             integrated: device.integrated,
+            driver_limits: false,
             mig: Vec::new(),
         });
     }
@@ -79,6 +80,7 @@ fn from_nvml(device: &NvmlDevice, cuda: &[CudaDevice]) -> Device {
         name: device.name.clone(),
         total: same.map_or(device.total, |(_, known)| known.total),
         integrated: same.is_some_and(|(_, known)| known.integrated),
+        driver_limits: device.driver_limits,
         mig: device
             .mig
             .iter()

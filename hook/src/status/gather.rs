@@ -1,13 +1,16 @@
 //! What is known of the slices that are running.
-//! Touches: the registry, slice files, ledgers (by reading), /proc.
+//! Touches: the registry, slice files, ledgers and promises (by reading), /proc.
 
 use super::process::{self, Seen};
+use crate::admission::Room;
+use crate::promise::{self, Promises};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
+use gpuslice_config::{policy, promises};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -15,74 +18,93 @@ use std::path::{Path, PathBuf};
 
 /// A slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct SliceStatus {
+pub(crate) struct SliceStatus {
     /// What people call it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The command's process, where it is still there.
-    pub(super) pid: Option<i32>,
+    pub(crate) pid: Option<i32>,
     /// The slice file.
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Its ledger; None where nothing is counted.
-    pub(super) ledger: Option<PathBuf>,
+    pub(crate) ledger: Option<PathBuf>,
     /// Whether what is over the limit is refused.
-    pub(super) enforce: bool,
+    pub(crate) enforce: bool,
     /// What TOTAL says.
-    pub(super) total: &'static str,
+    pub(crate) total: &'static str,
     /// Allocations that the ledger had no room for.
-    pub(super) uncounted: Option<u64>,
+    pub(crate) uncounted: Option<u64>,
     /// What cannot be read.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
+    /// What it was promised of a unified-memory machine.
+    pub(crate) promise: Option<PromiseStatus>,
     /// What it has of which device.
-    pub(super) devices: Vec<DeviceStatus>,
+    pub(crate) devices: Vec<DeviceStatus>,
+}
+
+/// What a slice was promised, and what its host can still promise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PromiseStatus {
+    /// Its file.
+    pub(crate) file: PathBuf,
+    /// What was promised.
+    pub(crate) budget: u64,
+    /// What of it is spent.
+    pub(crate) spent: u64,
+    /// The rest.
+    pub(crate) unused: u64,
+    /// What is available on the host.
+    pub(crate) host_available: Option<u64>,
+    /// What the host can promise to another slice.
+    pub(crate) host_left: Option<u64>,
 }
 
 /// What a slice has of one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct DeviceStatus {
+pub(crate) struct DeviceStatus {
     /// Its uuid; None for all that are not listed.
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
     /// What may be held of it; None when that is not limited.
-    pub(super) limit: Option<u64>,
+    pub(crate) limit: Option<u64>,
     /// How much less is shown.
-    pub(super) headroom: u64,
+    pub(crate) headroom: u64,
     /// Whether earlier runs have taught that.
-    pub(super) headroom_learned: bool,
+    pub(crate) headroom_learned: bool,
     /// What is held.
-    pub(super) used: Option<u64>,
+    pub(crate) used: Option<u64>,
     /// What is left of the limit.
-    pub(super) left: Option<u64>,
+    pub(crate) left: Option<u64>,
     /// What is held, by kind.
-    pub(super) by_kind: Map<String, Value>,
+    pub(crate) by_kind: Map<String, Value>,
     /// What was refused.
-    pub(super) refusals: Option<RefusalsShown>,
+    pub(crate) refusals: Option<RefusalsShown>,
     /// Who holds it.
-    pub(super) processes: Vec<ProcessStatus>,
+    pub(crate) processes: Vec<ProcessStatus>,
 }
 
 /// What was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct RefusalsShown {
+pub(crate) struct RefusalsShown {
     /// How often.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// The most that a request was short by.
-    pub(super) worst_short_by: u64,
+    pub(crate) worst_short_by: u64,
 }
 
 /// What a process holds of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct ProcessStatus {
+pub(crate) struct ProcessStatus {
     /// Its number here; that in its own pid namespace when it cannot be seen from here.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// What it is called; None when it cannot be seen from here.
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// What it holds.
-    pub(super) used: u64,
+    pub(crate) used: u64,
     /// That, by kind.
-    pub(super) by_kind: Map<String, Value>,
+    pub(crate) by_kind: Map<String, Value>,
 }
 
 /// All slices that can be seen from here.
-pub(super) fn gather() -> Vec<SliceStatus> {
+pub(crate) fn gather() -> Vec<SliceStatus> {
     if let Some(mounted) = environment::mounted_slice() {
         return vec![slice(&mounted, None)];
     }
@@ -135,8 +157,34 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
             None
         }
     };
+    status.promise = promise(&slice);
     status.devices = devices(file, &slice, held.as_ref());
     status
+}
+
+fn promise(slice: &Slice) -> Option<PromiseStatus> {
+    let file = PathBuf::from(slice.promise?.as_str());
+    let folder = file.parent()?;
+    let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
+    let held = promises::read_folder(folder).ok()?;
+    let own = held.iter().find(|held| held.slice == id)?;
+    let meminfo = slice.meminfo.as_ref();
+    let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
+    let host = promise::host(Path::new(meminfo)).ok();
+    let left = host.map(|host| {
+        let reserve = slice.reserve;
+        let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
+        let neighbours = Promises::in_folder(folder).standing();
+        Room::on(&host, reserve, neighbours).left().get()
+    });
+    Some(PromiseStatus {
+        budget: own.budget.get(),
+        spent: own.budget.minus(own.unused).get(),
+        unused: own.unused.get(),
+        host_available: host.map(|host| host.available.get()),
+        host_left: left,
+        file,
+    })
 }
 
 /// What a ledger says.

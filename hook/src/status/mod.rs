@@ -2,9 +2,9 @@
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
 //! driver, a mapping, a lock that anybody waits for.
 
-mod gather;
-mod process;
-mod table;
+pub(crate) mod gather;
+pub(crate) mod process;
+pub(crate) mod table;
 
 use crate::exit;
 use gather::SliceStatus;
@@ -29,8 +29,9 @@ const NOTES: &str = "\
 The slices are those of this user's runs, or, in a container that has one, that slice. What is
 used is what the processes of the slice have allocated. The driver is not asked.
 
-JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, devices
-[device, limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
+JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, promise
+{file, budget, spent, unused, host_available, host_left} (on unified memory), devices [device,
+limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
 processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,29 +49,28 @@ struct Status<'a> {
     slices: &'a [SliceStatus],
 }
 
+/// What takes the place of what the terminal shows.
+pub(crate) fn on_screen(said: &str) -> String {
+    format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE))
+}
+
 /// Shows them.
 ///
 /// # Errors
 /// When nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let mut out = io::stdout();
-    let on_screen = args.watch && !args.json && out.is_terminal();
-    if on_screen {
-        out.write_all(b"\x1b[2J")?;
-    }
+    let screen = args.watch && !args.json && out.is_terminal();
     loop {
         let slices = gather::gather();
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
             (true, true) => format!("{}\n", serde_json::to_string(&status)?),
-            (false, true) if !on_screen => format!("{}\n", table::table(&slices)),
+            (false, true) if !screen => format!("{}\n", table::table(&slices)),
             (false, _) => table::table(&slices),
         };
-        let said = match on_screen {
-            true => format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE)),
-            false => said,
-        };
+        let said = if screen { on_screen(&said) } else { said };
         out.write_all(said.as_bytes())?;
         out.flush()?;
         if !args.watch {

@@ -35,11 +35,14 @@ fn seen(pid: u32, ledger: u64) -> Option<Seen> {
     let mapped = String::from_utf8_lossy(&maps)
         .lines()
         .any(|line| line.split_ascii_whitespace().nth(4) == Some(&inode));
+    let name = name(pid)?;
+    mapped.then_some(Seen { pid, name })
+}
+
+/// What a process is called.
+pub(crate) fn name(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    mapped.then(|| Seen {
-        pid,
-        name: name.trim_end_matches('\n').to_owned(),
-    })
+    Some(name.trim_end_matches('\n').to_owned())
 }
 
 /// The number of a process in the innermost pid namespace that it is in.

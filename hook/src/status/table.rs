@@ -1,7 +1,7 @@
 //! The slices that are running, for people.
 //! Touches: its arguments.
 
-use super::gather::{DeviceStatus, SliceStatus};
+use super::gather::{DeviceStatus, PromiseStatus, SliceStatus};
 use crate::text;
 use gpuslice_config::units::Bytes;
 use serde_json::{Map, Value};
@@ -47,8 +47,28 @@ fn slice(slice: &SliceStatus) -> String {
             "{count} allocations were not counted: {UNCOUNTED}"
         )),
     }
+    if let Some(own) = &slice.promise {
+        note(&promise(own));
+    }
     for one in &slice.devices {
         said.push_str(&device(one));
+    }
+    said
+}
+
+fn promise(promise: &PromiseStatus) -> String {
+    let amount = |bytes: u64| Bytes::new(bytes).to_string();
+    let mut said = format!(
+        "promised {}, {} of it not used",
+        amount(promise.budget),
+        amount(promise.unused)
+    );
+    if let (Some(available), Some(left)) = (promise.host_available, promise.host_left) {
+        said.push_str(&format!(
+            "; the host has {} available and can promise {} more",
+            amount(available),
+            amount(left)
+        ));
     }
     said
 }
@@ -111,7 +131,8 @@ fn times(count: u64) -> String {
     }
 }
 
-fn kinds(by_kind: &Map<String, Value>) -> String {
+/// The kinds that there are.
+pub(crate) fn kinds(by_kind: &Map<String, Value>) -> String {
     let part = |(kind, bytes): (&String, &Value)| {
         let bytes = Bytes::new(bytes.as_u64().unwrap_or_default());
         format!("{kind} {bytes}")

@@ -87,6 +87,28 @@ llama (pid 4711)
 }
 
 #[test]
+fn what_was_promised_is_shown_with_what_the_host_still_can() {
+    let slice = SliceStatus {
+        promise: Some(PromiseStatus {
+            file: PathBuf::from("/promises/1.run"),
+            budget: 40 * GIB,
+            spent: 10 * GIB,
+            unused: 30 * GIB,
+            host_available: Some(60 * GIB),
+            host_left: Some(22 * GIB),
+        }),
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        table(&[slice]),
+        "\
+llama (pid 4711)
+  promised 40.00 GiB, 30.00 GiB of it not used; the host has 60.00 GiB available and can promise 22.00 GiB more
+"
+    );
+}
+
+#[test]
 fn a_slice_that_only_counts_shows_what_is_over_its_limit() {
     let slice = SliceStatus {
         enforce: false,

@@ -1,7 +1,7 @@
 //! NVML's reporters of memory.
 //! Touches: the real function, then what the caller gave a place for.
 
-use gpuslice_config::device::DeviceKind;
+use gpuslice_config::device::{DeviceKind, is_unified_capability};
 use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, MemoryView, limit};
@@ -37,22 +37,24 @@ pub(crate) unsafe fn memory_info(
 ) -> nvmlReturn_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(device, memory) };
-    let Some(runtime) = runtime::slice().filter(|_| !memory.is_null() && answerable(code)) else {
+    if memory.is_null() || !answerable(code) {
         return code;
-    };
-    let said = (code == SUCCESS).then(|| {
-        // This struct does not say what is reserved; its successor does.
-        detail(call.slot, device).unwrap_or_else(|| {
-            // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
-            let memory = unsafe { memory.read() };
-            Said {
-                total: memory.total,
-                reserved: 0,
-                free: memory.free,
-            }
+    }
+    let said = || {
+        (code == SUCCESS).then(|| {
+            // This struct does not say what is reserved; its successor does.
+            detail(call.slot, device).unwrap_or_else(|| {
+                // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+                let memory = unsafe { memory.read() };
+                Said {
+                    total: memory.total,
+                    reserved: 0,
+                    free: memory.free,
+                }
+            })
         })
-    });
-    let Some(view) = seen(runtime, call.slot, device, said) else {
+    };
+    let Some(view) = seen(call.slot, device, said) else {
         return code;
     };
     let filled = nvmlMemory_t {
@@ -76,24 +78,26 @@ pub(crate) unsafe fn memory_info_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(device, memory) };
-    let Some(runtime) = runtime::slice().filter(|_| !memory.is_null() && answerable(code)) else {
+    if memory.is_null() || !answerable(code) {
         return code;
-    };
+    }
     // SAFETY: the place is not null, and every version of the struct begins with this.
     let version = unsafe { memory.cast::<u32>().read() };
     if version != NVML_MEMORY_V2 {
         return code;
     }
-    let said = (code == SUCCESS).then(|| {
-        // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
-        let memory = unsafe { memory.read() };
-        Said {
-            total: memory.total,
-            reserved: memory.reserved,
-            free: memory.free,
-        }
-    });
-    let Some(view) = seen(runtime, call.slot, device, said) else {
+    let said = || {
+        (code == SUCCESS).then(|| {
+            // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
+            let memory = unsafe { memory.read() };
+            Said {
+                total: memory.total,
+                reserved: memory.reserved,
+                free: memory.free,
+            }
+        })
+    };
+    let Some(view) = seen(call.slot, device, said) else {
         return code;
     };
     let filled = nvmlMemory_v2_t {
@@ -134,11 +138,14 @@ fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
 
 /// The one answer. None: the driver's answer stands.
 fn seen(
-    runtime: &Runtime,
     slot: Slot,
     device: nvmlDevice_t,
-    said: Option<Said>,
+    said: impl FnOnce() -> Option<Said>,
 ) -> Option<MemoryView> {
+    let Some(runtime) = runtime::slice() else {
+        return seen_unsliced(slot, device);
+    };
+    let said = said();
     let uuid = device::nvml_uuid(slot, device)?;
     let mut instances = Instances::none();
     if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
@@ -206,6 +213,44 @@ impl Instances {
     fn held(&self) -> &[ledger::Device] {
         self.found.get(..self.count).unwrap_or_default()
     }
+}
+
+/// The answer where there is no slice: only for a device that shares the host's memory, of which
+/// NVML says nothing, or what a carve-out has.
+fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
+    if !is_of_unified_kind(slot, device) {
+        return None;
+    }
+    let uuid = device::nvml_uuid(slot, device)?;
+    let Some((driver, ordinal)) = device::cuda_twin(uuid.bytes) else {
+        return answer::unsliced_host(None);
+    };
+    match device::integrated(driver, ordinal) {
+        Some(true) => answer::unsliced_host(query::total_of(driver, ordinal)),
+        _ => None,
+    }
+}
+
+/// Whether it is one of the devices that share the host's memory, as far as NVML can tell: by
+/// compute capability, or as the container toolkit does by name.
+fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
+    let (mut major, mut minor) = (0, 0);
+    if let Some(ask) = table::nvmlDeviceGetCudaComputeCapability::real(slot) {
+        // SAFETY: nvmlDeviceGetCudaComputeCapability's contract; the handle is the caller's own.
+        let code = unsafe { ask(device, &raw mut major, &raw mut minor) };
+        if code == SUCCESS {
+            return is_unified_capability(major, minor);
+        }
+    }
+    const NAME: u32 = 96;
+    let mut name = [0u8; NAME as usize];
+    let Some(ask) = table::nvmlDeviceGetName::real(slot) else {
+        return false;
+    };
+    // SAFETY: nvmlDeviceGetName's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, name.as_mut_ptr().cast(), NAME) };
+    let named = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    code == SUCCESS && (named(b"(nvgpu)") || named(b"NVIDIA Thor"))
 }
 
 /// `nvmlDeviceGetConfComputeProtectedMemoryUsage`.

@@ -32,6 +32,10 @@ pub(crate) unsafe fn mem_get_info(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS && device::shares(call.slot) {
+            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            unsafe { show_unsliced(call.slot, free) };
+        }
         return code;
     };
     if code != SUCCESS {
@@ -56,6 +60,10 @@ pub(crate) unsafe fn mem_get_info_v1(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS && device::shares(call.slot) {
+            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            unsafe { show_unsliced(call.slot, free) };
+        }
         return code;
     };
     if code == SUCCESS {
@@ -86,6 +94,13 @@ pub(crate) unsafe fn runtime_mem_get_info(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS
+            && let Some(slot) = real::any_driver()
+            && device::shares(slot)
+        {
+            // SAFETY: cudaSuccess, so the runtime has written what is not null.
+            unsafe { show_unsliced(slot, free) };
+        }
         return code;
     };
     if code == SUCCESS
@@ -97,6 +112,20 @@ pub(crate) unsafe fn runtime_mem_get_info(
         unsafe { show(runtime, slot, said, free, total) };
     }
     code
+}
+
+/// Answers for a current device of unified memory where there is no slice. TOTAL stays.
+///
+/// # Safety
+/// The place is null, or the driver has just written there.
+#[cold]
+unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
+    // The runtime may have its number from us: the driver says what is there.
+    let view = facts(slot).and_then(answer::unsliced);
+    if let Some(view) = view {
+        // SAFETY: the caller's promise.
+        unsafe { answer::put(free, view.free) };
+    }
 }
 
 /// What the driver has just said.

@@ -63,7 +63,7 @@ impl Physical {
 
     fn release(self, ledger: &gpuslice_config::ledger::Ledger) {
         let bytes = Bytes::new(self.steps.wrapping_mul(STEP));
-        ledger.release(self.device, bytes, self.kind);
+        account::give_back(ledger, self.device, bytes, self.kind);
     }
 }
 

@@ -99,7 +99,8 @@ enum kind {
     MIPMAP,
     CONTEXT,
     GRAPH,
-    IMPORT
+    IMPORT,
+    HOST
 };
 
 /* One thing that is held, under the number that the script gave it. */

@@ -1,6 +1,7 @@
 /* The worker's operations: each is one call of the driver, or what a program does around it. */
 #include "worker.h"
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ static int let_go(struct thing *thing)
         code = cuMemFree_v2(was.at);
         return code ? code : cuGraphExecDestroy((void *)(uintptr_t)was.bytes);
     case IMPORT: return cuIpcCloseMemHandle(was.at);
+    case HOST: return munmap(handle, was.bytes);
     default: return 0;
     }
 }
@@ -299,6 +301,26 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         }
         code = cuIpcOpenMemHandle_v2(&at, ipc, 1);
         return keep(n[0], IMPORT, at, 0, code);
+    }
+    if (IS("host")) {
+        /* Memory that the driver knows nothing of. */
+        void *place = mmap(NULL, n[1], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (place == MAP_FAILED)
+            return -1;
+        memset(place, 1, n[1]);
+        return keep(n[0], HOST, (word)(uintptr_t)place, n[1], 0);
+    }
+    if (IS("meminfo")) {
+        /* The host's memory by its file, in kB: total and available. */
+        long long total = -1, available = -1;
+        FILE *file = fopen("/proc/meminfo", "r");
+        if (!file)
+            return -1;
+        if (fscanf(file, "MemTotal: %lld kB MemFree: %*d kB MemAvailable: %lld kB", &total, &available) != 2)
+            total = -1;
+        fclose(file);
+        sprintf(said, " %lld %lld", total, available);
+        return 0;
     }
     if (IS("info")) {
         code = cuMemGetInfo_v2(&other, &total);

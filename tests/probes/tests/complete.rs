@@ -21,6 +21,7 @@ fn every_line_of_the_table_has_a_probe() {
     for (probe, major) in [
         ("cuda_array", 12),
         ("cuda_context", 12),
+        ("cuda_copy", 13),
         ("cuda_graph", 12),
         ("cuda_green", 12),
         ("cuda_linear", 12),

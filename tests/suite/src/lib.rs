@@ -2,6 +2,7 @@
 //! Touches: the build output, a C compiler, child processes.
 //! Law: nothing here knows what an answer should be; every expected number stands in a test.
 
+pub mod cache;
 pub mod clients;
 pub mod compile;
 pub mod place;

@@ -26,7 +26,30 @@ fn fill_2d<T: Copy>(to: u64, pitch: usize, value: T, width: usize, height: usize
     (0..height).try_for_each(|row| fill(to + (row * pitch) as u64, value, width))
 }
 
+/// Every copy of a batch, until one cannot be made.
+fn checked_batch(to: In<u64>, from: In<u64>, bytes: In<usize>, count: usize) -> Answer {
+    ready()?;
+    (0..count).try_for_each(|n| copy(to.at(n).get()?, from.at(n).get()?, bytes.at(n).get()?))
+}
+
 cuda! {
+    fn cuMemcpyHtoD(to: u32, from: u64, bytes: u32) {
+        checked_copy(to.into(), from, bytes as usize)
+    }
+
+    fn cuMemcpyHtoDAsync(to: u32, from: u64, bytes: u32, _stream: Handle) {
+        checked_copy(to.into(), from, bytes as usize)
+    }
+
+    fn cuMemcpyBatchAsync(to: In<u64>, from: In<u64>, bytes: In<usize>, count: usize, _attributes: Handle, _places: Handle, _number: usize, failed: Out<usize>, _stream: Handle) {
+        failed.set_if_wanted(usize::MAX);
+        checked_batch(to, from, bytes, count)
+    }
+
+    fn cuMemcpyBatchAsync_v2(to: In<u64>, from: In<u64>, bytes: In<usize>, count: usize, _attributes: Handle, _places: Handle, _number: usize, _stream: Handle) {
+        checked_batch(to, from, bytes, count)
+    }
+
     fn cuMemcpy(to: u64, from: u64, bytes: usize) {
         checked_copy(to, from, bytes)
     }

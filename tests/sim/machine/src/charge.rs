@@ -140,7 +140,7 @@ impl Machine {
             if slot.image.load(Acquire) == 0 && crate::alive::hold(self.alive, i) {
                 slot.clear();
                 slot.pid.store(u64::from(std::process::id()), Relaxed);
-                slot.cgroup.set(&crate::limits::own_cgroup());
+                crate::limits::Cgroup::own().put(slot);
                 slot.image.store(self.image, Release);
                 self.shared.slots_high.fetch_max(i as u64 + 1, Release);
                 self.slot.store(i, Relaxed);

@@ -21,7 +21,7 @@ mod units;
 
 pub use charge::{Kind, Refused, STEP};
 pub use faults::{Faults, Verdict};
-pub use limits::Limit;
+pub use limits::{Limit, NotSet};
 pub use map::{Machine, OpenError};
 pub use meminfo::HostMemory;
 pub use query::{ProcessUse, Use};

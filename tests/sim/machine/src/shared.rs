@@ -14,11 +14,13 @@ pub(crate) const SEGMENTS: usize = 256;
 pub(crate) const HOLDERS: usize = 16;
 /// Limits set through NVML.
 pub(crate) const LIMITS: usize = 32;
+/// Cgroups above a process, its own included, that a limit may be set on.
+pub(crate) const CGROUPS: usize = 16;
 /// Kinds of charges, see [`crate::Kind`].
 pub(crate) const KINDS: usize = 7;
 
 /// Changes whenever the layout does.
-pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0003;
+pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0004;
 
 /// A short text in shared memory.
 #[repr(C)]
@@ -57,6 +59,8 @@ pub(crate) struct Slot {
     pub(crate) contexts: [AtomicU64; DOMAINS],
     pub(crate) kinds: [[AtomicU64; KINDS]; DOMAINS],
     pub(crate) cgroup: Text<256>,
+    /// That cgroup's number and those above it, where the process sees them; the rest is 0.
+    pub(crate) cgroups: [AtomicU64; CGROUPS],
 }
 
 /// An allocation that other processes may hold as well. `id` is 0 while the entry is free.
@@ -78,6 +82,8 @@ pub(crate) struct LimitEntry {
     pub(crate) soft: AtomicU64,
     pub(crate) hard: AtomicU64,
     pub(crate) cgroup: Text<256>,
+    /// Its number; 0 where cgroups cannot be seen.
+    pub(crate) number: AtomicU64,
 }
 
 /// The mapped file.
@@ -104,6 +110,7 @@ impl Slot {
             .iter()
             .chain(&self.contexts)
             .chain(self.kinds.iter().flatten())
+            .chain(&self.cgroups)
         {
             cell.store(0, Relaxed);
         }

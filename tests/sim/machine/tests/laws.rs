@@ -166,6 +166,17 @@ fn meminfo_has_the_kernels_lines_and_its_numbers_agree() {
 }
 
 #[test]
+fn meminfo_is_never_left_with_the_end_of_a_longer_one() {
+    let state = TempDir::new().unwrap();
+    let machine = Machine::start(Some("gb10"), Some(state.path()), "").unwrap();
+    // From nine digits of MemFree to eight.
+    machine.change_host("+30GiB").unwrap();
+    let text = fs::read_to_string(state.path().join("meminfo")).unwrap();
+    assert_eq!(text.matches("Hugepagesize:").count(), 1, "{text}");
+    assert!(text.lines().all(|line| line.contains(':')), "{text}");
+}
+
+#[test]
 fn a_machine_without_a_state_directory_is_the_processes_own() {
     let one = Machine::start(Some("rtx3090"), None, "").unwrap();
     let other = Machine::start(Some("rtx3090"), None, "").unwrap();

@@ -3,6 +3,7 @@
 
 use crate::abi::*;
 use crate::devices::{Device, device};
+use gpuslice_sim_machine::NotSet;
 
 /// The vendor's nvmlGetMemoryLimits_v1_t.
 #[repr(C)]
@@ -23,7 +24,7 @@ pub(crate) struct SetLimits {
     hard: u64,
 }
 
-/// Needs driver 13.5 or later, a whole GPU, no MIG.
+/// Needs driver 13.5 or later, a whole GPU, no MIG; setting needs root.
 fn limitable(handle: nvmlDevice_t) -> Answer<Device> {
     let device = device(handle)?;
     let gpu = device.gpu();
@@ -42,10 +43,17 @@ nvml! {
     fn nvmlDeviceSetMemoryLimits_v1(handle: nvmlDevice_t, limits: In<SetLimits>) {
         let device = limitable(handle)?;
         let SetLimits { cgroup, soft, hard } = limits.get()?;
+        // SAFETY: it takes nothing and touches nothing.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err(NO_PERMISSION);
+        }
         if soft > hard {
             return Err(INVALID_ARGUMENT);
         }
         let set = device.machine.set_limit(device.index, cgroup.get()?, soft, hard);
-        if set { Ok(()) } else { Err(INSUFFICIENT_RESOURCES) }
+        set.map_err(|why| match why {
+            NotSet::NoCgroup => NOT_FOUND,
+            NotSet::Full => INSUFFICIENT_RESOURCES,
+        })
     }
 }

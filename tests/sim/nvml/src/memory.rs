@@ -86,6 +86,21 @@ fn memory(device: Device) -> Answer<Memory> {
     })
 }
 
+/// Version 2 as a process sees it that is below a limit of the driver's own: no more than that.
+fn within_limit(device: Device, now: Memory) -> Memory {
+    let Some((hard, used)) = device.machine.limit_above(device.index) else {
+        return now;
+    };
+    let total = hard.min(now.total - now.reserved);
+    let free = now.free.min(hard.saturating_sub(used)).min(total);
+    Memory {
+        total,
+        reserved: 0,
+        free,
+        used: total - free,
+    }
+}
+
 /// Version 1 has no place for what is reserved: it counts as used.
 fn version_1(device: Device) -> Answer<MemoryV1> {
     let now = memory(device)?;
@@ -112,7 +127,7 @@ nvml! {
         if out.cast::<u32>().get()? != VERSION_2 {
             return Err(ARGUMENT_VERSION_MISMATCH);
         }
-        let Memory { total, reserved, free, used } = memory(device)?;
+        let Memory { total, reserved, free, used } = within_limit(device, memory(device)?);
         out.set(MemoryV2 { version: VERSION_2, total, reserved, free, used })
     }
 

@@ -1,0 +1,205 @@
+//! Which files are a model's, and what becomes of their pages in the page cache.
+//! Touches: its arguments.
+
+use super::SliceFault;
+use super::text::Text;
+use crate::units::Bytes;
+
+/// What becomes of a model file's pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageCache {
+    /// They stay, as without gpuslice.
+    #[default]
+    Keep,
+    /// They go when the process has the file neither open nor mapped any more.
+    Drop,
+    /// They go while the file is loaded, a window behind what the loader has consumed; and what
+    /// is left of them at the end.
+    DropBehind,
+}
+
+/// The most suffixes that a slice lists.
+pub const MAX_SUFFIXES: usize = 16;
+
+/// Which files are a model's: by name and size, because `.bin` and `.pth` are other files too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelFiles {
+    /// The smallest that is one.
+    pub smallest: Bytes,
+    suffixes: [Text<16>; MAX_SUFFIXES],
+    /// The last letters of the suffixes, one bit each: most names end otherwise.
+    ends: u32,
+}
+
+/// The suffix that stands for names made of a checksum: `sha256-…` and 64 hexadecimal digits, as
+/// stores of models name what they have downloaded.
+pub const CHECKSUM: &str = "sha256";
+
+impl ModelFiles {
+    /// What a slice that says nothing takes for a model's files.
+    #[must_use]
+    pub fn usual() -> ModelFiles {
+        let mut files = ModelFiles {
+            smallest: Bytes::mib(64),
+            suffixes: [Text::EMPTY; MAX_SUFFIXES],
+            ends: 0,
+        };
+        for suffix in ["safetensors", "gguf", "pt", "pth", "bin", "ckpt", CHECKSUM] {
+            // There is room for them all.
+            let _ = files.add(suffix);
+        }
+        files
+    }
+
+    /// No suffix yet.
+    #[must_use]
+    pub fn none(smallest: Bytes) -> ModelFiles {
+        ModelFiles {
+            smallest,
+            suffixes: [Text::EMPTY; MAX_SUFFIXES],
+            ends: 0,
+        }
+    }
+
+    /// Adds a suffix, which is written without its point.
+    ///
+    /// # Errors
+    /// When it is none, or the list is full.
+    pub fn add(&mut self, suffix: &str) -> Result<(), SliceFault> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let point_first = suffix.starts_with('.');
+        if suffix.is_empty() || suffix.len() > 16 || point_first || !suffix.bytes().all(good) {
+            return Err(SliceFault::Suffix(Text::new(suffix)));
+        }
+        let free = self
+            .suffixes
+            .iter_mut()
+            .find(|text| text.as_bytes().is_empty());
+        let Some(free) = free else {
+            return Err(SliceFault::TooManySuffixes);
+        };
+        *free = Text::new(suffix);
+        self.ends |= match suffix == CHECKSUM {
+            true => HEXADECIMAL,
+            false => suffix.bytes().last().map_or(0, end),
+        };
+        Ok(())
+    }
+
+    /// The suffixes.
+    pub fn suffixes(&self) -> impl Iterator<Item = &str> {
+        self.suffixes
+            .iter()
+            .map(Text::as_str)
+            .filter(|suffix| !suffix.is_empty())
+    }
+
+    /// Whether a file with this path has the name of a model's. Its size must be asked for.
+    #[inline]
+    #[must_use]
+    pub fn has_name(&self, path: &[u8]) -> bool {
+        path.last().is_some_and(|last| end(*last) & self.ends != 0) && self.compare(path)
+    }
+
+    fn compare(&self, path: &[u8]) -> bool {
+        self.suffixes
+            .iter()
+            .map(Text::as_bytes)
+            .take_while(|suffix| !suffix.is_empty())
+            .any(|suffix| match suffix == CHECKSUM.as_bytes() {
+                true => is_checksum(path),
+                false => ends_with(path, suffix),
+            })
+    }
+}
+
+impl Default for ModelFiles {
+    fn default() -> ModelFiles {
+        ModelFiles::usual()
+    }
+}
+
+/// The bit of a letter: some letters share one, which costs a comparison.
+const fn end(letter: u8) -> u32 {
+    1 << (letter & 31)
+}
+
+/// The bits of the hexadecimal digits.
+const HEXADECIMAL: u32 = {
+    let digits = *b"0123456789abcdef";
+    let mut rest: &[u8] = &digits;
+    let mut bits = 0;
+    while let Some((digit, others)) = rest.split_first() {
+        bits |= end(*digit);
+        rest = others;
+    }
+    bits
+};
+
+fn ends_with(path: &[u8], suffix: &[u8]) -> bool {
+    let Some(name) = path.strip_suffix(suffix) else {
+        return false;
+    };
+    name.last() == Some(&b'.')
+}
+
+fn is_checksum(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let digits = name.strip_prefix(b"sha256-").unwrap_or(name);
+    let hexadecimal = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    digits.len() == 64 && digits.iter().all(hexadecimal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    #[test]
+    fn a_model_file_is_known_by_its_suffix_or_by_being_named_after_its_checksum() {
+        let files = ModelFiles::usual();
+        let digits = "0123456789abcdef".repeat(4);
+        for name in [
+            "model.safetensors",
+            "/models/llama-00001-of-00002.safetensors",
+            "q4.gguf",
+            "pytorch_model.bin",
+            ".pt",
+            "/hub/blobs/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ] {
+            assert!(files.has_name(name.as_bytes()), "{name}");
+        }
+        assert!(files.has_name(format!("sha256-{digits}").as_bytes()));
+        for name in [
+            "",
+            "safetensors",
+            "model.safetensors.index.json",
+            "libtorch.so",
+            "robin",
+            "script",
+            "deadbeef",
+            "/tmp/x.gguf/",
+        ] {
+            assert!(!files.has_name(name.as_bytes()), "{name}");
+        }
+        assert!(!files.has_name(format!("sha512-{digits}").as_bytes()));
+        assert!(!files.has_name(format!("/{digits}/config").as_bytes()));
+    }
+
+    #[test]
+    fn a_suffix_is_a_word_without_its_point_and_there_are_sixteen_at_most() {
+        let mut files = ModelFiles::none(Bytes::mib(1));
+        for wrong in ["", ".gguf", "a/b", "a b", "seventeen-letters"] {
+            assert_eq!(
+                files.add(wrong),
+                Err(SliceFault::Suffix(Text::new(wrong))),
+                "{wrong}"
+            );
+        }
+        for number in 0..MAX_SUFFIXES {
+            assert_eq!(files.add(&format!("s{number}")), Ok(()));
+        }
+        assert_eq!(files.add("more"), Err(SliceFault::TooManySuffixes));
+        assert!(files.has_name(b"x.s15") && !files.has_name(b"x.s16"));
+    }
+}

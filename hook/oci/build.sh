@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds gpuslice-hook, static and small, and puts it beside the rest.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${TARGET:-target}
+machine=$(uname -m)-unknown-linux-musl
+"${CARGO:-cargo}" build --locked --profile hook --target "$machine" --target-dir "$target" -p gpuslice-oci --bin gpuslice-hook
+mkdir -p "$target/release"
+# Replaced, not written over: it may be running.
+cp "$target/$machine/hook/gpuslice-hook" "$target/release/gpuslice-hook.new"
+mv "$target/release/gpuslice-hook.new" "$target/release/gpuslice-hook"

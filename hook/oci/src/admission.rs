@@ -1,0 +1,245 @@
+//! Whether there is room for one more slice.
+//! Touches: its arguments.
+//! Law: more than there is is promised only where the operator's policy says so, and a refusal
+//! names who holds what.
+
+use crate::devices::{Devices, Target};
+use crate::policy::Policy;
+use crate::registry::{Budget, Record, unified};
+use gpuslice_config::meminfo::HostMemory;
+use gpuslice_config::policy::default_reserve;
+use gpuslice_config::units::Bytes;
+use std::fmt;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The slice's id.
+    pub slice: &'a str,
+    /// The namespace that it counts for.
+    pub namespace: Option<&'a str>,
+    /// What it asks for.
+    pub budgets: &'a [Budget],
+}
+
+/// The host's own memory, where a GPU shares it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// What the kernel says at this moment.
+    pub memory: HostMemory,
+    /// What was promised to others and is not spent, by slice.
+    pub unused: Vec<(String, Bytes)>,
+}
+
+/// Who holds what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holders(pub Vec<(String, Bytes)>);
+
+impl fmt::Display for Holders {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return out.write_str("nobody holds any");
+        }
+        // A machine may have hundreds of slices, a runtime's error a few lines.
+        const SHOWN: usize = 12;
+        out.write_str("held by ")?;
+        for (place, (name, memory)) in self.0.iter().take(SHOWN).enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            write!(out, "{comma}{name} {memory}")?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(out, " and {more} more"),
+        }
+    }
+}
+
+/// Why there is no room.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// The GPU is smaller than the slice.
+    #[error("{asked} is more than {device} has")]
+    Device {
+        /// Which GPU.
+        device: String,
+        /// How much was asked for.
+        asked: Bytes,
+    },
+    /// The GPU is full.
+    #[error("{device} has {left} left, {asked} are asked for: {holders}")]
+    Full {
+        /// Which GPU.
+        device: String,
+        /// What is left of it.
+        left: Bytes,
+        /// How much was asked for.
+        asked: Bytes,
+        /// Who has the rest.
+        holders: Holders,
+    },
+    /// The namespace has had its part.
+    #[error(
+        "namespace {namespace} may have {maximum} of {device} (this host's policy), {asked} are asked \
+         for: {holders}"
+    )]
+    Namespace {
+        /// Which namespace.
+        namespace: String,
+        /// The policy's bound.
+        maximum: Bytes,
+        /// Which GPU.
+        device: String,
+        /// How much was asked for.
+        asked: Bytes,
+        /// Who has the rest.
+        holders: Holders,
+    },
+    /// The host's memory is spoken for.
+    #[error(
+        "this host has {available} available, keeps {reserve} for itself and has promised {promised} \
+         that are not used yet: {left} are left, {asked} are asked for; of the promises, {holders}"
+    )]
+    Host {
+        /// `MemAvailable`.
+        available: Bytes,
+        /// The reserve R.
+        reserve: Bytes,
+        /// What others may still use.
+        promised: Bytes,
+        /// What is left.
+        left: Bytes,
+        /// How much was asked for.
+        asked: Bytes,
+        /// Whose the promises are.
+        holders: Holders,
+    },
+    /// The host's memory cannot be read.
+    #[error("this host's meminfo cannot be read, so no slice of its memory is given out")]
+    NoHost,
+}
+
+/// Whether the slice fits beside those that are there.
+///
+/// # Errors
+/// [`AdmissionError`] says what is short.
+pub fn admit(
+    asking: &Asking<'_>,
+    held: &[Record],
+    devices: &Devices,
+    policy: &Policy,
+    host: Option<&Host>,
+) -> Result<(), AdmissionError> {
+    let others = || held.iter().filter(|record| record.slice != asking.slice);
+    for budget in asking.budgets {
+        let target = devices.targets().find(|target| target.uuid == budget.uuid);
+        let Some(target) = target else { continue };
+        if budget.memory > target.memory {
+            return Err(AdmissionError::Device {
+                device: target.to_string(),
+                asked: budget.memory,
+            });
+        }
+        if !policy.overcommit && !budget.integrated {
+            fits(budget, &target, others())?;
+        }
+        namespace_fits(asking, budget, &target, others(), policy)?;
+    }
+    match unified(asking.budgets) {
+        Bytes::ZERO => Ok(()),
+        _ if policy.overcommit => Ok(()),
+        asked => host_fits(asked, asking, policy, host.ok_or(AdmissionError::NoHost)?),
+    }
+}
+
+fn holders<'a>(budget: &Budget, others: impl Iterator<Item = &'a Record>) -> (Bytes, Holders) {
+    let of = |record: &Record| {
+        let same = record
+            .devices
+            .iter()
+            .filter(|held| held.uuid == budget.uuid);
+        same.fold(Bytes::ZERO, |sum, held| sum.plus(held.memory))
+    };
+    let held = others.map(|record| (record.name.clone(), of(record)));
+    let holders: Vec<_> = held.filter(|(_, memory)| *memory > Bytes::ZERO).collect();
+    let sum = holders
+        .iter()
+        .fold(Bytes::ZERO, |sum, (_, memory)| sum.plus(*memory));
+    (sum, Holders(holders))
+}
+
+fn fits<'a>(
+    budget: &Budget,
+    target: &Target<'_>,
+    others: impl Iterator<Item = &'a Record>,
+) -> Result<(), AdmissionError> {
+    let (sum, holders) = holders(budget, others);
+    let left = target.memory.minus(sum);
+    match budget.memory <= left {
+        true => Ok(()),
+        false => Err(AdmissionError::Full {
+            device: target.to_string(),
+            left,
+            asked: budget.memory,
+            holders,
+        }),
+    }
+}
+
+fn namespace_fits<'a>(
+    asking: &Asking<'_>,
+    budget: &Budget,
+    target: &Target<'_>,
+    others: impl Iterator<Item = &'a Record>,
+    policy: &Policy,
+) -> Result<(), AdmissionError> {
+    let Some(maximum) = policy.namespace_maximum(asking.namespace) else {
+        return Ok(());
+    };
+    let same = others.filter(|record| record.namespace.as_deref() == asking.namespace);
+    let (sum, holders) = holders(budget, same);
+    match budget.memory <= maximum.minus(sum) {
+        true => Ok(()),
+        false => Err(AdmissionError::Namespace {
+            namespace: asking.namespace.unwrap_or("(none)").to_owned(),
+            maximum,
+            device: target.to_string(),
+            asked: budget.memory,
+            holders,
+        }),
+    }
+}
+
+/// The host as it is now has what it uses at idle already taken off: that is why this is asked
+/// when a container starts, and of MemAvailable, not of MemTotal.
+fn host_fits(
+    asked: Bytes,
+    asking: &Asking<'_>,
+    policy: &Policy,
+    host: &Host,
+) -> Result<(), AdmissionError> {
+    let reserve = policy.reserve;
+    let reserve = reserve.unwrap_or_else(|| default_reserve(host.memory.total));
+    let unspent =
+        |(slice, unused): &&(String, Bytes)| *slice != asking.slice && *unused > Bytes::ZERO;
+    let holders: Vec<_> = host.unused.iter().filter(unspent).cloned().collect();
+    let promised = holders
+        .iter()
+        .fold(Bytes::ZERO, |sum, (_, unused)| sum.plus(*unused));
+    let available = host.memory.available;
+    let left = available.minus(reserve).minus(promised);
+    match asked <= left {
+        true => Ok(()),
+        false => Err(AdmissionError::Host {
+            available,
+            reserve,
+            promised,
+            left,
+            asked,
+            holders: Holders(holders),
+        }),
+    }
+}
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+//! What a pod asks for, in annotations `gpuslice.io/…`.
+//! Touches: its arguments. Never: the environment, which images set.
+//! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
+
+use crate::identity::{Annotations, Identity};
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::units::{Bytes, ParseBytesError};
+use std::fmt;
+
+/// What every key begins with.
+pub const PREFIX: &str = "gpuslice.io/";
+
+/// The keys, for who has mistyped one.
+pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
+                        host-allowance, page-cache, share, containers, container.<name>.<key>";
+
+/// A GPU, as people name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// By its index in nvidia-smi.
+    Index(u32),
+    /// By its identity.
+    Uuid(DeviceUuid),
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Index(index) => write!(out, "{index}"),
+            Selector::Uuid(uuid) => write!(out, "{uuid}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Selector {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Selector, ()> {
+        match text.parse() {
+            Ok(uuid) => Ok(Selector::Uuid(uuid)),
+            Err(_) if text.bytes().all(|letter| letter.is_ascii_digit()) => {
+                text.parse().map(Selector::Index).map_err(|_| ())
+            }
+            Err(_) => Err(()),
+        }
+    }
+}
+
+/// What happens to the page cache of model files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageCache {
+    /// Nothing.
+    Keep,
+    /// It goes when a file has been loaded.
+    Drop,
+    /// It goes while a file is loaded.
+    DropBehind,
+}
+
+impl PageCache {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            PageCache::Keep => "keep",
+            PageCache::Drop => "drop",
+            PageCache::DropBehind => "drop-behind",
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The budget of every GPU that is not named.
+    pub memory: Option<Bytes>,
+    /// The budgets of those that are.
+    pub devices: Vec<(Selector, Bytes)>,
+    /// What TOTAL says.
+    pub total: Option<Total>,
+    /// How unified memory looks.
+    pub present_as: Option<PresentAs>,
+    /// Kept back from TOTAL.
+    pub headroom: Option<Bytes>,
+    /// Host memory that is not charged.
+    pub host_allowance: Option<Bytes>,
+    /// Of model files.
+    pub page_cache: Option<PageCache>,
+    /// Whether the pod's containers have one slice together.
+    pub shared: bool,
+}
+
+impl Request {
+    /// Whether any memory is asked for.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.is_some() || !self.devices.is_empty()
+    }
+}
+
+/// What annotations say of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// There is none of ours.
+    Nothing,
+    /// The pod's `containers` does not name this one.
+    NotThisContainer,
+    /// This.
+    Slice(Request),
+}
+
+/// What is wrong with an annotation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// Nobody knows the key.
+    #[error("annotation {PREFIX}{0} is not known (there are: {KEYS})")]
+    Unknown(String),
+    /// Not a size.
+    #[error("annotation {PREFIX}{0}: {1:?} is {2}")]
+    Size(String, String, #[source] ParseBytesError),
+    /// Not a device.
+    #[error("annotation {PREFIX}{0}: {1:?} is neither the index nor the uuid of a GPU")]
+    Device(String, String),
+    /// Not one of the words.
+    #[error("annotation {PREFIX}{0}: {1:?} is not one of {2}")]
+    Word(String, String, &'static str),
+    /// Options of no slice.
+    #[error("annotation {PREFIX}{0} is there, but no {PREFIX}memory says how much")]
+    NoMemory(&'static str),
+}
+
+/// Whether any annotation is ours.
+#[must_use]
+pub fn any(annotations: &Annotations) -> bool {
+    annotations.keys().any(|key| key.starts_with(PREFIX))
+}
+
+/// Reads what is asked for one container.
+///
+/// # Errors
+/// [`AnnotationError`] names the annotation.
+pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, AnnotationError> {
+    let ours: Vec<(&str, &str)> = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim())))
+        .collect();
+    if ours.is_empty() {
+        return Ok(Asked::Nothing);
+    }
+    let (own, pod): (Vec<_>, Vec<_>) = ours
+        .into_iter()
+        .partition(|(key, _)| key.starts_with(CONTAINER));
+    let mut request = Request::default();
+    let mut listed = None;
+    for (key, value) in pod {
+        match key {
+            "containers" => listed = Some(value),
+            key => set(&mut request, key, key, value)?,
+        }
+    }
+    let mut named = false;
+    for (key, value) in own {
+        let unknown = || AnnotationError::Unknown(key.to_owned());
+        let rest = key.strip_prefix(CONTAINER).ok_or_else(unknown)?;
+        let (name, own_key) = rest.split_once('.').ok_or_else(unknown)?;
+        if who.name.as_deref() == Some(name) {
+            set(&mut request, key, own_key, value)?;
+            named = true;
+        } else {
+            // Another container's: it must make sense all the same.
+            set(&mut Request::default(), key, own_key, value)?;
+        }
+    }
+    let mentioned = |list: &str| {
+        let mut names = list.split(',').map(str::trim);
+        who.name
+            .as_deref()
+            .is_some_and(|own| names.any(|name| name == own))
+    };
+    if listed.is_some_and(|list| !named && !mentioned(list)) {
+        return Ok(Asked::NotThisContainer);
+    }
+    match request.limits_something() {
+        true => Ok(Asked::Slice(request)),
+        // All of it was for other containers.
+        false if request == Request::default() => Ok(Asked::NotThisContainer),
+        false => Err(AnnotationError::NoMemory(first_option(&request))),
+    }
+}
+
+/// What begins a key that is one container's.
+const CONTAINER: &str = "container.";
+
+fn first_option(request: &Request) -> &'static str {
+    let given = [
+        ("total", request.total.is_some()),
+        ("present-as", request.present_as.is_some()),
+        ("headroom", request.headroom.is_some()),
+        ("host-allowance", request.host_allowance.is_some()),
+        ("page-cache", request.page_cache.is_some()),
+    ];
+    let first = given.iter().find(|(_, given)| *given);
+    first.map_or("share", |(name, _)| name)
+}
+
+/// Sets one key. `full` is how it was written.
+fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), AnnotationError> {
+    let size = || {
+        let fault = |fault| AnnotationError::Size(full.to_owned(), value.to_owned(), fault);
+        value.parse::<Bytes>().map_err(fault)
+    };
+    let word = |words| AnnotationError::Word(full.to_owned(), value.to_owned(), words);
+    match key {
+        "memory" => request.memory = Some(size()?),
+        "total" => request.total = Some(total(value).ok_or_else(|| word("slice, device"))?),
+        "present-as" => {
+            request.present_as = Some(present_as(value).ok_or_else(|| word("uma, discrete"))?);
+        }
+        // Nothing kept back is a headroom, though nothing is not a size.
+        "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
+        "headroom" => request.headroom = Some(size()?),
+        "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
+        "host-allowance" => request.host_allowance = Some(size()?),
+        "page-cache" => {
+            let known = page_cache(value);
+            request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
+        }
+        "share" => match value {
+            "pod" => request.shared = true,
+            "container" => request.shared = false,
+            _ => return Err(word("pod, container")),
+        },
+        key => {
+            let Some(device) = key.strip_prefix("memory.") else {
+                return Err(AnnotationError::Unknown(full.to_owned()));
+            };
+            let selector = device
+                .parse()
+                .map_err(|()| AnnotationError::Device(full.to_owned(), device.to_owned()))?;
+            let memory = size()?;
+            request.devices.retain(|(known, _)| *known != selector);
+            request.devices.push((selector, memory));
+        }
+    }
+    Ok(())
+}
+
+/// `slice` or `device`.
+#[must_use]
+pub fn total(text: &str) -> Option<Total> {
+    match text {
+        "slice" => Some(Total::Slice),
+        "device" => Some(Total::Device),
+        _ => None,
+    }
+}
+
+/// `uma` or `discrete`.
+#[must_use]
+pub fn present_as(text: &str) -> Option<PresentAs> {
+    match text {
+        "uma" => Some(PresentAs::Uma),
+        "discrete" => Some(PresentAs::Discrete),
+        _ => None,
+    }
+}
+
+/// `keep`, `drop` or `drop-behind`.
+#[must_use]
+pub fn page_cache(text: &str) -> Option<PageCache> {
+    [PageCache::Keep, PageCache::Drop, PageCache::DropBehind]
+        .into_iter()
+        .find(|known| known.name() == text)
+}
+
+#[cfg(test)]
+#[path = "annotations_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! What annotations mean.
+//! Touches: its arguments.
+
+use super::*;
+
+fn read_as(name: Option<&str>, pairs: &[(&str, &str)]) -> Result<Asked, AnnotationError> {
+    let who = Identity {
+        id: "id".into(),
+        name: name.map(str::to_owned),
+        ..Identity::default()
+    };
+    let owned = |(key, value): &(&str, &str)| (format!("{PREFIX}{key}"), (*value).to_owned());
+    read(&pairs.iter().map(owned).collect(), &who)
+}
+
+fn request(name: Option<&str>, pairs: &[(&str, &str)]) -> Request {
+    match read_as(name, pairs) {
+        Ok(Asked::Slice(request)) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_annotation_of_the_contract_is_read() {
+    let uuid = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    let by_uuid = format!("memory.{uuid}");
+    let read = request(
+        Some("a"),
+        &[
+            ("memory", "24GiB"),
+            ("memory.1", "8Gi"),
+            (&by_uuid, "4G"),
+            ("total", "device"),
+            ("present-as", "discrete"),
+            ("headroom", "0"),
+            ("host-allowance", "2GiB"),
+            ("page-cache", "drop-behind"),
+            ("share", "pod"),
+            ("containers", "b, a"),
+        ],
+    );
+    let expected = Request {
+        memory: Some(Bytes::gib(24)),
+        devices: vec![
+            (Selector::Index(1), Bytes::gib(8)),
+            (Selector::Uuid(uuid.parse().unwrap()), Bytes::gib(4)),
+        ],
+        total: Some(Total::Device),
+        present_as: Some(PresentAs::Discrete),
+        headroom: Some(Bytes::ZERO),
+        host_allowance: Some(Bytes::gib(2)),
+        page_cache: Some(PageCache::DropBehind),
+        shared: true,
+    };
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn a_containers_own_annotation_beats_the_pods() {
+    let pairs = [("memory", "8GiB"), ("container.big.memory", "16GiB")];
+    assert_eq!(request(Some("big"), &pairs).memory, Some(Bytes::gib(16)));
+    assert_eq!(request(Some("small"), &pairs).memory, Some(Bytes::gib(8)));
+    assert_eq!(request(None, &pairs).memory, Some(Bytes::gib(8)));
+}
+
+#[test]
+fn a_sidecar_that_nobody_names_has_no_slice() {
+    let listed = [("memory", "8GiB"), ("containers", "server")];
+    assert_eq!(read_as(Some("log"), &listed), Ok(Asked::NotThisContainer));
+    assert_eq!(read_as(None, &listed), Ok(Asked::NotThisContainer));
+    let own = [("container.server.memory", "8GiB")];
+    assert_eq!(read_as(Some("log"), &own), Ok(Asked::NotThisContainer));
+    assert_eq!(read_as(Some("log"), &[]), Ok(Asked::Nothing));
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_its_name() {
+    for (pairs, said) in [
+        (
+            &[("memroy", "8GiB")][..],
+            "annotation gpuslice.io/memroy is not known",
+        ),
+        (
+            &[("memory", "12Q")],
+            "annotation gpuslice.io/memory: \"12Q\" is not a size: unknown unit",
+        ),
+        (&[("memory", "0")], "a size of zero"),
+        (&[("memory", "-1")], "cannot be negative"),
+        (
+            &[("memory.first", "8GiB")],
+            "\"first\" is neither the index nor the uuid of a GPU",
+        ),
+        (
+            &[("memory", "8GiB"), ("total", "all")],
+            "\"all\" is not one of slice, device",
+        ),
+        (&[("memory", "8GiB"), ("share", "node")], "pod, container"),
+        (
+            &[("total", "slice")],
+            "gpuslice.io/total is there, but no gpuslice.io/memory",
+        ),
+        (&[("share", "pod")], "no gpuslice.io/memory"),
+        (&[("container.log.memroy", "8GiB")], "is not known"),
+        (&[("container.log", "8GiB")], "is not known"),
+    ] {
+        let error = read_as(Some("a"), pairs).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_annotations_are_read_or_refused_without_a_panic(
+        pairs in proptest::collection::btree_map(
+            "(gpuslice.io/)?(memory|share|containers|container)?[.a-z0-9]{0,12}", ".{0,12}", 0..6,
+        ),
+    ) {
+        let _ = read(&pairs, &Identity::default());
+    }
+}

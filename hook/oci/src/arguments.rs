@@ -1,0 +1,92 @@
+//! The hook's own arguments, which are the operator's.
+//! Touches: its arguments.
+
+use crate::place::Places;
+use crate::steps::{STEPS, Steps};
+use gpuslice_config::units::Bytes;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What `--help` says.
+pub const HELP: &str = "\
+gpuslice-hook [OPTIONS] createRuntime|prestart|createContainer|poststart|poststop
+
+An OCI hook: gives a container its slice of GPU memory. Reads the container's state on standard
+input, as runtimes give it, and what it asks for in annotations (gpuslice.io/memory: 8GiB).
+
+  --memory SIZE   the slice, whatever annotations say (for CDI devices)
+  --dry-run       print what would be done, and do nothing
+  --root DIR      DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests
+  --die-at STEP   be killed there, for tests (--steps lists them)
+  --version       print the version
+";
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Arguments {
+    /// Where things are.
+    pub places: Places,
+    /// The slice, where the operator says it.
+    pub memory: Option<Bytes>,
+    /// Only print the plan.
+    pub dry_run: bool,
+    /// Where to be killed.
+    pub steps: Steps,
+    /// What the runtime does.
+    pub verb: String,
+}
+
+/// What a command line asks for.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// A stage.
+    Stage(Arguments),
+    /// A text.
+    Print(String),
+}
+
+/// Reads a command line, without the program's name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+    let mut arguments = Arguments::default();
+    let mut given = given.into_iter();
+    while let Some(argument) = given.next() {
+        let text = argument.to_string_lossy().into_owned();
+        let mut value = |name: &str| given.next().ok_or_else(|| format!("{name} needs a value"));
+        match text.as_str() {
+            "--root" => arguments.places = Places::below(PathBuf::from(value("--root")?)),
+            "--memory" => {
+                let text = value("--memory")?.to_string_lossy().into_owned();
+                let memory = text
+                    .parse()
+                    .map_err(|fault| format!("--memory {text}: {fault}"))?;
+                arguments.memory = Some(memory);
+            }
+            "--dry-run" => arguments.dry_run = true,
+            "--die-at" => {
+                let name = value("--die-at")?.to_string_lossy().into_owned();
+                let steps = Steps::die_at(&name);
+                arguments.steps = steps.ok_or_else(|| format!("there is no step {name}"))?;
+            }
+            "--steps" => return Ok(Asked::Print(format!("{}\n", STEPS.join("\n")))),
+            "--help" => return Ok(Asked::Print(HELP.to_owned())),
+            "--version" => {
+                let version = env!("CARGO_PKG_VERSION");
+                return Ok(Asked::Print(format!("gpuslice-hook {version}\n")));
+            }
+            option if option.starts_with('-') => {
+                return Err(format!("there is no option {option}"));
+            }
+            _ if !arguments.verb.is_empty() => {
+                return Err(format!("{text:?} is one verb too many"));
+            }
+            _ => arguments.verb = text,
+        }
+    }
+    match arguments.verb.is_empty() {
+        true => Err("which stage? (--help lists them)".to_owned()),
+        false => Ok(Asked::Stage(arguments)),
+    }
+}

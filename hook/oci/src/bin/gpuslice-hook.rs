@@ -1,0 +1,19 @@
+//! `gpuslice-hook`: what an OCI runtime starts; and `gpuslice-runtime`, what starts one.
+//! Touches: this process, before anything else; then what `stages` touches.
+
+use gpuslice_oci::{stages, sys, wrapper};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next();
+    if wrapper::is_called(name.as_deref()) {
+        return ExitCode::from(wrapper::main(arguments));
+    }
+    let arguments: Vec<_> = arguments.collect();
+    if let Err(error) = sys::start_clean() {
+        eprintln!("gpuslice: this kernel is too old for gpuslice-hook (5.12 is needed): {error}");
+        return ExitCode::from(stages::FAILURE);
+    }
+    ExitCode::from(stages::main(arguments))
+}

@@ -1,0 +1,382 @@
+//! A container is created: it is given its slice, or the reason why not.
+//! Touches: everything below.
+
+use crate::admission::{Asking, Host, admit};
+use crate::arguments::Arguments;
+use crate::devices::{self, Devices};
+use crate::inject::sources::Sources;
+use crate::inject::{self, Outcome, Target};
+use crate::owner::Owner;
+use crate::place::Places;
+use crate::plan::{Decision, Given, Plan, decide};
+use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
+use crate::registry::{Member, Record, Registry, unified};
+use crate::spec::{self, Spec};
+use crate::state::State;
+use crate::{annotations, command, driver_limit, gc, host, page_cache, read};
+use anyhow::{Context, anyhow, bail};
+use gpuslice_config::meminfo;
+use gpuslice_config::promises;
+use gpuslice_config::units::Bytes;
+use nix::unistd::{Gid, Uid};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// In whose namespaces the hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The runtime's, which are the host's: `createRuntime`, `prestart`.
+    Runtime,
+    /// The container's, before its root is: `createContainer`.
+    Container,
+}
+
+/// Why a container does not start, or has no slice.
+#[derive(Debug)]
+pub enum Failure {
+    /// The policy, or what others hold, does not allow it. It does not start.
+    Refused(anyhow::Error),
+    /// Something went wrong. The policy says what becomes of it.
+    Failed(anyhow::Error, OnError),
+}
+
+/// What is to be told, one line each, of a container that starts.
+pub type Lines = Vec<String>;
+
+/// Creates.
+///
+/// # Errors
+/// [`Failure`] says whether the container may start all the same.
+pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
+    let annotated = annotations::any(&state.annotations) || given.memory.is_some();
+    let on = |on: OnErrors, annotated: bool| match annotated {
+        true => on.annotated,
+        false => on.others,
+    };
+    let policy = policy::read(&given.places)
+        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default(), annotated)))?;
+    let spec = spec::read(&state.bundle)
+        .map_err(|error| Failure::Failed(error.into(), on(policy.on_error, annotated)))?;
+    let annotated = annotated || annotations::any(&spec.annotations);
+    let failed = |error| Failure::Failed(error, on(policy.on_error, annotated));
+    let Some(plan) = planned(state, &spec, &policy, given, stage).map_err(|error| {
+        match error.downcast_ref::<crate::plan::PlanError>() {
+            Some(crate::plan::PlanError::Annotation(_)) | None => failed(error),
+            // What policy does not allow it does not allow by way of an error either.
+            Some(_) => Failure::Refused(error),
+        }
+    })?
+    else {
+        return Ok(Lines::new());
+    };
+    let owner = owner(state, stage).map_err(failed)?;
+    let mut run = Run {
+        plan: &plan.0,
+        devices: &plan.1,
+        policy: &policy,
+        given,
+        lines: Lines::new(),
+    };
+    let known = run.admit(state, owner, stage)?;
+    // In the container's mount namespace the host's own mounts, the ledger's among them, may
+    // not be seen; what an earlier stage has done is not done again.
+    let rootfs = spec.rootfs(&state.bundle);
+    if known && stage == Stage::Container && inject::is_there(&rootfs, &given.places, &state.id) {
+        return Ok(Lines::new());
+    }
+    if !known && stage == Stage::Runtime {
+        let budgets = &run.plan.devices;
+        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
+        run.lines.extend(said);
+    }
+    match run.inject(state, &spec, stage) {
+        Ok(()) => Ok(run.lines),
+        Err(error) => {
+            if let Err(left) = undo(&given.places, &plan.0) {
+                run.lines.push(format!("{left:#}"));
+            }
+            Err(match error {
+                Failure::Failed(error, _) => failed(error),
+                refused @ Failure::Refused(_) => refused,
+            })
+        }
+    }
+}
+
+/// The plan, if there is anything to be done, and the GPUs that it was made for.
+///
+/// # Errors
+/// When the container cannot have what it asks for.
+pub fn planned(
+    state: &State,
+    spec: &Spec,
+    policy: &Policy,
+    given: &Arguments,
+    stage: Stage,
+) -> anyhow::Result<Option<(Plan, Devices)>> {
+    let wanted = |devices: &Devices| {
+        decide(&Given {
+            state,
+            spec,
+            policy,
+            devices,
+            places: &given.places,
+            memory: given.memory,
+        })
+    };
+    let devices = match devices::read(&given.places)? {
+        Some(devices) => devices,
+        None => {
+            // Most containers need none: they are not made to wait for the driver.
+            let nobody = policy.default.is_none()
+                && matches!(wanted(&Devices::none()), Ok(Decision::Nothing(_)));
+            if nobody {
+                return Ok(None);
+            }
+            if stage == Stage::Container || given.dry_run {
+                bail!("there is no list of GPUs (gpuslice devices --write makes it)");
+            }
+            command::list_devices(&given.places, policy)?;
+            let made = devices::read(&given.places)?;
+            made.context("gpuslice devices --write has made no list of GPUs")?
+        }
+    };
+    match wanted(&devices)? {
+        Decision::Nothing(_) => Ok(None),
+        Decision::Slice(plan) => Ok(Some((*plan, devices))),
+    }
+}
+
+/// The container's first process. In its own pid namespace the runtime's number is not ours, but
+/// the runtime's child that runs us is that process.
+fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
+    match stage {
+        Stage::Container => Owner::parent().context("cannot find the container's first process"),
+        Stage::Runtime if state.pid <= 1 => {
+            bail!(
+                "the runtime names process {}, which is no container's",
+                state.pid
+            )
+        }
+        Stage::Runtime => Owner::of(state.pid)
+            .with_context(|| format!("the container's first process, {}, is gone", state.pid)),
+    }
+}
+
+/// Takes back what was recorded and made.
+fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
+    let registry = Registry::lock(places)?;
+    let records = registry.records()?;
+    if let Some(record) = records
+        .into_iter()
+        .find(|record| record.slice == plan.slice)
+    {
+        gc::leave(&registry, record, std::slice::from_ref(&plan.container))?;
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    devices: &'a Devices,
+    policy: &'a Policy,
+    given: &'a Arguments,
+    lines: Lines,
+}
+
+impl Run<'_> {
+    /// Records the container, if there is room for its slice, and makes what it needs. Whether an
+    /// earlier stage has done so is returned.
+    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
+        let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
+        let Run { plan, given, .. } = *self;
+        let places = &given.places;
+        let registry = Registry::lock(places).map_err(|error| failed(error.into()))?;
+        given.steps.reached("locked");
+        let (records, _) = gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
+        let known = records
+            .iter()
+            .flat_map(|record| &record.containers)
+            .find(|member| member.id == plan.container);
+        match known {
+            // The hook is configured twice.
+            Some(member) if member.owner == owner => return Ok(true),
+            Some(member) => {
+                return Err(Failure::Refused(anyhow!(
+                    "a container {} is running already (process {}, bundle {})",
+                    member.id,
+                    member.owner.pid,
+                    member.bundle.display()
+                )));
+            }
+            None => {}
+        }
+        let own = records.iter().find(|record| record.slice == plan.slice);
+        let mut record = match own {
+            Some(record) if stage == Stage::Container => {
+                return Err(Failure::Refused(anyhow!(
+                    "slice {} is shared, which takes the hook at createRuntime: at createContainer \
+                     it cannot reach the other containers' ledger",
+                    record.slice
+                )));
+            }
+            Some(record) if record.devices != plan.devices => {
+                return Err(Failure::Refused(anyhow!(
+                    "slice {} is shared, and {} has it with another budget",
+                    record.slice,
+                    record.name
+                )));
+            }
+            Some(record) => record.clone(),
+            None => {
+                self.room(&records).map_err(Failure::Refused)?;
+                Record {
+                    version: Record::VERSION,
+                    slice: plan.slice.clone(),
+                    name: plan.name.clone(),
+                    namespace: plan.namespace.clone(),
+                    shared: plan.shared,
+                    devices: plan.devices.clone(),
+                    containers: Vec::new(),
+                }
+            }
+        };
+        given.steps.reached("admitted");
+        record.containers.push(Member {
+            id: plan.container.clone(),
+            name: plan.name.clone(),
+            owner,
+            bundle: state.bundle.clone(),
+            drops: plan.drops.clone(),
+        });
+        registry
+            .write(&record)
+            .map_err(|error| failed(error.into()))?;
+        given.steps.reached("recorded");
+        if let Err(error) = host::prepare(plan, places, &given.steps) {
+            let left = gc::leave(&registry, record, std::slice::from_ref(&plan.container));
+            let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
+            return Err(failed(error.into()));
+        }
+        given.steps.reached("prepared");
+        Ok(false)
+    }
+
+    fn room(&self, records: &[Record]) -> anyhow::Result<()> {
+        let Run { plan, given, .. } = self;
+        let host = match unified(&plan.devices) {
+            Bytes::ZERO => None,
+            _ => the_host(&given.places, records)?,
+        };
+        let asking = Asking {
+            slice: &plan.slice,
+            namespace: plan.namespace.as_deref(),
+            budgets: &plan.devices,
+        };
+        admit(&asking, records, self.devices, self.policy, host.as_ref())
+            .with_context(|| format!("no room for {}", plan.name))
+    }
+
+    fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
+        let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
+        for folder in &self.plan.drops {
+            if let Err(error) = page_cache::drop_folder(folder) {
+                let path = folder.display();
+                self.lines
+                    .push(format!("cannot drop the pages of {path}: {error}"));
+            }
+        }
+        let (namespace, mapped) = match stage {
+            Stage::Container => (None, None),
+            Stage::Runtime => {
+                let namespace = foreign_namespace(state.pid).map_err(failed)?;
+                (Some(namespace), mapped_root(state.pid).map_err(failed)?)
+            }
+        };
+        let sources = Sources::take(self.plan, &self.given.places);
+        let sources = sources.map_err(|error| failed(error.into()))?;
+        let rootfs = spec.rootfs(&state.bundle);
+        let target = Target {
+            namespace,
+            rootfs: &rootfs,
+            mapped,
+        };
+        let home = File::open("/proc/self/ns/mnt").map_err(|error| failed(error.into()))?;
+        let outcome = inject::inject(sources, &target, &self.given.steps);
+        if stage == Stage::Runtime {
+            // What was made on the host is undone on the host.
+            let back = nix::sched::setns(&home, nix::sched::CloneFlags::CLONE_NEWNS);
+            back.map_err(|error| failed(error.into()))?;
+        }
+        match outcome.map_err(|error| failed(error.into()))? {
+            Outcome::Injected | Outcome::Already => Ok(()),
+            Outcome::Unsuited(why) => match self.policy.when_not_injectable {
+                NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
+                    "this host's policy starts no container that no slice can be put into: {why}"
+                ))),
+                NotInjectable::Warn => {
+                    let name = &self.plan.name;
+                    let line = format!("{name} starts without a slice: {why}");
+                    self.lines.push(line);
+                    Ok(())
+                }
+            },
+        }
+    }
+}
+
+/// The container's mount namespace, which must not be ours.
+fn foreign_namespace(pid: i32) -> anyhow::Result<File> {
+    let path = format!("/proc/{pid}/ns/mnt");
+    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
+    let own = File::open("/proc/self/ns/mnt").context("cannot open /proc/self/ns/mnt")?;
+    if identity(&namespace)? == identity(&own)? {
+        bail!("process {pid} has no mount namespace of its own: it is not a container's");
+    }
+    Ok(namespace)
+}
+
+/// Who the container's root is on the host; None where it is root there, too.
+fn mapped_root(pid: i32) -> anyhow::Result<Option<(Uid, Gid)>> {
+    let first = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        let text = read::file(Path::new(&path), 1 << 16);
+        let text = text.with_context(|| format!("cannot read {path}"))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut lines = text.lines().filter_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (inside, outside) = (fields.next()?, fields.next()?);
+            (inside == "0").then(|| outside.parse::<u32>().ok())?
+        });
+        anyhow::Ok(lines.next().unwrap_or(0))
+    };
+    let (uid, gid) = (first("uid_map")?, first("gid_map")?);
+    let mapped = (uid, gid) != (0, 0);
+    Ok(mapped.then(|| (Uid::from_raw(uid), Gid::from_raw(gid))))
+}
+
+/// The host's memory, and what of it was promised.
+fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
+    let path = places.meminfo();
+    let head = read::capped(
+        read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
+        1 << 16,
+    )?;
+    let Some(memory) = meminfo::parse(&head) else {
+        return Ok(None);
+    };
+    let folder = places.promises();
+    let held = promises::read_folder(&folder);
+    let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
+    let named = |slice: String| {
+        let known = records.iter().find(|record| record.slice == slice);
+        known.map_or(slice, |record| record.name.clone())
+    };
+    let unused = held
+        .into_iter()
+        .map(|promise| (named(promise.slice), promise.unused))
+        .collect();
+    Ok(Some(Host { memory, unused }))
+}

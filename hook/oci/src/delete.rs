@@ -1,0 +1,41 @@
+//! A container has stopped: what it held is free.
+//! Touches: /run/gpuslice, the page cache of models.
+
+use crate::arguments::Arguments;
+use crate::create::Lines;
+use crate::registry::{Member, Registry};
+use crate::state::State;
+use crate::{gc, page_cache};
+
+/// Forgets a container. One that is not known is forgotten already.
+///
+/// # Errors
+/// What cannot be removed; the next hook tries again.
+pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
+    let mut lines = Lines::new();
+    if !given.places.slices().exists() {
+        return Ok(lines);
+    }
+    let registry = Registry::lock(&given.places)?;
+    // Another runtime may have a container of the same id.
+    let ours = |member: &&Member| {
+        member.id == state.id && (member.bundle == state.bundle || !member.owner.lives())
+    };
+    let mut drops = Vec::new();
+    for record in registry.records()? {
+        let Some(member) = record.containers.iter().find(ours) else {
+            continue;
+        };
+        drops.extend(member.drops.iter().cloned());
+        gc::leave(&registry, record, std::slice::from_ref(&state.id))?;
+    }
+    gc::drop_dead(&registry)?;
+    drop(registry);
+    for folder in drops {
+        if let Err(error) = page_cache::drop_folder(&folder) {
+            let path = folder.display();
+            lines.push(format!("cannot drop the pages of {path}: {error}"));
+        }
+    }
+    Ok(lines)
+}

@@ -1,0 +1,303 @@
+//! As much of an ELF file as it takes to say whether a library will load beside a libc.
+//! Touches: the file, by `pread`. Law: the file is an image's and may say anything: every number
+//! in it is bounded before it is used.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// The most of anything that is looked at.
+const MANY: u64 = 4096;
+
+/// The longest name.
+const NAME: usize = 128;
+
+/// A kind of machine, as `e_machine` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine(pub u16);
+
+/// A dynamic 64-bit little-endian file.
+#[derive(Debug)]
+pub struct Elf<'a> {
+    file: &'a File,
+    machine: Machine,
+    /// Where in the file addresses are: address, offset, length.
+    loaded: Vec<(u64, u64, u64)>,
+    dynamic: Vec<(u64, u64)>,
+    interpreted: bool,
+}
+
+const LOAD: u32 = 1;
+const DYNAMIC: u32 = 2;
+const INTERP: u32 = 3;
+
+const STRTAB: u64 = 5;
+const SYMTAB: u64 = 6;
+const GNU_HASH: u64 = 0x6fff_fef5;
+const VERDEF: u64 = 0x6fff_fffc;
+const VERNEED: u64 = 0x6fff_fffe;
+
+fn bytes<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+fn u16_in(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_in(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_in(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+impl<'a> Elf<'a> {
+    /// Reads the headers. None: it is not such a file.
+    #[must_use]
+    pub fn read(file: &'a File) -> Option<Elf<'a>> {
+        let header: [u8; 64] = bytes(file, 0)?;
+        // Its magic number, 64 bits, little-endian.
+        if !header.starts_with(b"\x7fELF\x02\x01") {
+            return None;
+        }
+        let (first, length) = (u64_in(&header, 32)?, u64::from(u16_in(&header, 54)?));
+        let count = u64::from(u16_in(&header, 56)?).min(MANY);
+        let mut elf = Elf {
+            file,
+            machine: Machine(u16_in(&header, 18)?),
+            loaded: Vec::new(),
+            dynamic: Vec::new(),
+            interpreted: false,
+        };
+        let mut dynamic = None;
+        for index in 0..count {
+            let at = first.checked_add(index.checked_mul(length)?)?;
+            let entry: [u8; 56] = bytes(file, at)?;
+            let place = (u64_in(&entry, 8)?, u64_in(&entry, 32)?);
+            match u32_in(&entry, 0)? {
+                LOAD => elf.loaded.push((u64_in(&entry, 16)?, place.0, place.1)),
+                DYNAMIC => dynamic = Some(place),
+                INTERP => elf.interpreted = true,
+                _ => {}
+            }
+        }
+        if let Some((at, length)) = dynamic {
+            elf.read_dynamic(at, length)?;
+        }
+        Some(elf)
+    }
+
+    fn read_dynamic(&mut self, at: u64, length: u64) -> Option<()> {
+        for index in 0..(length / 16).min(MANY) {
+            let entry: [u8; 16] = bytes(self.file, at.checked_add(index.checked_mul(16)?)?)?;
+            let (tag, value) = (u64_in(&entry, 0)?, u64_in(&entry, 8)?);
+            if tag == 0 {
+                break;
+            }
+            self.dynamic.push((tag, value));
+        }
+        Some(())
+    }
+
+    /// For which machines it is.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Whether a dynamic loader starts it, if it is a program.
+    #[must_use]
+    pub fn has_loader(&self) -> bool {
+        self.interpreted
+    }
+
+    /// Where in the file the table of that tag is. Before it is loaded its value is an address.
+    fn table(&self, tag: u64) -> Option<u64> {
+        let (_, address) = self.dynamic.iter().find(|(known, _)| *known == tag)?;
+        self.loaded.iter().find_map(|(start, offset, length)| {
+            let inside = address.checked_sub(*start)?;
+            (inside < *length).then(|| offset.checked_add(inside))?
+        })
+    }
+
+    fn name(&self, offset: u32) -> Option<Vec<u8>> {
+        let at = self.table(STRTAB)?.checked_add(u64::from(offset))?;
+        let mut name = [0; NAME];
+        let length = self.file.read_at(&mut name, at).ok()?;
+        let name = name.get(..length)?;
+        let end = name.iter().position(|byte| *byte == 0)?;
+        Some(name.get(..end)?.to_vec())
+    }
+
+    fn symbol(&self, index: u64) -> Option<[u8; 24]> {
+        let at = self.table(SYMTAB)?.checked_add(index.checked_mul(24)?)?;
+        bytes(self.file, at)
+    }
+
+    /// The names without which it does not load. They stand before those that it defines.
+    #[must_use]
+    pub fn undefined(&self) -> Option<Vec<Vec<u8>>> {
+        const GLOBAL: u8 = 1;
+        let hash: [u8; 16] = bytes(self.file, self.table(GNU_HASH)?)?;
+        let end = u64::from(u32_in(&hash, 4)?).min(MANY);
+        let mut names = Vec::new();
+        for index in 1..end {
+            let symbol = self.symbol(index)?;
+            if symbol.get(4)? >> 4 == GLOBAL && u16_in(&symbol, 6)? == 0 {
+                names.push(self.name(u32_in(&symbol, 0)?)?);
+            }
+        }
+        Some(names)
+    }
+
+    /// Whether it defines a name, of any version.
+    #[must_use]
+    pub fn defines(&self, name: &[u8]) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Looks a name up as the loader does, in the table of hashes.
+    fn find(&self, name: &[u8]) -> Option<()> {
+        let step = |sum: u32, byte: &u8| sum.wrapping_mul(33).wrapping_add(u32::from(*byte));
+        let wanted = name.iter().fold(5381, step);
+        let table = self.table(GNU_HASH)?;
+        let header: [u8; 16] = bytes(self.file, table)?;
+        let (buckets, first) = (u32_in(&header, 0)?, u32_in(&header, 4)?);
+        let filter = u64::from(u32_in(&header, 8)?).checked_mul(8)?;
+        let buckets_at = table.checked_add(16)?.checked_add(filter)?;
+        let bucket = u64::from(wanted.checked_rem(buckets)?).checked_mul(4)?;
+        let start: [u8; 4] = bytes(self.file, buckets_at.checked_add(bucket)?)?;
+        let start = u32::from_le_bytes(start).checked_sub(first)?;
+        let chains = buckets_at.checked_add(u64::from(buckets).checked_mul(4)?)?;
+        for step in 0..MANY {
+            let place = u64::from(start).checked_add(step)?;
+            let hash: [u8; 4] = bytes(self.file, chains.checked_add(place.checked_mul(4)?)?)?;
+            let hash = u32::from_le_bytes(hash);
+            if hash | 1 == wanted | 1 {
+                let symbol = self.symbol(place.checked_add(u64::from(first))?)?;
+                if self.name(u32_in(&symbol, 0)?)? == name {
+                    return Some(());
+                }
+            }
+            if hash & 1 == 1 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The versions of other libraries that it needs.
+    #[must_use]
+    pub fn needed_versions(&self) -> Option<Vec<Vec<u8>>> {
+        let Some(mut at) = self.table(VERNEED) else {
+            return Some(Vec::new());
+        };
+        let mut versions = Vec::new();
+        for _ in 0..MANY {
+            let entry: [u8; 16] = bytes(self.file, at)?;
+            let mut of = at.checked_add(u64::from(u32_in(&entry, 8)?))?;
+            for _ in 0..u16_in(&entry, 2)? {
+                let needed: [u8; 16] = bytes(self.file, of)?;
+                versions.push(self.name(u32_in(&needed, 8)?)?);
+                of = of.checked_add(u64::from(u32_in(&needed, 12)?))?;
+            }
+            match u32_in(&entry, 12)? {
+                0 => break,
+                next => at = at.checked_add(u64::from(next))?,
+            }
+        }
+        Some(versions)
+    }
+
+    /// The versions that it defines.
+    #[must_use]
+    pub fn defined_versions(&self) -> Option<Vec<Vec<u8>>> {
+        let Some(mut at) = self.table(VERDEF) else {
+            return Some(Vec::new());
+        };
+        let mut versions = Vec::new();
+        for _ in 0..MANY {
+            let entry: [u8; 20] = bytes(self.file, at)?;
+            let name_at = at.checked_add(u64::from(u32_in(&entry, 12)?))?;
+            let name: [u8; 4] = bytes(self.file, name_at)?;
+            versions.push(self.name(u32::from_le_bytes(name))?);
+            match u32_in(&entry, 16)? {
+                0 => break,
+                next => at = at.checked_add(u64::from(next))?,
+            }
+        }
+        Some(versions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn libc() -> File {
+        let places = ["/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64"];
+        let mut found = places
+            .iter()
+            .map(|place| File::open(format!("{place}/libc.so.6")));
+        found.find_map(Result::ok).unwrap()
+    }
+
+    #[test]
+    fn a_real_libc_says_what_it_defines_and_of_which_age_it_is() {
+        let file = libc();
+        let elf = Elf::read(&file).unwrap();
+        for name in ["secure_getenv", "memcpy", "dl_iterate_phdr"] {
+            assert!(elf.defines(name.as_bytes()), "{name}");
+        }
+        assert!(!elf.defines(b"cuMemGetInfo_v2"));
+        let versions = elf.defined_versions().unwrap();
+        assert!(versions.contains(&b"GLIBC_2.17".to_vec()), "{versions:?}");
+        assert!(!versions.contains(&b"GLIBC_2.999".to_vec()));
+    }
+
+    #[test]
+    fn what_a_program_needs_is_named() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let elf = Elf::read(&file).unwrap();
+        assert!(elf.has_loader());
+        let versions = elf.needed_versions().unwrap();
+        assert!(
+            versions
+                .iter()
+                .any(|version| version.starts_with(b"GLIBC_"))
+        );
+    }
+
+    /// Reads everything that can be read.
+    fn read_all(text: &[u8]) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text).unwrap();
+        if let Some(elf) = Elf::read(&file) {
+            let _ = (
+                elf.undefined(),
+                elf.needed_versions(),
+                elf.defined_versions(),
+            );
+            let _ = elf.defines(b"memcpy");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_garbled_file_is_read_or_refused_without_a_panic(
+            changes in proptest::collection::vec((0usize..4096, proptest::num::u8::ANY), 1..40),
+            length in 0usize..60_000,
+        ) {
+            let mut text = std::fs::read("/bin/true").unwrap();
+            for (at, byte) in changes {
+                text[at] = byte;
+            }
+            text.truncate(length);
+            read_all(&text);
+        }
+    }
+}

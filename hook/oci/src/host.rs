@@ -1,0 +1,253 @@
+//! What a slice and a container have on the host: folders, the ledger's mount, a promise.
+//! Touches: /run/gpuslice. Law: what is made here can be made again, and removed again, whatever
+//! of it is there already.
+
+use crate::place::Places;
+use crate::plan::{PRELOAD, Plan};
+use crate::registry::{Record, unified};
+use crate::steps::Steps;
+use crate::sys;
+use gpuslice_config::ledger::{self, Ledger, Open};
+use gpuslice_config::promises;
+use gpuslice_config::units::Bytes;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::mount::{MntFlags, umount2};
+use std::ffi::CString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Something on the host could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} {path}")]
+pub struct HostError {
+    doing: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
+    let path = path.to_owned();
+    move |source| HostError {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// The ledger, its folder, and room for nothing else.
+const LEDGER_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
+    [(c"size", c"64k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
+
+/// 4 KiB for each slice, and enough of them.
+const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
+    [(c"size", c"4m"), (c"nr_inodes", c"2k"), (c"mode", c"0755")];
+
+/// Makes everything that the plan needs. Called under the lock.
+///
+/// # Errors
+/// What cannot be made.
+pub fn prepare(plan: &Plan, places: &Places, steps: &Steps) -> Result<(), HostError> {
+    let root = places.container_root(&plan.container);
+    make_root(plan, &root).map_err(failed("fill", &root))?;
+    steps.reached("folder");
+    make_ledger(places, &plan.slice, steps)?;
+    steps.reached("ledger");
+    let promised = unified(&plan.devices);
+    if promised > Bytes::ZERO {
+        make_promise(places, promised, &plan.slice)?;
+    }
+    steps.reached("promise");
+    Ok(())
+}
+
+fn folder(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn file(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o444)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+/// The folder that becomes `/.gpuslice`: files, and points for what is mounted into it.
+fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
+    let own = root.parent().unwrap_or(root);
+    if own.exists() {
+        // An earlier life of this container.
+        fs::remove_dir_all(own)?;
+    }
+    folder(own)?;
+    folder(root)?;
+    folder(&root.join("etc"))?;
+    folder(&root.join("ledger"))?;
+    file(&root.join("ledger/ledger"), "")?;
+    file(&root.join("libgpuslice.so"), "")?;
+    file(&root.join("meminfo"), "")?;
+    if unified(&plan.devices) > Bytes::ZERO {
+        folder(&root.join("promises"))?;
+        file(&root.join("promise"), "")?;
+    }
+    plan.files
+        .iter()
+        .try_for_each(|planned| file(&planned.path, &planned.text))
+}
+
+/// Where the preload list of a container is written until it is mounted.
+#[must_use]
+pub fn preload(places: &Places, container: &str) -> PathBuf {
+    places.container_root(container).join(PRELOAD)
+}
+
+fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostError> {
+    let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
+    folder(place).map_err(failed("make", place))?;
+    steps.reached("ledger-folder");
+    if !path.exists() {
+        // A file system of its own: whoever may write to the ledger cannot fill the host's.
+        mount_at(place, &LEDGER_MOUNT).map_err(failed("mount", place))?;
+    }
+    steps.reached("ledger-mounted");
+    let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    reserve(&path, 0o666, ledger::SIZE).map_err(failed("make", &path))?;
+    // 0666: every user of the container counts; who may not enter the mount does not reach it.
+    let opened = Ledger::open(&c_path, Open::Create { mode: 0o666 });
+    let unusable = |error| failed("use", &path)(io::Error::other(error));
+    opened.map(drop).map_err(unusable)
+}
+
+fn mount_at(place: &Path, options: &[(&std::ffi::CStr, &std::ffi::CStr)]) -> io::Result<()> {
+    let target = open_folder(place)?;
+    let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
+    let mount = sys::new_mount(c"tmpfs", options, attributes)?;
+    sys::attach(mount.as_fd(), target.as_fd())
+}
+
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+}
+
+/// Takes a file's pages from its file system at once: on one that is full, a program that comes
+/// to a page that is not there yet would be killed.
+fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(path)?;
+    if file.metadata()?.len() > 0 {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(mode))?;
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    Ok(fallocate(&file, FallocateFlags::empty(), 0, length)?)
+}
+
+fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), HostError> {
+    let place = places.promises();
+    folder(&place).map_err(failed("make", &place))?;
+    own_file_system(&place).map_err(failed("mount", &place))?;
+    let name = promises::file_name(promised, slice).unwrap_or_default();
+    let path = place.join(name);
+    let made = match reserve(&path, 0o666, promises::SIZE) {
+        // A tenant may write to its own file, and so make it longer than a promise is.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            cut(&place).and_then(|()| reserve(&path, 0o666, promises::SIZE))
+        }
+        made => made,
+    };
+    made.map_err(failed("make", &path))
+}
+
+/// Mounts the promises' own file system, unless it is there, or somebody has made promises
+/// without it.
+fn own_file_system(place: &Path) -> io::Result<()> {
+    let above = place.parent().unwrap_or(place);
+    let is_mount = fs::metadata(place)?.dev() != fs::metadata(above)?.dev();
+    match is_mount || fs::read_dir(place)?.next().is_some() {
+        true => Ok(()),
+        false => mount_at(place, &PROMISES_MOUNT),
+    }
+}
+
+/// Cuts promises to what promises are.
+fn cut(place: &Path) -> io::Result<()> {
+    let length = u64::try_from(promises::SIZE).unwrap_or(u64::MAX);
+    for entry in fs::read_dir(place)? {
+        let entry = entry?;
+        let facts = entry.metadata()?;
+        if facts.is_file() && facts.len() > length {
+            OpenOptions::new()
+                .write(true)
+                .custom_flags(OFlag::O_NOFOLLOW.bits())
+                .open(entry.path())?
+                .set_len(length)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a container has. Nothing of it need be there.
+///
+/// # Errors
+/// What cannot be removed.
+pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
+    let path = places.containers().join(id);
+    gone(fs::remove_dir_all(&path)).map_err(failed("remove", &path))
+}
+
+/// Removes what a slice has. Nothing of it need be there.
+///
+/// # Errors
+/// What cannot be removed.
+pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
+    remove_ledger(&places.ledger(&record.slice))?;
+    if let Some(name) = promises::file_name(record.unified(), &record.slice) {
+        let path = places.promises().join(name);
+        gone(fs::remove_file(&path)).map_err(failed("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Unmounts and removes a ledger's folder.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_ledger(place: &Path) -> Result<(), HostError> {
+    // More than one may be there, of hooks that were killed.
+    loop {
+        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT) => break,
+            Err(error) => return Err(failed("unmount", place)(error.into())),
+        }
+    }
+    gone(fs::remove_dir(place)).map_err(failed("remove", place))
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

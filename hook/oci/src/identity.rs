@@ -1,0 +1,125 @@
+//! Who a container is among others: its name, its pod, its namespace, as engines write it down.
+//! Touches: its arguments.
+//! Law: engines let images write annotations (podman before 4.6 copies them), so none of this
+//! may give more than the policy gives to everybody.
+
+use std::collections::BTreeMap;
+
+/// Annotations, by name.
+pub type Annotations = BTreeMap<String, String>;
+
+/// Where engines say what a container is: containerd, CRI-O and podman, the kubelet.
+const NAMES: [&str; 2] = [
+    "io.kubernetes.cri.container-name",
+    "io.kubernetes.container.name",
+];
+const NAMESPACES: [&str; 2] = [
+    "io.kubernetes.cri.sandbox-namespace",
+    "io.kubernetes.pod.namespace",
+];
+const PODS: [&str; 2] = ["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"];
+const SANDBOXES: [&str; 2] = [
+    "io.kubernetes.cri.sandbox-id",
+    "io.kubernetes.cri-o.SandboxID",
+];
+const TYPES: [&str; 2] = [
+    "io.kubernetes.cri.container-type",
+    "io.kubernetes.cri-o.ContainerType",
+];
+
+/// Who a container is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its id.
+    pub id: String,
+    /// Its name in its pod.
+    pub name: Option<String>,
+    /// Its pod's name.
+    pub pod: Option<String>,
+    /// Its pod's namespace.
+    pub namespace: Option<String>,
+    /// Its pod's id.
+    pub sandbox: Option<String>,
+    /// Whether it only holds the pod's namespaces.
+    pub is_sandbox: bool,
+}
+
+impl Identity {
+    /// Reads it from the annotations.
+    #[must_use]
+    pub fn of(id: &str, annotations: &Annotations) -> Identity {
+        let first = |keys: [&str; 2]| {
+            let mut values = keys.into_iter().filter_map(|key| annotations.get(key));
+            values.find(|value| !value.is_empty()).cloned()
+        };
+        let sandbox = first(SANDBOXES);
+        // An image that calls itself a sandbox does not know the id that it will have.
+        let own_sandbox = sandbox.as_deref() == Some(id);
+        Identity {
+            id: id.to_owned(),
+            name: first(NAMES),
+            pod: first(PODS),
+            namespace: first(NAMESPACES),
+            is_sandbox: own_sandbox && first(TYPES).as_deref() == Some("sandbox"),
+            sandbox,
+        }
+    }
+
+    /// What people call it: `namespace/pod/name`, or its id.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let parts = [&self.namespace, &self.pod, &self.name];
+        let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+        let title = match self.name {
+            Some(_) => parts.join("/"),
+            None => self.id.clone(),
+        };
+        // The slice file's reader knows no escapes.
+        let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
+        title.replace(strange, "_").chars().take(100).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn annotations(pairs: &[(&str, &str)]) -> Annotations {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn containerd_and_cri_o_say_the_same_in_other_words() {
+        let containerd = annotations(&[
+            ("io.kubernetes.cri.container-name", "server"),
+            ("io.kubernetes.cri.container-type", "container"),
+            ("io.kubernetes.cri.sandbox-id", "abc"),
+            ("io.kubernetes.cri.sandbox-name", "web"),
+            ("io.kubernetes.cri.sandbox-namespace", "team"),
+        ]);
+        let crio = annotations(&[
+            ("io.kubernetes.container.name", "server"),
+            ("io.kubernetes.cri-o.ContainerType", "container"),
+            ("io.kubernetes.cri-o.SandboxID", "abc"),
+            ("io.kubernetes.pod.name", "web"),
+            ("io.kubernetes.pod.namespace", "team"),
+        ]);
+        let identity = Identity::of("id", &containerd);
+        assert_eq!(identity, Identity::of("id", &crio));
+        assert_eq!(identity.title(), "team/web/server");
+        assert!(!identity.is_sandbox);
+        assert_eq!(Identity::of("id", &Annotations::new()).title(), "id");
+    }
+
+    #[test]
+    fn an_image_cannot_call_itself_a_sandbox() {
+        let forged = [
+            ("io.kubernetes.cri.container-type", "sandbox"),
+            ("io.kubernetes.cri.sandbox-id", "guessed"),
+        ];
+        assert!(!Identity::of("real", &annotations(&forged)).is_sandbox);
+        assert!(Identity::of("guessed", &annotations(&forged)).is_sandbox);
+        assert!(!Identity::of("real", &annotations(&forged[..1])).is_sandbox);
+    }
+}

@@ -1,0 +1,119 @@
+//! Whether our library can be loaded into an image: its libc, its machine, its age.
+//! Touches: files below the image's root, which may be anything.
+
+use crate::elf::{Elf, Machine};
+use crate::inject::root::Root;
+use std::fmt;
+use std::fs::File;
+
+/// What our library needs of a libc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    machine: Machine,
+    names: Vec<Vec<u8>>,
+    versions: Vec<Vec<u8>>,
+}
+
+/// Why nothing is injected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsuited {
+    /// There is only musl.
+    Musl,
+    /// There is no dynamic loader: static programs, or nothing at all.
+    NoLoader,
+    /// There is a loader, but no libc where distributions put it.
+    NoLibc,
+    /// Another kind of machine.
+    Machine,
+    /// The libc lacks what the library needs.
+    Old(String),
+}
+
+impl fmt::Display for Unsuited {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsuited::Musl => {
+                out.write_str("its image has musl, whose loader reads no /etc/ld.so.preload")
+            }
+            Unsuited::NoLoader => {
+                out.write_str("its image has no dynamic loader (static programs cannot be reached)")
+            }
+            Unsuited::NoLibc => out.write_str("its image has no glibc where distributions put it"),
+            Unsuited::Machine => out.write_str("its image is for another kind of machine"),
+            Unsuited::Old(name) => write!(out, "its image's glibc is too old: it has no {name}"),
+        }
+    }
+}
+
+/// The loaders of glibc on the machines that we are built for, as programs name them.
+const LOADERS: [&str; 2] = ["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];
+
+/// musl's, likewise.
+const MUSL: [&str; 2] = ["lib/ld-musl-x86_64.so.1", "lib/ld-musl-aarch64.so.1"];
+
+/// Where distributions put libc.so.6.
+const LIBC: [&str; 8] = [
+    "lib/x86_64-linux-gnu/libc.so.6",
+    "lib/aarch64-linux-gnu/libc.so.6",
+    "lib64/libc.so.6",
+    "usr/lib/x86_64-linux-gnu/libc.so.6",
+    "usr/lib/aarch64-linux-gnu/libc.so.6",
+    "usr/lib64/libc.so.6",
+    "usr/lib/libc.so.6",
+    "lib/libc.so.6",
+];
+
+impl Needs {
+    /// Reads what the library at hand needs. None: it is no library.
+    #[must_use]
+    pub fn of(library: &File) -> Option<Needs> {
+        let elf = Elf::read(library)?;
+        Some(Needs {
+            machine: elf.machine(),
+            names: elf.undefined()?,
+            versions: elf.needed_versions()?,
+        })
+    }
+
+    /// Whether the image has it.
+    #[must_use]
+    pub fn met_by(&self, image: &Root) -> Option<Unsuited> {
+        let loader = |names: &[&str]| names.iter().any(|name| image.regular(name).is_ok());
+        if !loader(&LOADERS) {
+            return Some(if loader(&MUSL) {
+                Unsuited::Musl
+            } else {
+                Unsuited::NoLoader
+            });
+        }
+        let mut found = Unsuited::NoLibc;
+        for place in LIBC {
+            let Ok(file) = image.regular(place) else {
+                continue;
+            };
+            let Some(libc) = Elf::read(&file) else {
+                continue;
+            };
+            match self.lacking(&libc) {
+                None => return None,
+                Some(unsuited) => found = unsuited,
+            }
+        }
+        Some(found)
+    }
+
+    fn lacking(&self, libc: &Elf<'_>) -> Option<Unsuited> {
+        if libc.machine() != self.machine {
+            return Some(Unsuited::Machine);
+        }
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let versions = libc.defined_versions().unwrap_or_default();
+        let version = self
+            .versions
+            .iter()
+            .find(|version| !versions.contains(version));
+        let name = || self.names.iter().find(|name| !libc.defines(name));
+        let lacking = version.or_else(name)?;
+        Some(Unsuited::Old(text(lacking)))
+    }
+}

@@ -1,0 +1,32 @@
+//! gpuslice in containers: an OCI hook decides, admits, prepares, injects and cleans up.
+//! Touches: see each part.
+//! Law: nothing that an image or a pod says is believed further than the operator's policy goes.
+
+pub mod admission;
+pub mod annotations;
+pub mod arguments;
+pub mod command;
+pub mod create;
+pub mod delete;
+pub mod devices;
+pub mod driver_limit;
+pub mod elf;
+pub mod gc;
+pub mod host;
+pub mod identity;
+pub mod image;
+pub mod inject;
+pub mod json_text;
+pub mod owner;
+pub mod page_cache;
+pub mod place;
+pub mod plan;
+pub mod policy;
+pub mod read;
+pub mod registry;
+pub mod spec;
+pub mod stages;
+pub mod state;
+pub mod steps;
+pub mod sys;
+pub mod wrapper;

@@ -1,0 +1,123 @@
+//! Where things are on a host.
+//! Touches: its arguments. The root is another only when the operator's own arguments say so.
+
+use std::path::{Path, PathBuf};
+
+/// The host's folders and files.
+#[derive(Clone, Debug)]
+pub struct Places {
+    root: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places::below("/")
+    }
+}
+
+impl Places {
+    /// Everything below another root, for tests.
+    pub fn below(root: impl Into<PathBuf>) -> Places {
+        Places { root: root.into() }
+    }
+
+    /// What is known of slices until the next boot.
+    #[must_use]
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run/gpuslice")
+    }
+
+    /// One hook at a time changes what is in [`Places::run`].
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.run().join("lock")
+    }
+
+    /// The GPUs of this machine, as `gpuslice devices --write` lists them.
+    #[must_use]
+    pub fn devices(&self) -> PathBuf {
+        self.run().join("devices.json")
+    }
+
+    /// One file for each slice.
+    #[must_use]
+    pub fn slices(&self) -> PathBuf {
+        self.run().join("slices")
+    }
+
+    /// The file of one slice.
+    #[must_use]
+    pub fn slice(&self, slice: &str) -> PathBuf {
+        self.slices().join(format!("{slice}.json"))
+    }
+
+    /// One folder for each container.
+    #[must_use]
+    pub fn containers(&self) -> PathBuf {
+        self.run().join("containers")
+    }
+
+    /// What a container sees as `/.gpuslice`.
+    #[must_use]
+    pub fn container_root(&self, id: &str) -> PathBuf {
+        self.containers().join(id).join("root")
+    }
+
+    /// One mount for each slice.
+    #[must_use]
+    pub fn ledgers(&self) -> PathBuf {
+        self.run().join("ledgers")
+    }
+
+    /// The mount with the ledger of a slice.
+    #[must_use]
+    pub fn ledger(&self, slice: &str) -> PathBuf {
+        self.ledgers().join(slice)
+    }
+
+    /// The ledger of a slice.
+    #[must_use]
+    pub fn ledger_file(&self, slice: &str) -> PathBuf {
+        self.ledger(slice).join("ledger")
+    }
+
+    /// The mount with the promises of every slice of unified memory.
+    #[must_use]
+    pub fn promises(&self) -> PathBuf {
+        self.run().join("promises")
+    }
+
+    /// What the operator allows.
+    #[must_use]
+    pub fn policy(&self) -> PathBuf {
+        self.root.join("etc/gpuslice/config.toml")
+    }
+
+    /// The library, unless the policy names another.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.root.join("usr/lib/gpuslice/libgpuslice.so")
+    }
+
+    /// The command, unless the policy names another.
+    #[must_use]
+    pub fn command(&self) -> PathBuf {
+        self.root.join("usr/bin/gpuslice")
+    }
+
+    /// The host's live memory; under another root only where there is one.
+    #[must_use]
+    pub fn meminfo(&self) -> PathBuf {
+        let own = self.root.join("proc/meminfo");
+        match own.exists() {
+            true => own,
+            false => PathBuf::from("/proc/meminfo"),
+        }
+    }
+
+    /// The root itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}

@@ -1,0 +1,371 @@
+//! What is to be done for one container.
+//! Touches: its arguments. Law: pure, so that it can be printed and looked at before it is done.
+
+use crate::annotations::{self, AnnotationError, Asked, PageCache, Request, Selector};
+use crate::devices::{Devices, Target};
+use crate::identity::{Annotations, Identity};
+use crate::place::Places;
+use crate::policy::Policy;
+use crate::registry::{Budget, unified};
+use crate::spec::Spec;
+use crate::state::{State, is_id};
+use gpuslice_config::promises;
+use gpuslice_config::slice::{self, ListedDevice, Slice, SliceError, Text};
+use gpuslice_config::units::Bytes;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Where a container sees its slice.
+pub const MOUNT: &str = ".gpuslice";
+
+/// Where its loader finds out about the library.
+pub const PRELOAD: &str = "etc/ld.so.preload";
+
+/// How much of a pod's id names its slice. Every tenant of unified memory sees the name, and who
+/// knows the whole id could ask for the slice by a forged annotation.
+const POD_ID: usize = 16;
+
+/// Everything that a plan is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// What the runtime says.
+    pub state: &'a State,
+    /// What it was asked for.
+    pub spec: &'a Spec,
+    /// What the operator allows.
+    pub policy: &'a Policy,
+    /// The GPUs that there are.
+    pub devices: &'a Devices,
+    /// Where things are.
+    pub places: &'a Places,
+    /// A size that the operator's own configuration gives, which no annotation changes.
+    pub memory: Option<Bytes>,
+}
+
+/// What becomes of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is left alone, because.
+    Nothing(&'static str),
+    /// It has a slice.
+    Slice(Box<Plan>),
+}
+
+/// A container's slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The container.
+    pub container: String,
+    /// What people call it.
+    pub name: String,
+    /// The slice: the container's own, or its pod's.
+    pub slice: String,
+    /// Whether it is the pod's.
+    pub shared: bool,
+    /// The namespace that it counts for.
+    pub namespace: Option<String>,
+    /// What is admitted.
+    pub devices: Vec<Budget>,
+    /// What is written on the host.
+    pub files: Vec<File>,
+    /// What is mounted into the container, in this order.
+    pub mounts: Vec<Mount>,
+    /// The host's folders whose resident pages are dropped before it starts and after it stops.
+    pub drops: Vec<PathBuf>,
+}
+
+/// A file of the host's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct File {
+    /// Where.
+    pub path: PathBuf,
+    /// What is in it.
+    pub text: String,
+}
+
+/// A mount in the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// What, on the host.
+    pub source: PathBuf,
+    /// Where, in the container.
+    pub target: PathBuf,
+    /// How.
+    pub options: &'static str,
+}
+
+/// Why a container cannot have what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// An annotation.
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    /// The policy wants everybody to say.
+    #[error(
+        "this host's policy starts no container that does not say how much GPU memory it needs \
+         (annotation {}memory, for example 8GiB)",
+        annotations::PREFIX
+    )]
+    Unannotated,
+    /// More than the policy allows.
+    #[error(
+        "{asked} is more than this host's policy allows a container to have of a GPU ({maximum})"
+    )]
+    Maximum {
+        /// What was asked for.
+        asked: Bytes,
+        /// The bound.
+        maximum: Bytes,
+    },
+    /// There is no such GPU.
+    #[error("there is no GPU {0} (see gpuslice devices)")]
+    NoSuchDevice(String),
+    /// There is one, but not for slices.
+    #[error("this host's policy gives no slices of GPU {0}")]
+    NotForSlices(String),
+    /// There is none.
+    #[error("this host has no GPU")]
+    NoDevices,
+    /// A pod's slice without a pod.
+    #[error(
+        "{}share: pod is for containers of a pod, and this is none",
+        annotations::PREFIX
+    )]
+    NoPod,
+    /// The slice file would not be one.
+    #[error("the slice would be refused: {0}")]
+    Slice(SliceError),
+}
+
+/// Decides.
+///
+/// # Errors
+/// [`PlanError`] says why the container cannot have what it asks for.
+pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
+    let annotations = both(given);
+    let who = Identity::of(&given.state.id, &annotations);
+    if who.is_sandbox {
+        return Ok(Decision::Nothing("it only holds a pod's namespaces"));
+    }
+    let asked = match (annotations::read(&annotations, &who)?, given.memory) {
+        (Asked::Slice(request), None) => request,
+        (Asked::Slice(request), memory) => Request {
+            memory,
+            devices: Vec::new(),
+            ..request
+        },
+        (_, Some(memory)) => Request {
+            memory: Some(memory),
+            ..Request::default()
+        },
+        (_, None) => match &given.policy.default {
+            Some(default) if !given.devices.devices.is_empty() => default.request(),
+            Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
+            None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
+            None => return Ok(Decision::Nothing("it asks for no slice")),
+        },
+    };
+    let devices = budgets(&asked, given, &who)?;
+    plan(&asked, devices, given, who).map(|plan| Decision::Slice(Box::new(plan)))
+}
+
+/// What the runtime passes on is in both; some pass on only one.
+fn both(given: &Given<'_>) -> Annotations {
+    let mut annotations = given.state.annotations.clone();
+    let spec = given.spec.annotations.iter();
+    annotations.extend(spec.map(|(key, value)| (key.clone(), value.clone())));
+    annotations
+}
+
+fn budgets(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<Vec<Budget>, PlanError> {
+    let allowed = |target: &Target<'_>| match &given.policy.devices {
+        None => true,
+        Some(selectors) => {
+            let named = |selector: &Selector| {
+                let selected = given.devices.select(*selector);
+                selected.iter().any(|chosen| chosen.uuid == target.uuid)
+            };
+            selectors.iter().any(named)
+        }
+    };
+    let mut named = Vec::new();
+    for (selector, memory) in &asked.devices {
+        let selected = given.devices.select(*selector);
+        if selected.is_empty() {
+            return Err(PlanError::NoSuchDevice(selector.to_string()));
+        }
+        if !selected.iter().all(allowed) {
+            return Err(PlanError::NotForSlices(selector.to_string()));
+        }
+        named.extend(selected.iter().map(|target| (target.uuid, *memory)));
+    }
+    let maximum = given.policy.container_maximum(who.namespace.as_deref());
+    let mut budgets = Vec::new();
+    for target in given.devices.targets().filter(allowed) {
+        let own = named.iter().rfind(|(uuid, _)| *uuid == target.uuid);
+        let Some(memory) = own.map(|(_, memory)| *memory).or(asked.memory) else {
+            continue;
+        };
+        if let Some(maximum) = maximum.filter(|maximum| memory > *maximum) {
+            return Err(PlanError::Maximum {
+                asked: memory,
+                maximum,
+            });
+        }
+        budgets.push(Budget {
+            uuid: target.uuid,
+            memory,
+            integrated: target.device.integrated,
+        });
+    }
+    match budgets.is_empty() {
+        true => Err(PlanError::NoDevices),
+        false => Ok(budgets),
+    }
+}
+
+fn plan(
+    asked: &Request,
+    devices: Vec<Budget>,
+    given: &Given<'_>,
+    who: Identity,
+) -> Result<Plan, PlanError> {
+    let id = given.state.id.clone();
+    let slice = match (asked.shared, &who.sandbox) {
+        (false, _) => id.clone(),
+        (true, Some(pod)) if is_id(pod) => match pod.get(..POD_ID) {
+            Some(start) => format!("pod-{start}"),
+            None => return Err(PlanError::NoPod),
+        },
+        (true, _) => return Err(PlanError::NoPod),
+    };
+    let text = slice_file(asked, &devices, given.policy, &who)?;
+    let root = given.places.container_root(&id);
+    let file = |name: &str, text: String| File {
+        path: root.join(name),
+        text,
+    };
+    let files = vec![
+        file("slice.json", text),
+        file(PRELOAD, format!("/{MOUNT}/libgpuslice.so\n")),
+    ];
+    let promised = unified(&devices);
+    Ok(Plan {
+        name: who.title(),
+        shared: asked.shared,
+        namespace: who.namespace,
+        files,
+        mounts: mounts(given, &id, &slice, promised),
+        drops: drops(asked, given, promised > Bytes::ZERO),
+        container: id,
+        slice,
+        devices,
+    })
+}
+
+fn slice_file(
+    asked: &Request,
+    devices: &[Budget],
+    policy: &Policy,
+    who: &Identity,
+) -> Result<String, PlanError> {
+    let mut slice = Slice::default();
+    slice.name = Text::new(&who.title());
+    slice.total = asked.total.unwrap_or_default();
+    slice.present_as = asked.present_as.unwrap_or_default();
+    slice.reserve = policy.reserve.filter(|_| unified(devices) > Bytes::ZERO);
+    slice.host_allowance = asked.host_allowance;
+    slice.memory = asked.memory;
+    slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
+    for budget in devices {
+        // More than a slice file lists: those that are like all others need not stand in it.
+        let listed = slice.list(ListedDevice {
+            uuid: budget.uuid,
+            memory: Some(budget.memory),
+            headroom: None,
+            integrated: Some(budget.integrated),
+        });
+        if let Err(fault) = listed {
+            return Err(PlanError::Slice(SliceError { line: 1, fault }));
+        }
+    }
+    let text = slice.to_json();
+    slice::parse(text.as_bytes()).map_err(PlanError::Slice)?;
+    Ok(text)
+}
+
+/// Read-only, and nothing in it is a device or changes a user.
+pub const READ_ONLY: &str = "ro,nosuid,nodev";
+/// The same, and nothing in it is a program.
+pub const READ_ONLY_DATA: &str = "ro,nosuid,nodev,noexec";
+/// What a container writes to.
+pub const WRITABLE: &str = "rw,nosuid,nodev,noexec";
+
+fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Mount> {
+    let places = given.places;
+    let root = places.container_root(id);
+    let inside = Path::new("/").join(MOUNT);
+    let library = given.policy.library.clone();
+    let preload = root.join(PRELOAD);
+    let mount = |source: PathBuf, name: &str, options| Mount {
+        source,
+        target: inside.join(name),
+        options,
+    };
+    let mut mounts = vec![
+        Mount {
+            source: root,
+            target: inside.clone(),
+            options: READ_ONLY,
+        },
+        mount(
+            library.unwrap_or_else(|| places.library()),
+            "libgpuslice.so",
+            READ_ONLY,
+        ),
+        mount(places.meminfo(), "meminfo", READ_ONLY_DATA),
+        // The file, not its folder: out of a folder a container's root could remove it.
+        mount(places.ledger_file(slice), "ledger/ledger", WRITABLE),
+    ];
+    if promised > Bytes::ZERO {
+        mounts.push(mount(places.promises(), "promises", READ_ONLY_DATA));
+        let own = promises::file_name(promised, slice).unwrap_or_default();
+        mounts.push(mount(places.promises().join(own), "promise", WRITABLE));
+    }
+    mounts.push(Mount {
+        source: preload,
+        target: Path::new("/").join(PRELOAD),
+        options: READ_ONLY_DATA,
+    });
+    mounts
+}
+
+/// The named mounts of this container that are folders of the host.
+fn drops(asked: &Request, given: &Given<'_>, is_unified: bool) -> Vec<PathBuf> {
+    match page_cache(asked, given.policy, is_unified) {
+        PageCache::Keep => Vec::new(),
+        PageCache::Drop | PageCache::DropBehind => {
+            let named = given.policy.page_cache.mounts.iter();
+            let sources = named.filter_map(|mount| given.spec.source_of(mount));
+            sources.map(Path::to_owned).collect()
+        }
+    }
+}
+
+/// What is asked for, else what the policy says; page cache takes from a GPU only where it
+/// shares the host's memory.
+fn page_cache(asked: &Request, policy: &Policy, is_unified: bool) -> PageCache {
+    let unsaid = if is_unified {
+        PageCache::Drop
+    } else {
+        PageCache::Keep
+    };
+    asked
+        .page_cache
+        .or(policy.page_cache.mode)
+        .unwrap_or(unsaid)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

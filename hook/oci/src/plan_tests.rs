@@ -1,0 +1,253 @@
+//! What is planned for which container.
+//! Touches: its arguments; the recorded plans in `snapshots/`.
+
+use super::*;
+use crate::{devices, policy, spec, state};
+
+const MACHINE: &str = r#"{"version":1,"devices":[
+  {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},
+  {"uuid":"GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":1,"name":"Card","memory":25769803776,"integrated":false}]}"#;
+
+const SPARK: &str = r#"{"version":1,"devices":[
+  {"uuid":"GPU-b10aaaaa-4444-4555-8666-777788880000","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}]}"#;
+
+const MIG: &str = r#"{"version":1,"devices":[
+  {"uuid":"GPU-3b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"H200","memory":150754820096,"mig":[
+    {"uuid":"MIG-4b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","memory":75161927680},
+    {"uuid":"MIG-5b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","memory":75161927680}]}]}"#;
+
+const POD: &[(&str, &str)] = &[
+    ("io.kubernetes.cri.container-name", "server"),
+    ("io.kubernetes.cri.container-type", "container"),
+    (
+        "io.kubernetes.cri.sandbox-id",
+        "0123456789abcdef0123456789abcdef",
+    ),
+    ("io.kubernetes.cri.sandbox-name", "web"),
+    ("io.kubernetes.cri.sandbox-namespace", "team"),
+];
+
+struct Case {
+    machine: &'static str,
+    policy: &'static str,
+    memory: Option<Bytes>,
+}
+
+impl Default for Case {
+    fn default() -> Case {
+        Case {
+            machine: MACHINE,
+            policy: "",
+            memory: None,
+        }
+    }
+}
+
+impl Case {
+    fn decide(&self, annotations: &[(&str, &str)]) -> Result<Decision, PlanError> {
+        let annotations: Annotations = annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        let spec = serde_json::json!({
+            "root": {"path": "rootfs"},
+            "annotations": annotations,
+            "process": {"env": ["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"]},
+            "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
+        });
+        decide(&Given {
+            state: &state::parse(br#"{"id":"c1","pid":4711,"bundle":"/b"}"#).unwrap(),
+            spec: &spec::parse(spec.to_string().as_bytes()).unwrap(),
+            policy: &policy::parse(self.policy).unwrap(),
+            devices: &devices::parse(self.machine.as_bytes()).unwrap(),
+            places: &Places::default(),
+            memory: self.memory,
+        })
+    }
+
+    fn plan(&self, annotations: &[(&str, &str)]) -> Plan {
+        match self.decide(annotations) {
+            Ok(Decision::Slice(plan)) => *plan,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(&self, annotations: &[(&str, &str)]) -> String {
+        self.decide(annotations).unwrap_err().to_string()
+    }
+}
+
+fn budgets(plan: &Plan) -> Vec<(String, Bytes)> {
+    let each = |budget: &Budget| (budget.uuid.to_string()[..5].to_owned(), budget.memory);
+    plan.devices.iter().map(each).collect()
+}
+
+#[test]
+fn the_plan_of_a_plain_container() {
+    let plan = Case::default().plan(&[("gpuslice.io/memory", "8GiB")]);
+    insta::assert_json_snapshot!(plan);
+}
+
+#[test]
+fn the_plan_of_a_container_of_a_pod_on_unified_memory() {
+    let case = Case {
+        machine: SPARK,
+        policy: "reserve = \"8GiB\"\n[page-cache]\nmounts = [\"/models\", \"/nowhere\"]",
+        ..Case::default()
+    };
+    let mut annotations = POD.to_vec();
+    annotations.extend([
+        ("gpuslice.io/memory", "40GiB"),
+        ("gpuslice.io/share", "pod"),
+    ]);
+    insta::assert_json_snapshot!(case.plan(&annotations));
+}
+
+#[test]
+fn a_gpu_that_is_named_has_its_own_budget_and_one_that_is_not_may_be_left_alone() {
+    let case = Case::default();
+    let both = case.plan(&[
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/memory.1", "2GiB"),
+    ]);
+    let expected = [("GPU-1", Bytes::gib(8)), ("GPU-2", Bytes::gib(2))];
+    let owned = |list: &[(&str, Bytes)]| -> Vec<(String, Bytes)> {
+        list.iter()
+            .map(|(uuid, memory)| ((*uuid).to_owned(), *memory))
+            .collect()
+    };
+    assert_eq!(budgets(&both), owned(&expected));
+    let one = case.plan(&[("gpuslice.io/memory.1", "2GiB")]);
+    assert_eq!(budgets(&one), owned(&expected[1..]));
+    let mig = Case {
+        machine: MIG,
+        ..Case::default()
+    };
+    let halves = [("MIG-4", Bytes::gib(8)), ("MIG-5", Bytes::gib(8))];
+    assert_eq!(
+        budgets(&mig.plan(&[("gpuslice.io/memory.0", "8GiB")])),
+        owned(&halves)
+    );
+    let uuid = "gpuslice.io/memory.MIG-5b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    assert_eq!(budgets(&mig.plan(&[(uuid, "8GiB")])), owned(&halves[1..]));
+}
+
+#[test]
+fn who_asks_for_nothing_is_left_alone_or_has_the_default_or_is_refused() {
+    let case = |policy| Case {
+        policy,
+        ..Case::default()
+    };
+    assert_eq!(
+        case("").decide(&[]),
+        Ok(Decision::Nothing("it asks for no slice"))
+    );
+    let default = case("[default]\nmemory = \"4GiB\"").plan(&[]);
+    assert_eq!(default.devices[0].memory, Bytes::gib(4));
+    assert_eq!(
+        case("deny-unannotated = true").decide(&[]),
+        Err(PlanError::Unannotated)
+    );
+    // An image that names only other containers must not get out of it.
+    let mut sidecar = POD.to_vec();
+    sidecar.extend([
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/containers", "other"),
+    ]);
+    assert_eq!(
+        case("deny-unannotated = true").decide(&sidecar),
+        Err(PlanError::Unannotated)
+    );
+    assert_eq!(
+        case("").decide(&sidecar),
+        Ok(Decision::Nothing("it asks for no slice"))
+    );
+}
+
+#[test]
+fn no_annotation_gives_more_than_the_policy() {
+    let case = Case {
+        policy: "devices = [0]\n[maximum]\ncontainer = \"8GiB\"\n[namespaces.team]\ncontainer = \"88GiB\"",
+        ..Case::default()
+    };
+    let mut annotations = POD.to_vec();
+    annotations.push(("gpuslice.io/memory", "88GiB"));
+    assert_eq!(
+        case.refused(&annotations),
+        "88.00 GiB is more than this host's policy allows a container to have of a GPU (8.00 GiB)"
+    );
+    assert_eq!(
+        case.refused(&[("gpuslice.io/memory.1", "1GiB")]),
+        "this host's policy gives no slices of GPU 1"
+    );
+    assert_eq!(
+        case.refused(&[("gpuslice.io/memory.7", "1GiB")]),
+        "there is no GPU 7 (see gpuslice devices)"
+    );
+    assert_eq!(
+        budgets(&case.plan(&[("gpuslice.io/memory", "1GiB")])).len(),
+        1
+    );
+}
+
+#[test]
+fn what_the_operators_own_configuration_says_no_annotation_changes() {
+    let case = Case {
+        memory: Some(Bytes::gib(2)),
+        ..Case::default()
+    };
+    let annotated = case.plan(&[
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/total", "device"),
+    ]);
+    assert!(
+        annotated
+            .devices
+            .iter()
+            .all(|budget| budget.memory == Bytes::gib(2))
+    );
+    assert!(annotated.files[0].text.contains("\"total\": \"device\""));
+    assert_eq!(case.plan(&[]).devices[0].memory, Bytes::gib(2));
+}
+
+#[test]
+fn a_slice_is_shared_only_in_a_pod() {
+    let shared = [("gpuslice.io/memory", "8GiB"), ("gpuslice.io/share", "pod")];
+    assert_eq!(Case::default().decide(&shared), Err(PlanError::NoPod));
+    for forged in ["../../../../etc/passwd-and", "short"] {
+        let mut annotations = shared.to_vec();
+        annotations.push(("io.kubernetes.cri.sandbox-id", forged));
+        assert_eq!(
+            Case::default().decide(&annotations),
+            Err(PlanError::NoPod),
+            "{forged}"
+        );
+    }
+}
+
+#[test]
+fn headroom_that_leaves_nothing_is_refused_before_anything_is_done() {
+    let annotations = [
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/headroom", "8GiB"),
+    ];
+    let said = Case::default().refused(&annotations);
+    assert!(
+        said.contains("\"headroom\" is not less than \"memory\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_pods_sandbox_is_left_alone() {
+    let sandbox = [
+        ("io.kubernetes.cri.container-type", "sandbox"),
+        ("io.kubernetes.cri.sandbox-id", "c1"),
+        ("gpuslice.io/memory", "8GiB"),
+    ];
+    let left = Case::default().decide(&sandbox);
+    assert_eq!(
+        left,
+        Ok(Decision::Nothing("it only holds a pod's namespaces"))
+    );
+}

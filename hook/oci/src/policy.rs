@@ -1,0 +1,330 @@
+//! What the operator of a host allows: `/etc/gpuslice/config.toml`.
+//! Touches: that file.
+//! Law: a key that is not understood is an error, and a file that others may write to is not used.
+
+use crate::annotations::{PageCache, Request, Selector, page_cache, present_as, total};
+use crate::place::Places;
+use crate::read;
+use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::units::Bytes;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+/// How much is read.
+pub const CAP: usize = 1 << 20;
+
+/// Everything that an operator can say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Policy {
+    /// Another library than `/usr/lib/gpuslice/libgpuslice.so`.
+    pub library: Option<PathBuf>,
+    /// Another command than `/usr/bin/gpuslice`.
+    pub command: Option<PathBuf>,
+    /// The GPUs that slices are made of, by index or uuid; absent: all.
+    #[serde(deserialize_with = "selectors")]
+    pub devices: Option<Vec<Selector>>,
+    /// What the host of unified memory keeps for itself.
+    #[serde(deserialize_with = "size")]
+    pub reserve: Option<Bytes>,
+    /// Whether more may be promised than there is.
+    pub overcommit: bool,
+    /// Whether a container that asks for nothing, and has no default, does not start.
+    pub deny_unannotated: bool,
+    /// What becomes of a container that cannot be given its slice.
+    pub on_error: OnErrors,
+    /// What becomes of one whose image no library can be loaded into.
+    pub when_not_injectable: NotInjectable,
+    /// The slice of containers that ask for nothing.
+    pub default: Option<Default_>,
+    /// What one container, and one namespace, may have of each GPU.
+    pub maximum: Maximum,
+    /// Namespaces that may have less.
+    pub namespaces: BTreeMap<String, Maximum>,
+    /// The page cache of models.
+    pub page_cache: PageCachePolicy,
+    /// The driver's own limits.
+    pub driver_limits: DriverLimits,
+    /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
+    pub runtime: Vec<String>,
+}
+
+/// What becomes of a container when something fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// It does not start.
+    Refuse,
+    /// It starts without a slice.
+    Start,
+}
+
+/// By whether it asks for a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct OnErrors {
+    /// It does.
+    pub annotated: OnError,
+    /// It does not.
+    pub others: OnError,
+}
+
+impl Default for OnErrors {
+    fn default() -> OnErrors {
+        OnErrors {
+            annotated: OnError::Refuse,
+            others: OnError::Start,
+        }
+    }
+}
+
+/// What becomes of an image with another libc, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotInjectable {
+    /// It starts, and one line says that it has no slice.
+    #[default]
+    Warn,
+    /// It does not start.
+    Refuse,
+}
+
+/// Whether the driver is told, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverLimits {
+    /// Where it knows limits.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// Upper bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Maximum {
+    /// Of one container on one GPU.
+    #[serde(deserialize_with = "size")]
+    pub container: Option<Bytes>,
+    /// Of all containers of one namespace on one GPU.
+    #[serde(deserialize_with = "size")]
+    pub namespace: Option<Bytes>,
+}
+
+/// The slice of who asks for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Default_ {
+    /// Its budget on each GPU.
+    #[serde(deserialize_with = "some_size")]
+    pub memory: Bytes,
+    /// What TOTAL says.
+    #[serde(default, deserialize_with = "total_word")]
+    pub total: Option<Total>,
+    /// How unified memory looks.
+    #[serde(default, deserialize_with = "present_as_word")]
+    pub present_as: Option<PresentAs>,
+    /// Kept back from TOTAL.
+    #[serde(default, deserialize_with = "size")]
+    pub headroom: Option<Bytes>,
+    /// Host memory that is not charged.
+    #[serde(default, deserialize_with = "size")]
+    pub host_allowance: Option<Bytes>,
+}
+
+impl Default_ {
+    /// The request that a container without annotations is taken to make.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request {
+            memory: Some(self.memory),
+            total: self.total,
+            present_as: self.present_as,
+            headroom: self.headroom,
+            host_allowance: self.host_allowance,
+            ..Request::default()
+        }
+    }
+}
+
+/// What happens to the page cache of models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct PageCachePolicy {
+    /// For containers that do not say.
+    #[serde(deserialize_with = "page_cache_word")]
+    pub mode: Option<PageCache>,
+    /// The mounts, as containers see them, whose resident pages are dropped before a container
+    /// starts and after it has stopped, where its mode is not `keep`.
+    pub mounts: Vec<PathBuf>,
+}
+
+/// Why a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// It cannot be read, or is not root's alone.
+    #[error("cannot use {path}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It says something that nobody understands.
+    #[error("{path}: {fault}")]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Where, and what.
+        fault: String,
+    },
+}
+
+/// The runtimes that the host's policy names. A container must be stopped and deleted also where
+/// another key is wrong: of a file that cannot be used, the line with this one is.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
+    let path = places.policy();
+    let text = match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(PolicyError::Read { path, source }),
+        Ok(text) => text,
+    };
+    let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
+    Ok(match parse(&text) {
+        Ok(policy) => policy.runtime,
+        Err(_) => line().into_iter().flat_map(quoted).collect(),
+    })
+}
+
+/// What stands in quotes.
+fn quoted(line: &str) -> impl Iterator<Item = String> {
+    line.split('"').skip(1).step_by(2).map(str::to_owned)
+}
+
+/// Reads the host's policy; where there is none everybody may have everything.
+///
+/// # Errors
+/// When there is one that cannot be used.
+pub fn read(places: &Places) -> Result<Policy, PolicyError> {
+    let path = places.policy();
+    let text = match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Policy::default()),
+        Err(source) => return Err(PolicyError::Read { path, source }),
+        Ok(text) => text,
+    };
+    parse(&text).map_err(|fault| PolicyError::Parse { path, fault })
+}
+
+fn text(path: &std::path::Path) -> io::Result<String> {
+    let file = read::open(path)?;
+    read::only_roots(&file)?;
+    let text = read::capped(file, CAP)?;
+    String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// Reads the text of a policy.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn parse(text: &str) -> Result<Policy, String> {
+    toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+}
+
+impl Policy {
+    /// The most that one container may have of one GPU. A namespace's own rule can only lower it:
+    /// its name is an annotation, which an image can forge.
+    #[must_use]
+    pub fn container_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
+        smaller(self.maximum.container, self.of(namespace).container)
+    }
+
+    /// The most that the containers of one namespace may have of one GPU.
+    #[must_use]
+    pub fn namespace_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
+        smaller(self.maximum.namespace, self.of(namespace).namespace)
+    }
+
+    fn of(&self, namespace: Option<&str>) -> Maximum {
+        let named = namespace.and_then(|namespace| self.namespaces.get(namespace));
+        named.copied().unwrap_or_default()
+    }
+}
+
+fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.at_most(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrNumber {
+    Number(u64),
+    Text(String),
+}
+
+fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+    let text = match TextOrNumber::deserialize(from)? {
+        TextOrNumber::Number(bytes) => bytes.to_string(),
+        TextOrNumber::Text(text) => text,
+    };
+    text.parse()
+        .map_err(|fault| D::Error::custom(format!("{text:?} is {fault}")))
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+    some_size(from).map(Some)
+}
+
+fn word<'de, D: Deserializer<'de>, T>(
+    from: D,
+    read: impl Fn(&str) -> Option<T>,
+    words: &str,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    let known = read(&text);
+    let unknown = || D::Error::custom(format!("{text:?} is not one of {words}"));
+    known.map(Some).ok_or_else(unknown)
+}
+
+fn total_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Total>, D::Error> {
+    word(from, total, "slice, device")
+}
+
+fn present_as_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PresentAs>, D::Error> {
+    word(from, present_as, "uma, discrete")
+}
+
+fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCache>, D::Error> {
+    word(from, page_cache, "keep, drop, drop-behind")
+}
+
+fn selectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Selector>>, D::Error> {
+    let texts: Vec<TextOrNumber> = Vec::deserialize(from)?;
+    let selector = |text: TextOrNumber| {
+        let text = match text {
+            TextOrNumber::Number(index) => index.to_string(),
+            TextOrNumber::Text(text) => text,
+        };
+        let unknown = || D::Error::custom(format!("{text:?} is no index or uuid of a GPU"));
+        text.parse().map_err(|()| unknown())
+    };
+    texts
+        .into_iter()
+        .map(selector)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

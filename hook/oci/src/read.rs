@@ -1,0 +1,67 @@
+//! Reads files that others may have made: regular ones only, and never more than expected.
+//! Touches: those files.
+
+use nix::fcntl::OFlag;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Reads at most `cap` bytes.
+///
+/// # Errors
+/// When it cannot be read, or there is more.
+pub fn capped(from: impl Read, cap: usize) -> io::Result<Vec<u8>> {
+    let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::new();
+    from.take(limit).read_to_end(&mut bytes)?;
+    match bytes.len() > cap {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("more than {cap} bytes"),
+        )),
+        false => Ok(bytes),
+    }
+}
+
+/// Opens a regular file; a pipe that nobody writes to cannot stop us.
+///
+/// # Errors
+/// When it cannot be opened, or is something else.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+/// Reads a regular file of at most `cap` bytes.
+///
+/// # Errors
+/// When it cannot be read, is something else, or is longer.
+pub fn file(path: &Path, cap: usize) -> io::Result<Vec<u8>> {
+    capped(open(path)?, cap)
+}
+
+/// Whether only root decides what is in it.
+///
+/// # Errors
+/// When it is somebody else's, or others may write to it.
+pub fn only_roots(file: &File) -> io::Result<()> {
+    let facts = file.metadata()?;
+    if facts.uid() != 0 {
+        return Err(io::Error::other(format!(
+            "it belongs to user {}, not to root",
+            facts.uid()
+        )));
+    }
+    match facts.mode() & 0o022 {
+        0 => Ok(()),
+        _ => Err(io::Error::other("others than root may write to it")),
+    }
+}

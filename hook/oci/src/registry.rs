@@ -1,0 +1,316 @@
+//! The slices of this machine's containers: one file for each, changed under one lock.
+//! Touches: the host's folder of slices.
+//! Law: a record is there before anything that it stands for, and goes after it; it is replaced
+//! as a whole. So nothing can be left that no record names.
+
+use crate::owner::Owner;
+use crate::place::Places;
+use crate::read;
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::units::Bytes;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much of a record is read.
+const CAP: usize = 1 << 20;
+
+/// How long a hook waits for others. What they do under the lock takes a millisecond.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this file.
+    pub version: u32,
+    /// Its id: the container's, or its pod's.
+    pub slice: String,
+    /// What people call it.
+    pub name: String,
+    /// The namespace that it counts for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether a pod's containers have it together.
+    #[serde(default)]
+    pub shared: bool,
+    /// What it was admitted for.
+    pub devices: Vec<Budget>,
+    /// Who has it.
+    pub containers: Vec<Member>,
+}
+
+/// What a slice has of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Which.
+    #[serde(with = "uuid_text")]
+    pub uuid: DeviceUuid,
+    /// How much.
+    #[serde(with = "bytes")]
+    pub memory: Bytes,
+    /// Whether it is the host's memory.
+    pub integrated: bool,
+}
+
+/// A container with a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// Its first process.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// Its bundle, by which a runtime's own containers are told from another's.
+    pub bundle: PathBuf,
+    /// The folders whose resident pages are dropped when it has stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drops: Vec<PathBuf>,
+}
+
+impl Record {
+    /// The version that this code writes and reads.
+    pub const VERSION: u32 = 1;
+
+    /// What it was promised of the host's own memory.
+    #[must_use]
+    pub fn unified(&self) -> Bytes {
+        unified(&self.devices)
+    }
+}
+
+/// What budgets promise of the host's own memory.
+#[must_use]
+pub fn unified(budgets: &[Budget]) -> Bytes {
+    let shared = budgets.iter().filter(|budget| budget.integrated);
+    shared.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory))
+}
+
+/// Why the slices cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// A file or folder.
+    #[error("cannot {doing} {path}")]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A record says something else.
+    #[error("{path} is not a slice's record (gpuslice gc --force removes it)")]
+    Record {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Somebody has held the lock for very long.
+    #[error("another gpuslice holds {0} and does not give it back")]
+    Locked(PathBuf),
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
+    let path = path.to_owned();
+    move |source| RegistryError::File {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// The slices, and the right to change them.
+#[derive(Debug)]
+pub struct Registry<'a> {
+    places: &'a Places,
+    _lock: Flock<File>,
+}
+
+impl<'a> Registry<'a> {
+    /// Waits for the lock. Makes the folders where this is the first since boot.
+    ///
+    /// # Errors
+    /// When they cannot be made, or nobody gives the lock back.
+    pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        // The last that is made.
+        if !places.promises().exists() {
+            make_folders(places)?;
+        }
+        let path = places.lock();
+        let file = open_lock(&path).map_err(failed("open", &path))?;
+        let lock = wait_for(file, &path)?;
+        Ok(Registry {
+            places,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn places(&self) -> &'a Places {
+        self.places
+    }
+
+    /// All slices, by id.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn records(&self) -> Result<Vec<Record>, RegistryError> {
+        records(self.places)
+    }
+
+    /// Writes a record, as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old one is then still there.
+    pub fn write(&self, record: &Record) -> Result<(), RegistryError> {
+        let path = self.places.slice(&record.slice);
+        let new = path.with_extension(NEW);
+        let text = serde_json::to_vec(record).unwrap_or_default();
+        let written = replace(&new, &path, &text);
+        written.map_err(failed("write", &path))
+    }
+
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
+        let path = self.places.slice(slice);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a record is called until it is whole.
+pub const NEW: &str = "new";
+
+/// All slices, by id, as they are at some moment: whoever changes them holds the lock.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
+    let folder = places.slices();
+    let listed = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.map_err(failed("read", &folder))?,
+    };
+    let mut records = Vec::new();
+    for entry in listed {
+        let path = entry.map_err(failed("read", &folder))?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        match read::file(&path, CAP) {
+            // Without the lock, it may have gone since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read", &path)(error)),
+            Ok(text) => records.push(parse(&text, &path)?),
+        }
+    }
+    records.sort_by(|one: &Record, other| one.slice.cmp(&other.slice));
+    Ok(records)
+}
+
+fn parse(text: &[u8], path: &Path) -> Result<Record, RegistryError> {
+    serde_json::from_slice(text).map_err(|source| RegistryError::Record {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
+    let started = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
+            Err((_, error)) => return Err(failed("lock", path)(error.into())),
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(RegistryError::Locked(path.to_owned()));
+        }
+        thread::sleep(pause);
+        pause = pause.saturating_mul(2).min(Duration::from_millis(2));
+    }
+}
+
+fn make_folders(places: &Places) -> Result<(), RegistryError> {
+    let folders = [
+        (places.run(), 0o711),
+        (places.slices(), 0o700),
+        (places.containers(), 0o700),
+        (places.ledgers(), 0o700),
+        (places.promises(), 0o755),
+    ];
+    for (folder, mode) in folders {
+        let made = DirBuilder::new().recursive(true).mode(mode).create(&folder);
+        made.map_err(failed("make", &folder))?;
+    }
+    Ok(())
+}
+
+fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(new)?;
+    file.write_all(text)?;
+    fs::rename(new, path)
+}
+
+mod uuid_text {
+    //! A uuid in JSON is its text.
+    use gpuslice_config::device::DeviceUuid;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(uuid)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DeviceUuid, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+mod bytes {
+    //! An amount in JSON is its bytes.
+    use gpuslice_config::units::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(bytes.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        u64::deserialize(from).map(Bytes::new)
+    }
+}

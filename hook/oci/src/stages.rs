@@ -1,0 +1,116 @@
+//! The hook: which stage it is, and what the runtime is told.
+//! Touches: standard input, output and error.
+
+use crate::arguments::{self, Arguments, Asked};
+use crate::create::{self, Failure, Lines, Stage, create};
+use crate::delete::delete;
+use crate::policy::{self, OnError};
+use crate::state::{self, State};
+use crate::{read, spec};
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+/// Everything is as it should be.
+pub const SUCCESS: u8 = 0;
+/// The container must not start.
+pub const FAILURE: u8 = 1;
+/// The hook is configured wrongly.
+pub const USAGE: u8 = 2;
+
+fn tell(line: &str) {
+    // A runtime that has closed our standard error does not want to know.
+    let _ = writeln!(io::stderr(), "gpuslice: {line}");
+}
+
+fn print(text: &str) -> u8 {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => SUCCESS,
+        Err(_) => FAILURE,
+    }
+}
+
+/// Runs the hook, and returns its exit status.
+pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
+    match arguments::parse(given) {
+        Err(fault) => {
+            tell(&fault);
+            USAGE
+        }
+        Ok(Asked::Print(text)) => print(&text),
+        Ok(Asked::Stage(arguments)) => stage(&arguments),
+    }
+}
+
+fn stage(arguments: &Arguments) -> u8 {
+    let stage = match arguments.verb.as_str() {
+        "createRuntime" | "prestart" => Stage::Runtime,
+        "createContainer" => Stage::Container,
+        "poststart" => return SUCCESS,
+        "poststop" => return stopped(arguments),
+        verb => {
+            tell(&format!("there is nothing to be done at {verb}"));
+            return SUCCESS;
+        }
+    };
+    let state = match state() {
+        Ok(state) => state,
+        // Whose it is, and what it asks for, nobody knows.
+        Err(error) => return refuse(&error),
+    };
+    if arguments.dry_run {
+        return dry_run(&state, stage, arguments);
+    }
+    match create(&state, stage, arguments) {
+        Ok(lines) => told(&lines),
+        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => refuse(&error),
+        Err(Failure::Failed(error, OnError::Start)) => {
+            tell(&format!("{} starts without a slice: {error:#}", state.id));
+            SUCCESS
+        }
+    }
+}
+
+fn told(lines: &Lines) -> u8 {
+    lines.iter().for_each(|line| tell(line));
+    SUCCESS
+}
+
+fn refuse(error: &anyhow::Error) -> u8 {
+    tell(&format!("{error:#}"));
+    FAILURE
+}
+
+fn state() -> anyhow::Result<State> {
+    let text = read::capped(io::stdin().lock(), state::CAP);
+    let text = text.map_err(|error| {
+        anyhow::Error::new(error).context("cannot read the container's state on standard input")
+    })?;
+    Ok(state::parse(&text)?)
+}
+
+/// Whatever fails here is tried again by the next hook, or by `gpuslice gc`.
+fn stopped(arguments: &Arguments) -> u8 {
+    match state().and_then(|state| delete(&state, arguments)) {
+        Ok(lines) => told(&lines),
+        Err(error) => {
+            tell(&format!("{error:#}"));
+            SUCCESS
+        }
+    }
+}
+
+fn dry_run(state: &State, stage: Stage, arguments: &Arguments) -> u8 {
+    match show(state, stage, arguments) {
+        Ok(text) => print(&text),
+        Err(error) => refuse(&error),
+    }
+}
+
+/// The plan as JSON, `null` where there is nothing to do.
+fn show(state: &State, stage: Stage, arguments: &Arguments) -> anyhow::Result<String> {
+    let policy = policy::read(&arguments.places)?;
+    let spec = spec::read(&state.bundle)?;
+    let plan = create::planned(state, &spec, &policy, arguments, stage)?;
+    let plan = plan.map(|(plan, _)| plan);
+    Ok(format!("{}\n", serde_json::to_string_pretty(&plan)?))
+}

@@ -1,0 +1,156 @@
+//! The mount calls that libc has no functions for, and what a hook does before anything else.
+//! Touches: the kernel. Law: every descriptor is closed at exec.
+
+use nix::errno::Errno;
+use std::ffi::{CStr, c_int, c_long, c_uint};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// `mount_setattr`'s and `fsmount`'s bits.
+pub const RDONLY: u64 = 0x01;
+/// No set-user-id programs.
+pub const NOSUID: u64 = 0x02;
+/// No device files.
+pub const NODEV: u64 = 0x04;
+/// No programs.
+pub const NOEXEC: u64 = 0x08;
+
+const MS_PRIVATE: u64 = 1 << 18;
+const AT_EMPTY_PATH: c_uint = 0x1000;
+const AT_RECURSIVE: c_uint = 0x8000;
+const OPEN_TREE_CLONE: c_uint = 1;
+const OPEN_TREE_CLOEXEC: c_uint = 0o2_000_000;
+const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 0x04;
+const MOVE_MOUNT_T_EMPTY_PATH: c_uint = 0x40;
+const FSOPEN_CLOEXEC: c_uint = 1;
+const FSMOUNT_CLOEXEC: c_uint = 1;
+const FSCONFIG_SET_STRING: c_uint = 1;
+const FSCONFIG_CMD_CREATE: c_uint = 6;
+
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+fn done(returned: c_long) -> io::Result<c_int> {
+    let returned = Errno::result(returned)?;
+    c_int::try_from(returned).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+fn owned(returned: c_long) -> io::Result<OwnedFd> {
+    let fd = done(returned)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A detached copy of what is mounted at a descriptor: of the mount alone, or of all below it.
+///
+/// # Errors
+/// The kernel's.
+pub fn clone_mount(at: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
+    let below = if recursive { AT_RECURSIVE } else { 0 };
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | below;
+    // SAFETY: the path is a C string, the descriptor lives as long as its borrow.
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags) })
+}
+
+/// Attaches a detached mount, both named by descriptors alone.
+///
+/// # Errors
+/// The kernel's.
+pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    let (from, to) = (mount.as_raw_fd(), target.as_raw_fd());
+    let empty = c"".as_ptr();
+    // SAFETY: the paths are C strings, the descriptors live as long as their borrows.
+    done(unsafe { libc::syscall(libc::SYS_move_mount, from, empty, to, empty, flags) })?;
+    Ok(())
+}
+
+/// Changes a mount's attributes, and takes it out of every peer group: a mount that a container
+/// makes on top of it must not appear on the host.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_attributes(
+    mount: BorrowedFd<'_>,
+    set: u64,
+    clear: u64,
+    recursive: bool,
+) -> io::Result<()> {
+    let attributes = MountAttr {
+        set,
+        clear,
+        propagation: MS_PRIVATE,
+        userns: 0,
+    };
+    let below = if recursive { AT_RECURSIVE } else { 0 };
+    let (fd, flags) = (mount.as_raw_fd(), AT_EMPTY_PATH | below);
+    let length = size_of::<MountAttr>();
+    let attributes = &raw const attributes;
+    // SAFETY: the structure is the kernel's, of the length that is given, and outlives the call.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd,
+            c"".as_ptr(),
+            flags,
+            attributes,
+            length,
+        )
+    })?;
+    Ok(())
+}
+
+/// Mounts a new file system, detached.
+///
+/// # Errors
+/// The kernel's.
+pub fn new_mount(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })?;
+    let fd = context.as_raw_fd();
+    for (key, value) in options {
+        // SAFETY: both are C strings, the context is open.
+        done(unsafe {
+            libc::syscall(
+                libc::SYS_fsconfig,
+                fd,
+                FSCONFIG_SET_STRING,
+                key.as_ptr(),
+                value.as_ptr(),
+                0,
+            )
+        })?;
+    }
+    let null = std::ptr::null::<u8>();
+    // SAFETY: this command takes neither key nor value.
+    done(unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, null, null, 0) })?;
+    // SAFETY: the context is open.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes) })
+}
+
+/// Before anything else: no environment, no descriptors but the standard ones, no folder of
+/// whoever started us, and nobody of the container may look into us.
+///
+/// # Errors
+/// Where the kernel has no `close_range` (before 5.9), or refuses.
+pub fn start_clean() -> io::Result<()> {
+    // SAFETY: there is one thread, and nobody holds a pointer into the environment.
+    Errno::result(unsafe { libc::clearenv() })?;
+    // SAFETY: nothing of this process has been opened yet.
+    done(unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) })?;
+    nix::sys::prctl::set_dumpable(false)?;
+    // What is made has the modes that are asked for.
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    Ok(nix::unistd::chdir(c"/")?)
+}
+
+/// The path by which the kernel knows a descriptor of ours.
+#[must_use]
+pub fn descriptor_path(of: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", of.as_fd().as_raw_fd())
+}

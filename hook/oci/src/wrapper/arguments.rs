@@ -1,0 +1,193 @@
+//! What an OCI runtime is asked to do, read from its arguments: runc's, crun's and youki's.
+//! Touches: its arguments.
+//! Law: a container that is made is recognised, also among options that did not exist yet.
+
+use crate::place::Places;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The bundle of the container that is made; None when none is made.
+    pub bundle: Option<PathBuf>,
+    /// The name of its configuration, in the bundle.
+    pub config: PathBuf,
+    /// Where the runtime writes its errors for whoever called it.
+    pub log: Option<PathBuf>,
+    /// Whether as JSON.
+    pub log_is_json: bool,
+    /// What our own options say to the hook: `--gpuslice-memory=8GiB` is its `--memory 8GiB`.
+    pub own: Vec<OsString>,
+    /// Where things are; `--gpuslice-root` is the hook's and ours.
+    pub places: Places,
+    /// The runtime that is to do the work, where an option names it.
+    pub runtime: Option<PathBuf>,
+    /// The arguments that are the runtime's.
+    pub passed_on: Vec<OsString>,
+}
+
+/// What our own options start with.
+const OWN: &[u8] = b"gpuslice-";
+
+/// The verbs that make a container from a bundle.
+const MAKING: [&str; 3] = ["create", "run", "restore"];
+
+/// All verbs. A word that is none is an option's value.
+const VERBS: [&str; 22] = [
+    "checkpoint",
+    "create",
+    "delete",
+    "events",
+    "exec",
+    "features",
+    "h",
+    "help",
+    "init",
+    "kill",
+    "list",
+    "ls",
+    "mounts",
+    "pause",
+    "ps",
+    "restore",
+    "resume",
+    "run",
+    "spec",
+    "start",
+    "state",
+    "update",
+];
+
+/// The options in front of the verb that take the next word, where it is not behind a `=`.
+const GLOBAL: [&str; 8] = [
+    "cgroup-manager",
+    "criu",
+    "log",
+    "log-format",
+    "log-level",
+    "root",
+    "rootless",
+    "runtime-root",
+];
+
+/// Those behind it.
+const LOCAL: [&str; 18] = [
+    "b",
+    "bundle",
+    "config",
+    "console-socket",
+    "criu",
+    "empty-ns",
+    "f",
+    "image-path",
+    "lsm-mount-context",
+    "lsm-profile",
+    "manage-cgroups-mode",
+    "page-server",
+    "parent-path",
+    "pid-file",
+    "pidfd-socket",
+    "preserve-fds",
+    "status-fd",
+    "work-path",
+];
+
+/// Reads the arguments, without the name that the runtime was called by.
+#[must_use]
+pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
+    let mut request = Request {
+        config: "config.json".into(),
+        ..Request::default()
+    };
+    let mut bundle = PathBuf::from(".");
+    let mut verb: Option<&str> = None;
+    let mut words = arguments.into_iter();
+    while let Some(word) = words.next() {
+        let Some((name, value)) = option(&word) else {
+            let known = VERBS.iter().find(|known| word == **known);
+            verb = verb.or(known.copied());
+            request.passed_on.push(word);
+            continue;
+        };
+        if let Some(own) = name.strip_prefix(OWN) {
+            request.take_own(own, value, &mut words);
+            continue;
+        }
+        let behind = verb.is_some();
+        let taking: &[&str] = if behind { &LOCAL } else { &GLOBAL };
+        let (name, mut value) = (name.to_owned(), value.map(OsStr::to_owned));
+        request.passed_on.push(word);
+        if value.is_none() && taking.iter().any(|it| it.as_bytes() == name) {
+            value = words.next();
+            request.passed_on.extend(value.clone());
+        }
+        let Some(value) = value else {
+            continue;
+        };
+        match name.as_slice() {
+            b"b" | b"bundle" if behind => bundle = value.into(),
+            b"f" | b"config" if behind => request.config = value.into(),
+            b"log" if !behind => request.log = Some(value.into()),
+            b"log-format" if !behind => request.log_is_json = value == "json",
+            _ => {}
+        }
+    }
+    request.bundle = verb.filter(|verb| MAKING.contains(verb)).map(|_| bundle);
+    request
+}
+
+impl Request {
+    /// The configuration of the container that is made.
+    #[must_use]
+    pub fn config(&self) -> Option<PathBuf> {
+        let bundle: &Path = self.bundle.as_deref()?;
+        Some(bundle.join(&self.config))
+    }
+
+    fn take_own(
+        &mut self,
+        name: &[u8],
+        value: Option<&OsStr>,
+        words: &mut impl Iterator<Item = OsString>,
+    ) {
+        let value = value.map(OsStr::to_owned).or_else(|| words.next());
+        let value = value.unwrap_or_default();
+        match name {
+            b"runtime" => return self.runtime = Some(value.into()),
+            b"root" => self.places = Places::below(&value),
+            _ => {}
+        }
+        let mut option = OsString::from("--");
+        option.push(OsStr::from_bytes(name));
+        self.own.extend([option, value]);
+    }
+}
+
+/// The name of an option without its dashes, and what is behind its `=`. Go's flags have one dash
+/// or two; `-bDIR` is crun's.
+fn option(word: &OsStr) -> Option<(&[u8], Option<&OsStr>)> {
+    let bytes = word.as_bytes().strip_prefix(b"-")?;
+    let (name, long) = match bytes.strip_prefix(b"-") {
+        Some(name) => (name, true),
+        None => (bytes, false),
+    };
+    if name.is_empty() {
+        return None;
+    }
+    if let Some(at) = name.iter().position(|byte| *byte == b'=') {
+        let (name, value) = name.split_at_checked(at)?;
+        return Some((name, value.get(1..).map(OsStr::from_bytes)));
+    }
+    match name.split_first() {
+        Some((b'b', rest)) if !long && !rest.is_empty() && name != b"bundle" => {
+            Some((b"b", Some(OsStr::from_bytes(rest))))
+        }
+        _ => Some((name, None)),
+    }
+}
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

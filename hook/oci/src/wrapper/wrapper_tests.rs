@@ -1,0 +1,94 @@
+//! What the wrapper does to a bundle, and what it refuses.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+struct Bundle {
+    folder: PathBuf,
+}
+
+impl Bundle {
+    fn new(name: &str, config: &[u8]) -> Bundle {
+        let folder = std::env::temp_dir().join(format!("gpuslice-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config.json"), config).unwrap();
+        Bundle { folder }
+    }
+
+    fn prepare(&self) -> Result<(), Failure> {
+        let words = [
+            "create".into(),
+            "-b".into(),
+            self.folder.clone().into(),
+            "x".into(),
+        ];
+        prepare(Path::new("/usr/bin/gpuslice-hook"), &arguments::read(words))
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.folder.join("config.json")).unwrap()
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn a_configuration_is_changed_once_and_keeps_its_mode() {
+    let bundle = Bundle::new("once", b"{}");
+    let config = bundle.folder.join("config.json");
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+    bundle.prepare().unwrap();
+    let changed = fs::metadata(&config).unwrap();
+    assert!(bundle.text().contains("createRuntime"));
+    assert_eq!(changed.mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(&bundle.folder).unwrap().count(), 1);
+    bundle.prepare().unwrap();
+    assert_eq!(fs::metadata(&config).unwrap().ino(), changed.ino());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_changed_starts_nothing() {
+    let said = |config: &[u8]| {
+        let bundle = Bundle::new("refused", config);
+        let said = bundle.prepare().unwrap_err().to_string();
+        assert_eq!(fs::read(bundle.folder.join("config.json")).unwrap(), config);
+        said.replace(&*bundle.folder.to_string_lossy(), "B")
+    };
+    assert_eq!(
+        said(b"{\"hooks\":"),
+        "cannot put hooks into B/config.json: not JSON at byte 9"
+    );
+    assert_eq!(
+        said(b"{\"\xff\":1}"),
+        "cannot put hooks into B/config.json: not JSON at byte 0"
+    );
+    let large = vec![b' '; usize::try_from(LARGEST).unwrap() + 1];
+    assert_eq!(
+        said(&large),
+        "cannot put hooks into B/config.json: it has more than 16 MiB"
+    );
+}
+
+#[test]
+fn a_bundle_that_is_not_there_is_left_to_the_runtime() {
+    let words = ["create", "-b", "/no/such/bundle", "x"].map(OsString::from);
+    prepare(Path::new("/h"), &arguments::read(words)).unwrap();
+}
+
+#[test]
+fn the_wrapper_is_not_taken_for_the_runtime() {
+    let own = Path::new("/bin/sh");
+    let names = ["/bin/sh".to_owned(), "no-such-runtime".to_owned()];
+    let said = find(own, &names).unwrap_err().to_string();
+    assert!(
+        said.starts_with("there is no OCI runtime /bin/sh or no-such-runtime in /usr/bin,"),
+        "{said}"
+    );
+    let names = ["sh".to_owned(), "true".to_owned()];
+    assert_eq!(find(own, &names).unwrap(), Path::new("/usr/bin/true"));
+}

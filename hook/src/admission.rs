@@ -1,0 +1,165 @@
+//! Whether a slice of unified memory fits on its host: what is available now, less what the host
+//! keeps and what others were promised and have not used.
+//! Touches: its arguments.
+//! Law: a budget is admitted only where every promise could still be kept at this moment. What
+//! the idle host and its programs hold is counted by itself: it is not available.
+
+use crate::text;
+use gpuslice_config::meminfo::HostMemory;
+use gpuslice_config::units::Bytes;
+
+/// Somebody's promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// What people call the slice.
+    pub name: String,
+    /// What it was admitted for.
+    pub budget: Bytes,
+    /// What of it is not used yet.
+    pub unused: Bytes,
+}
+
+/// What may still be promised, and why it is not more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// MemAvailable.
+    pub available: Bytes,
+    /// What the host keeps, R.
+    pub reserve: Bytes,
+    /// Everybody's promises.
+    pub neighbours: Vec<Neighbour>,
+}
+
+impl Room {
+    /// The room on a host.
+    #[must_use]
+    pub fn on(host: &HostMemory, reserve: Bytes, neighbours: Vec<Neighbour>) -> Room {
+        Room {
+            available: host.available,
+            reserve,
+            neighbours,
+        }
+    }
+
+    /// What others were promised and have not used.
+    #[must_use]
+    pub fn unused(&self) -> Bytes {
+        let each = self.neighbours.iter();
+        each.fold(Bytes::ZERO, |sum, one| sum.plus(one.unused))
+    }
+
+    /// What a new slice may be promised.
+    #[must_use]
+    pub fn left(&self) -> Bytes {
+        self.available.minus(self.reserve).minus(self.unused())
+    }
+
+    /// Admits a budget.
+    ///
+    /// # Errors
+    /// When it is more than is left.
+    pub fn admit(&self, budget: Bytes) -> Result<(), Full> {
+        match budget <= self.left() {
+            true => Ok(()),
+            false => Err(Full {
+                budget,
+                room: self.clone(),
+            }),
+        }
+    }
+}
+
+/// A budget that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Full {
+    /// The budget.
+    pub budget: Bytes,
+    /// The host.
+    pub room: Room,
+}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Full { budget, room } = self;
+        write!(
+            out,
+            "a slice of {budget} does not fit on this host, which can promise {}: {} is available, \
+             {} of it stays the host's, {} is promised to other slices and not used yet{}",
+            room.left(),
+            room.available,
+            room.reserve,
+            room.unused(),
+            if room.neighbours.is_empty() { "" } else { ":" },
+        )?;
+        for Neighbour {
+            name,
+            budget,
+            unused,
+        } in &room.neighbours
+        {
+            let name = text::printable(name);
+            write!(out, "\n  {name}  {budget}, {unused} of it not used")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn host(available: u64) -> HostMemory {
+        HostMemory {
+            total: Bytes::gib(121),
+            free: Bytes::gib(40),
+            available: Bytes::gib(available),
+        }
+    }
+
+    fn neighbour(name: &str, budget: u64, unused: u64) -> Neighbour {
+        Neighbour {
+            name: name.to_owned(),
+            budget: Bytes::gib(budget),
+            unused: Bytes::gib(unused),
+        }
+    }
+
+    #[test]
+    fn what_others_have_used_already_is_not_subtracted_twice() {
+        let others = vec![neighbour("one", 40, 0), neighbour("two", 20, 15)];
+        let room = Room::on(&host(70), Bytes::gib(8), others);
+        assert_eq!(room.left(), Bytes::gib(47));
+        assert_eq!(room.admit(Bytes::gib(47)), Ok(()));
+        assert!(room.admit(Bytes::gib(47).plus(Bytes::new(1))).is_err());
+    }
+
+    #[test]
+    fn the_message_says_who_holds_what() {
+        let others = vec![neighbour("llama (pid 12)", 40, 30)];
+        let room = Room::on(&host(70), Bytes::gib(8), others);
+        assert_eq!(
+            room.admit(Bytes::gib(60)).unwrap_err().to_string(),
+            "a slice of 60.00 GiB does not fit on this host, which can promise 32.00 GiB: 70.00 GiB \
+             is available, 8.00 GiB of it stays the host's, 30.00 GiB is promised to other slices \
+             and not used yet:\n  llama (pid 12)  40.00 GiB, 30.00 GiB of it not used"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_was_admitted_can_be_kept(
+            available in 0u64..200, reserve in 0u64..20, budgets in prop::collection::vec(1u64..80, 0..8),
+        ) {
+            let mut admitted = Vec::new();
+            for budget in budgets {
+                let room = Room::on(&host(available), Bytes::gib(reserve), admitted.clone());
+                if room.admit(Bytes::gib(budget)).is_ok() {
+                    admitted.push(neighbour("x", budget, budget));
+                }
+            }
+            let sum: u64 = admitted.iter().map(|one| one.budget.get() >> 30).sum();
+            prop_assert!(sum == 0 || sum.saturating_add(reserve) <= available);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Which files are meant: those that are named, and the model files of the folders that are named.
+//! Touches: folders, by reading them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// What model files are called.
+pub const SUFFIXES: [&str; 14] = [
+    "safetensors",
+    "gguf",
+    "ggml",
+    "pt",
+    "pth",
+    "bin",
+    "ckpt",
+    "onnx",
+    "npy",
+    "npz",
+    "h5",
+    "msgpack",
+    "engine",
+    "tflite",
+];
+
+/// What is found on the way to the files.
+pub(super) enum Found {
+    /// A file.
+    File(PathBuf),
+    /// A folder or a file that cannot be looked at.
+    Unreadable(PathBuf, io::Error),
+}
+
+/// Walks all that was named, once. A link leads where it points: that is how the folders of a model
+/// cache are made. No folder is entered twice, so a link into its own folder ends.
+pub(super) struct Walk<'a> {
+    /// Whether a file in a folder is meant.
+    wanted: &'a dyn Fn(&Path) -> bool,
+    entered: HashSet<(u64, u64)>,
+    found: &'a mut dyn FnMut(Found),
+}
+
+impl Walk<'_> {
+    /// Walks `paths` and gives all that is meant to `found`.
+    pub(super) fn all(
+        paths: &[PathBuf],
+        wanted: &dyn Fn(&Path) -> bool,
+        found: &mut dyn FnMut(Found),
+    ) {
+        let mut walk = Walk {
+            wanted,
+            entered: HashSet::new(),
+            found,
+        };
+        for path in paths {
+            walk.named(path);
+        }
+    }
+
+    fn named(&mut self, path: &Path) {
+        match fs::metadata(path) {
+            Ok(data) if data.is_dir() => self.folder(path, &data),
+            Ok(data) if data.is_file() => (self.found)(Found::File(path.to_owned())),
+            Ok(data) => (self.found)(Found::Unreadable(path.to_owned(), not_a_file(&data))),
+            Err(error) => (self.found)(Found::Unreadable(path.to_owned(), error)),
+        }
+    }
+
+    fn folder(&mut self, path: &Path, data: &fs::Metadata) {
+        if !self.entered.insert((data.dev(), data.ino())) {
+            return;
+        }
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) => return self.unreadable(path, error),
+        };
+        for entry in entries {
+            match entry {
+                Ok(entry) => self.entry(&entry),
+                Err(error) => return self.unreadable(path, error),
+            }
+        }
+    }
+
+    fn entry(&mut self, entry: &fs::DirEntry) {
+        let path = entry.path();
+        let kind = match entry.file_type() {
+            Ok(kind) => kind,
+            Err(error) => return self.unreadable(&path, error),
+        };
+        if kind.is_file() {
+            if (self.wanted)(&path) {
+                (self.found)(Found::File(path));
+            }
+        } else if kind.is_dir() || kind.is_symlink() {
+            match fs::metadata(&path) {
+                Ok(data) if data.is_dir() => self.folder(&path, &data),
+                // Either name may say what it is: snapshots/x.safetensors -> blobs/4a5b.
+                Ok(data) if data.is_file() => {
+                    let points_to = || fs::canonicalize(&path);
+                    if (self.wanted)(&path) || points_to().is_ok_and(|end| (self.wanted)(&end)) {
+                        (self.found)(Found::File(path));
+                    }
+                }
+                Ok(_) => {}
+                // A link into nothing, or round in a circle, is no file.
+                Err(_) if kind.is_symlink() => {}
+                Err(error) => self.unreadable(&path, error),
+            }
+        }
+    }
+
+    /// What is gone by now was nobody's wish.
+    fn unreadable(&mut self, path: &Path, error: io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            (self.found)(Found::Unreadable(path.to_owned(), error));
+        }
+    }
+}
+
+fn not_a_file(data: &fs::Metadata) -> io::Error {
+    let kind = data.file_type();
+    let what = match () {
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    io::Error::other(format!("is {what}, which has no page cache of its own"))
+}
+
+/// Whether a file is called what model files are called.
+pub(super) fn has_suffix(path: &Path, suffixes: &[String]) -> bool {
+    let suffix = path.extension().and_then(|suffix| suffix.to_str());
+    suffix.is_some_and(|suffix| suffixes.iter().any(|one| one.eq_ignore_ascii_case(suffix)))
+}

@@ -1,0 +1,180 @@
+//! What a running process has mapped: asks the kernel to page it out, so that it can be dropped.
+//! Touches: that process's mappings, by process_madvise(2); /proc.
+//! Law: nothing that a process has changed in a private mapping leaves memory. MADV_PAGEOUT would
+//! write it to swap, so such a mapping is left alone where there is swap.
+
+use super::choose::has_suffix;
+use super::filesystem::Filesystem;
+use super::holders::{Mapping, name};
+use super::survey::{self, Surveyed};
+use anyhow::{Context, bail};
+use nix::libc;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The mappings of a process that are meant.
+pub(super) struct Live {
+    pid: u32,
+    process: OwnedFd,
+    ranges: Vec<(usize, usize)>,
+}
+
+impl Live {
+    /// Finds them. `files` are those that are meant by name; `any` says that the model files which
+    /// the process has mapped are meant instead, and they are added to `files`.
+    ///
+    /// # Errors
+    /// When the process is not there, or may not be looked into.
+    pub(super) fn find(
+        pid: u32,
+        suffixes: Option<&[String]>,
+        files: &mut Vec<Surveyed>,
+        any: bool,
+    ) -> anyhow::Result<Live> {
+        let process = open_process(pid).with_context(|| format!("no process {pid}"))?;
+        let maps = fs::read(format!("/proc/{pid}/smaps"))
+            .with_context(|| format!("cannot see what {} (pid {pid}) has mapped", name(pid)))?;
+        let swap = has_swap();
+        let mut ranges = Vec::new();
+        for (mapping, changed) in mappings(&maps) {
+            let wanted = || suffixes.is_none_or(|all| has_suffix(Path::new(&mapping.path), all));
+            if any && wanted() && !is_known(files, &mapping) {
+                files.extend(surveyed(pid, &mapping));
+            }
+            let Some(file) = files.iter_mut().find(|file| is_of(file, &mapping)) else {
+                continue;
+            };
+            if changed && swap {
+                file.report.why = Some(format!(
+                    "{} (pid {pid}) has changed some of it in its memory, which would be swapped",
+                    name(pid)
+                ));
+                continue;
+            }
+            ranges.push((mapping.start, mapping.end));
+        }
+        Ok(Live {
+            pid,
+            process,
+            ranges,
+        })
+    }
+
+    /// Asks the kernel to take the mappings' pages out of the process.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(super) fn page_out(&self) -> anyhow::Result<()> {
+        for (start, end) in &self.ranges {
+            let mut at = *start;
+            while at < *end {
+                let part = end.saturating_sub(at).min(PART);
+                match advise(&self.process, at, part) {
+                    Ok(advised) => at = at.saturating_add(advised.max(1)),
+                    // It has unmapped it meanwhile, locked it, or ended: then nothing is to be done.
+                    Err(error) if is_gone(&error) => break,
+                    Err(error) => bail!(
+                        "cannot page out what {} (pid {}) has mapped: {error}; it takes root, or \
+                         CAP_SYS_NICE and the right to trace it",
+                        name(self.pid),
+                        self.pid
+                    ),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As much as goes in one call: the kernel takes less than 2 GiB.
+const PART: usize = 1 << 30;
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOMEM | libc::EINVAL | libc::ESRCH)
+    )
+}
+
+fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open(2) takes numbers only.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match i32::try_from(opened) {
+        // SAFETY: a descriptor that the kernel has just made, and nobody else has.
+        Ok(opened) if opened >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(opened) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn advise(process: &OwnedFd, at: usize, length: usize) -> io::Result<usize> {
+    let range = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(at),
+        iov_len: length,
+    };
+    // SAFETY: process_madvise(2) reads one iovec; the addresses are another process's, and paging
+    // out changes nothing that it can read.
+    let advised = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.as_raw_fd(),
+            &raw const range,
+            1,
+            libc::MADV_PAGEOUT,
+            0,
+        )
+    };
+    usize::try_from(advised).map_err(|_| io::Error::last_os_error())
+}
+
+/// The mappings of files, and whether the process has pages of its own in them.
+fn mappings(smaps: &[u8]) -> Vec<(Mapping, bool)> {
+    let mut mappings: Vec<(Option<Mapping>, bool)> = Vec::new();
+    for line in smaps.split(|byte| *byte == b'\n') {
+        let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        if first.contains(&b'-') {
+            mappings.push((Mapping::read(line), false));
+        } else if first == b"Anonymous:"
+            && let Some((_, changed)) = mappings.last_mut()
+        {
+            let amount = line.get(first.len()..).unwrap_or_default().trim_ascii();
+            *changed = !amount.starts_with(b"0 ");
+        }
+    }
+    let read = mappings.into_iter();
+    read.filter_map(|(mapping, changed)| Some((mapping?, changed)))
+        .collect()
+}
+
+fn has_swap() -> bool {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps.lines().count() > 1
+}
+
+fn is_of(file: &Surveyed, mapping: &Mapping) -> bool {
+    // Most files are not this one, and to know a name takes opening it.
+    match file.identity {
+        Some((device, inode)) if inode == mapping.inode => {
+            device == mapping.device || file.mapped_as().is_some_and(|file| mapping.is_of(&file))
+        }
+        _ => false,
+    }
+}
+
+fn is_known(files: &[Surveyed], mapping: &Mapping) -> bool {
+    files.iter().any(|file| is_of(file, mapping))
+}
+
+/// A file as that process sees it: its path may lead elsewhere here.
+fn surveyed(pid: u32, mapping: &Mapping) -> Option<Surveyed> {
+    let inside = Path::new(&mapping.path).strip_prefix("/").ok()?;
+    let path = PathBuf::from(format!("/proc/{pid}/root")).join(inside);
+    let file = survey::open(&path).ok()?;
+    let data = file.metadata().ok()?;
+    if data.ino() != mapping.inode || !data.is_file() {
+        return None;
+    }
+    survey::look(path, &file, &data, Filesystem::of(&file)).ok()
+}

@@ -1,0 +1,287 @@
+//! What is told of the files: for people, and as JSON.
+//! Touches: its arguments.
+
+use super::holders::Holder;
+use crate::exit;
+use crate::text::{aligned, printable};
+use gpuslice_config::units::Bytes;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How it is with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Some of it is in the page cache.
+    Cached,
+    /// Nothing of it is.
+    NotCached,
+    /// What was there is gone.
+    Dropped,
+    /// Some of it could not be dropped now.
+    Left,
+    /// Its pages are the file itself: the kind of its filesystem.
+    NotDroppable(&'static str),
+    /// The kernel tells only its owner.
+    Unknown,
+    /// It cannot be opened.
+    Unreadable,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            State::Cached => "cached",
+            State::NotCached => "not-cached",
+            State::Dropped => "dropped",
+            State::Left => "left",
+            State::NotDroppable(_) => "not-droppable",
+            State::Unknown => "unknown",
+            State::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(self.word())
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct FileReport {
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    pub(super) state: State,
+    pub(super) before: Option<u64>,
+    pub(super) after: Option<u64>,
+    pub(super) dirty: Option<u64>,
+    pub(super) counted_by: Option<&'static str>,
+    pub(super) why: Option<String>,
+    pub(super) mapped_by: Vec<Holder>,
+}
+
+impl FileReport {
+    /// A file of which nothing else is known.
+    pub(super) fn new(path: PathBuf, size: u64, state: State) -> FileReport {
+        FileReport {
+            path,
+            size,
+            state,
+            before: None,
+            after: None,
+            dirty: None,
+            counted_by: None,
+            why: match state {
+                State::NotDroppable(kind) => Some(format!("{kind}: its pages are the file itself")),
+                State::Unknown => Some(NOT_TOLD.to_owned()),
+                _ => None,
+            },
+            mapped_by: Vec::new(),
+        }
+    }
+
+    fn name(&self) -> String {
+        printable(&self.path.display().to_string())
+    }
+
+    /// Why it is as it is.
+    fn reason(&self) -> String {
+        let holders: Vec<String> = self
+            .mapped_by
+            .iter()
+            .map(|holder| format!("{} (pid {})", printable(&holder.name), holder.pid))
+            .collect();
+        match (&self.why, holders.is_empty()) {
+            (Some(why), _) => printable(why),
+            (None, false) => format!("mapped by {}", holders.join(", ")),
+            (None, true) => String::new(),
+        }
+    }
+}
+
+const NOT_TOLD: &str =
+    "how much is cached is told only to its owner, to who may write it, and to root";
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) files: Vec<FileReport>,
+    pub(super) dry_run: bool,
+    pub(super) seconds: f64,
+    /// Processes whose mappings could not be read.
+    pub(super) unseen_processes: usize,
+}
+
+impl Report {
+    /// A report on files.
+    pub(super) fn new(files: Vec<FileReport>, took: Duration) -> Report {
+        Report {
+            files,
+            dry_run: false,
+            seconds: took.as_secs_f64(),
+            unseen_processes: 0,
+        }
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// When a path is not text.
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        let sum = |part: fn(&FileReport) -> Option<u64>| self.sum(|_| true, part).get();
+        let mut value = serde_json::to_value(Lossy(self))?;
+        if let Some(object) = value.as_object_mut() {
+            object.insert("before".to_owned(), sum(|file| file.before).into());
+            object.insert("after".to_owned(), sum(|file| file.after).into());
+        }
+        Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
+    }
+
+    fn sum(
+        &self,
+        of: impl Fn(&FileReport) -> bool,
+        part: impl Fn(&FileReport) -> Option<u64>,
+    ) -> Bytes {
+        let parts = self.files.iter().filter(|file| of(file)).filter_map(part);
+        parts.fold(Bytes::ZERO, |sum, part| sum.plus(Bytes::new(part)))
+    }
+
+    /// What `gpuslice residency` says to people.
+    pub(super) fn residency(&self) -> String {
+        let mut rows = vec![["RESIDENT", "OF", "FILE"].map(str::to_owned)];
+        for file in &self.files {
+            let reason = match file.reason() {
+                reason if reason.is_empty() => file.name(),
+                reason => format!("{} ({reason})", file.name()),
+            };
+            let resident = match file.before {
+                Some(bytes) => Bytes::new(bytes).to_string(),
+                None => "?".to_owned(),
+            };
+            if file.before != Some(0) {
+                rows.push([resident, Bytes::new(file.size).to_string(), reason]);
+            }
+        }
+        let table = match rows.len() {
+            1 => String::new(),
+            _ => aligned(&rows),
+        };
+        let cached = self
+            .files
+            .iter()
+            .filter(|file| file.before > Some(0))
+            .count();
+        format!(
+            "{table}{} of {} are in the page cache, of {cached} of {}\n",
+            self.sum(|_| true, |file| file.before),
+            self.sum(|_| true, |file| Some(file.size)),
+            files(self.files.len()),
+        )
+    }
+
+    /// What `gpuslice drop-cache` says to people.
+    pub(super) fn drop_cache(&self) -> String {
+        let is = |state: State| move |file: &&FileReport| file.state == state;
+        let mut rows = Vec::new();
+        for file in &self.files {
+            let (what, bytes) = match file.state {
+                State::Left => ("left", file.after),
+                State::NotDroppable(_) if file.before > Some(0) => ("not droppable", file.before),
+                State::Unknown if self.dry_run => ("not known", None),
+                State::Unknown => ("not verified", None),
+                State::Unreadable => ("not seen", None),
+                State::Cached if self.dry_run => ("would drop", file.before),
+                _ => continue,
+            };
+            let bytes = bytes.map_or("?".to_owned(), |bytes| Bytes::new(bytes).to_string());
+            rows.push([what.to_owned(), bytes, file.name(), file.reason()]);
+        }
+        let dropped = self.sum(
+            |file| matches!(file.state, State::Dropped | State::Left),
+            |file| Some(file.before?.saturating_sub(file.after?)),
+        );
+        let touched = self.files.iter().filter(is(State::Dropped)).count();
+        let end = match self.dry_run {
+            true => {
+                let would = self.sum(|file| file.state == State::Cached, |file| file.before);
+                let count = self.files.iter().filter(is(State::Cached)).count();
+                format!("would drop {would} of {}\n", files(count))
+            }
+            false => format!(
+                "dropped {dropped} of {}{}\n",
+                files(touched),
+                Rate(dropped, self.seconds)
+            ),
+        };
+        let unseen = match (self.unseen_processes, self.has(State::Left)) {
+            (0, _) | (_, false) => String::new(),
+            (count, true) => {
+                format!("processes that do not let us see what they have mapped: {count}\n")
+            }
+        };
+        format!("{}{unseen}{end}", aligned(&rows))
+    }
+
+    fn has(&self, state: State) -> bool {
+        self.files.iter().any(|file| file.state == state)
+    }
+
+    /// The exit status of `gpuslice drop-cache`.
+    pub(super) fn status(&self) -> u8 {
+        let is_left = |file: &FileReport| {
+            matches!(file.state, State::Left | State::Unknown | State::Unreadable)
+        };
+        match self.files.iter().any(is_left) {
+            true => exit::LEFT,
+            false => exit::SUCCESS,
+        }
+    }
+
+    /// The exit status of `gpuslice residency`.
+    pub(super) fn residency_status(&self) -> u8 {
+        match self.has(State::Unknown) || self.has(State::Unreadable) {
+            true => exit::LEFT,
+            false => exit::SUCCESS,
+        }
+    }
+}
+
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    }
+}
+
+/// In which time, and how fast.
+struct Rate(Bytes, f64);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rate(bytes, seconds) = *self;
+        write!(out, " in {seconds:.2} s")?;
+        if seconds <= 0.0 || bytes == Bytes::ZERO {
+            return Ok(());
+        }
+        // Two digits of a rate are all that it is good for.
+        #[expect(clippy::cast_precision_loss, reason = "a rate is shown to two digits")]
+        let rate = bytes.get() as f64 / seconds / (1u64 << 30) as f64;
+        write!(out, ", {rate:.2} GiB/s")
+    }
+}
+
+/// Paths that are no text are shown as well as that goes.
+struct Lossy<'a>(&'a Report);
+
+impl Serialize for Lossy<'_> {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut files = self.0.files.clone();
+        for file in &mut files {
+            file.path = file.path.to_string_lossy().into_owned().into();
+        }
+        Report { files, ..*self.0 }.serialize(out)
+    }
+}

@@ -1,0 +1,193 @@
+//! How much of a file is in the page cache: cachestat(2), or mincore(2) where that says nothing.
+//! Touches: an open file; maps it for as long as mincore takes.
+//! Law: what the kernel may not tell us is unknown. mincore says "all of it" to who may not know.
+
+use super::filesystem::Filesystem;
+use gpuslice_config::units::Bytes;
+use nix::libc;
+use std::fs::{File, Metadata};
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+/// How much of a file is in the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resident {
+    /// That much.
+    pub(super) bytes: Bytes,
+    /// How much of it has not been written to the device yet, where that is told.
+    pub(super) dirty: Option<Bytes>,
+    /// Who has counted.
+    pub(super) by: By,
+}
+
+/// Who has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Cachestat,
+    Mincore,
+}
+
+impl By {
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            By::Cachestat => "cachestat",
+            By::Mincore => "mincore",
+        }
+    }
+}
+
+/// Asks. None when this process may not know: it neither owns the file nor may write it.
+///
+/// # Errors
+/// When the kernel cannot say.
+pub(super) fn resident(
+    file: &File,
+    data: &Metadata,
+    on: Filesystem,
+) -> io::Result<Option<Resident>> {
+    let counted = cachestat(file);
+    if counted.as_ref().is_err_and(|error| *error == libc::EPERM) {
+        return Ok(None);
+    }
+    match counted {
+        Ok(counted) if on != Filesystem::Overlay => Ok(Some(Resident {
+            bytes: pages(counted.nr_cache).at_most(whole_pages(data.len())),
+            dirty: Some(pages(counted.nr_dirty).plus(pages(counted.nr_writeback))),
+            by: By::Cachestat,
+        })),
+        _ if !may_know(file, data) => Ok(None),
+        _ => Ok(Some(Resident {
+            bytes: mincore(file, data.len())?,
+            dirty: None,
+            by: By::Mincore,
+        })),
+    }
+}
+
+/// What cachestat asks about: 0 and 0 are the whole file.
+#[repr(C)]
+struct Range {
+    off: u64,
+    len: u64,
+}
+
+/// What it answers, in pages.
+#[repr(C)]
+#[derive(Default)]
+struct Counted {
+    nr_cache: u64,
+    nr_dirty: u64,
+    nr_writeback: u64,
+    nr_evicted: u64,
+    nr_recently_evicted: u64,
+}
+
+/// The same number on every architecture; libc has no name for it yet.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+fn cachestat(file: &File) -> Result<Counted, i32> {
+    let (whole, mut counted) = (Range { off: 0, len: 0 }, Counted::default());
+    // SAFETY: cachestat(2) reads the first struct and writes the second, both of its layout.
+    let status = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            &raw const whole,
+            &raw mut counted,
+            0,
+        )
+    };
+    match status {
+        0 => Ok(counted),
+        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// Whether mincore tells us the truth: the kernel's own rule, for kernels without cachestat and
+/// for those whose cachestat does not ask.
+fn may_know(file: &File, data: &Metadata) -> bool {
+    nix::unistd::geteuid().as_raw() == data.uid() || may_write(file) || owns_all()
+}
+
+fn may_write(file: &File) -> bool {
+    let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    let flags = nix::fcntl::AtFlags::AT_EACCESS;
+    let ask = nix::unistd::AccessFlags::W_OK;
+    nix::unistd::faccessat(nix::fcntl::AT_FDCWD, path.as_str(), ask, flags).is_ok()
+}
+
+/// Whether this process has CAP_FOWNER.
+fn owns_all() -> bool {
+    const CAP_FOWNER: u32 = 3;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    held.is_some_and(|held| held & (1 << CAP_FOWNER) != 0)
+}
+
+/// As much of a file as is asked about at once: its answer is a vector of a byte a page.
+const WINDOW: u64 = 1 << 30;
+
+fn mincore(file: &File, size: u64) -> io::Result<Bytes> {
+    let (mut at, mut there) = (0, 0u64);
+    while at < size {
+        let length = size.saturating_sub(at).min(WINDOW);
+        there = there.saturating_add(mincore_window(file, at, length)?);
+        at = at.saturating_add(length);
+    }
+    Ok(pages(there).at_most(whole_pages(size)))
+}
+
+fn mincore_window(file: &File, at: u64, length: u64) -> io::Result<u64> {
+    let pages = length.div_ceil(page_size());
+    let too_large = || io::Error::from(io::ErrorKind::FileTooLarge);
+    let bytes = usize::try_from(length).map_err(|_| too_large())?;
+    let offset = libc::off_t::try_from(at).map_err(|_| too_large())?;
+    let mut there = vec![0u8; usize::try_from(pages).map_err(|_| too_large())?];
+    let size = NonZeroUsize::new(bytes).ok_or_else(too_large)?;
+    // SAFETY: a new mapping where the kernel likes; nothing in it is read.
+    let map = unsafe {
+        nix::sys::mman::mmap(
+            None,
+            size,
+            nix::sys::mman::ProtFlags::PROT_READ,
+            nix::sys::mman::MapFlags::MAP_SHARED,
+            file,
+            offset,
+        )
+    }?;
+    // SAFETY: the mapping is there, and the vector has a byte for each of its pages.
+    let status = unsafe { libc::mincore(map.as_ptr(), bytes, there.as_mut_ptr()) };
+    let failed = (status != 0).then(io::Error::last_os_error);
+    // SAFETY: the mapping that was made above, which nobody refers to.
+    unsafe { nix::sys::mman::munmap(map, bytes) }?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(count(&there)),
+    }
+}
+
+fn count(there: &[u8]) -> u64 {
+    there
+        .iter()
+        .fold(0, |sum: u64, page| sum.saturating_add(u64::from(page & 1)))
+}
+
+/// That many pages.
+fn pages(count: u64) -> Bytes {
+    Bytes::new(count.saturating_mul(page_size()))
+}
+
+/// A size, up to the end of its last page.
+fn whole_pages(size: u64) -> Bytes {
+    pages(size.div_ceil(page_size()))
+}
+
+fn page_size() -> u64 {
+    // SAFETY: sysconf(3) has no preconditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096).max(1)
+}

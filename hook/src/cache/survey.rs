@@ -1,0 +1,197 @@
+//! Finds the files and asks of each how much of it is in the page cache.
+//! Touches: folders and files, by reading about them.
+
+use super::choose::{Found, Walk, has_suffix};
+use super::filesystem::Filesystem;
+use super::holders::Identity;
+use super::report::{FileReport, State};
+use super::resident::{Resident, resident};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+/// A file that has been found, and what was in the page cache of it.
+pub(super) struct Surveyed {
+    /// What is known of it.
+    pub(super) report: FileReport,
+    /// Which file it is; None when it could not be opened.
+    pub(super) identity: Option<(u64, u64)>,
+    /// What it is on.
+    pub(super) on: Filesystem,
+    /// What was there.
+    pub(super) before: Option<Resident>,
+}
+
+/// All files that are meant, each once, however many names it has.
+pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surveyed> {
+    let wanted = |path: &Path| suffixes.is_none_or(|suffixes| has_suffix(path, suffixes));
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut surveyed: Vec<Surveyed> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads.min(THREADS))
+            .map(|_| {
+                let (found, next) = mpsc::channel();
+                (found, scope.spawn(|| survey_found(next)))
+            })
+            .collect();
+        let mut batch = Vec::new();
+        let mut turns = started.iter().map(|(found, _)| found).cycle();
+        let mut hand_over = |batch: &mut Vec<Found>| {
+            if let Some(thread) = turns.next() {
+                // It waits for more until there is none.
+                let _ = thread.send(std::mem::take(batch));
+            }
+        };
+        Walk::all(paths, &wanted, &mut |one| {
+            batch.push(one);
+            if batch.len() >= BATCH {
+                hand_over(&mut batch);
+            }
+        });
+        hand_over(&mut batch);
+        let (channels, started): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        drop(channels);
+        let shares = started.into_iter().filter_map(|thread| thread.join().ok());
+        shares.flatten().collect()
+    });
+    surveyed.sort_unstable_by(|one, other| {
+        let (one, other) = (&one.report.path, &other.report.path);
+        one.as_os_str().cmp(other.as_os_str())
+    });
+    let mut seen = HashSet::new();
+    let is_new = |file: &Surveyed| file.identity.is_none_or(|file| seen.insert(file));
+    surveyed.into_iter().filter(is_new).collect()
+}
+
+/// More of them wait for each other in the kernel.
+const THREADS: usize = 4;
+/// So many files at once: a message costs more than a file.
+const BATCH: usize = 128;
+
+fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
+    // A table of descriptors of its own (/proc/self shows another), or every open and close waits for all others.
+    let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
+    let mut filesystems = HashMap::new();
+    let one = |found: Found| match found {
+        Found::File(path) => match one(&path, &mut filesystems) {
+            Ok(surveyed) => surveyed,
+            Err(error) => Some(unreadable(path, &error)),
+        },
+        Found::Unreadable(path, error) => Some(unreadable(path, &error)),
+    };
+    found.into_iter().flatten().filter_map(one).collect()
+}
+
+/// One file; None when it is gone.
+fn one(path: &Path, filesystems: &mut HashMap<u64, Filesystem>) -> io::Result<Option<Surveyed>> {
+    let opened = open(path).and_then(|file| Ok((file.metadata()?, file)));
+    let (data, file) = match opened {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // It may have been replaced since the folder was read.
+    if !data.is_file() {
+        return Ok(None);
+    }
+    let on = *filesystems
+        .entry(data.dev())
+        .or_insert_with(|| Filesystem::of(&file));
+    look(path.to_owned(), &file, &data, on).map(Some)
+}
+
+/// Asks of an open file.
+///
+/// # Errors
+/// When the kernel cannot say.
+pub(super) fn look(
+    path: PathBuf,
+    file: &File,
+    data: &Metadata,
+    on: Filesystem,
+) -> io::Result<Surveyed> {
+    let before = resident(file, data, on)?;
+    let state = match (on, before) {
+        (Filesystem::Memory(kind), _) => State::NotDroppable(kind),
+        (_, None) => State::Unknown,
+        (_, Some(before)) if before.bytes.get() > 0 => State::Cached,
+        (_, Some(_)) => State::NotCached,
+    };
+    Ok(Surveyed {
+        report: FileReport {
+            before: before.map(|before| before.bytes.get()),
+            after: before.map(|before| before.bytes.get()),
+            dirty: before.and_then(|before| Some(before.dirty?.get())),
+            counted_by: before.map(|before| before.by.name()),
+            ..FileReport::new(path, data.len(), state)
+        },
+        identity: Some((data.dev(), data.ino())),
+        on,
+        before,
+    })
+}
+
+fn unreadable(path: PathBuf, error: &io::Error) -> Surveyed {
+    let mut report = FileReport::new(path, 0, State::Unreadable);
+    report.why = Some(error.to_string());
+    Surveyed {
+        report,
+        identity: None,
+        on: Filesystem::Backed,
+        before: None,
+    }
+}
+
+/// Opens a file to ask about it, and never waits for what turns out to be a pipe.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path)
+}
+
+impl Surveyed {
+    /// Opens it again; None when it is gone, or another file has its name.
+    ///
+    /// # Errors
+    /// When it is there and cannot be opened.
+    pub(super) fn reopen(&self) -> io::Result<Option<(File, Metadata)>> {
+        let opened = open(&self.report.path).and_then(|file| Ok((file.metadata()?, file)));
+        match opened {
+            Ok((data, file)) if self.identity == Some((data.dev(), data.ino())) => {
+                Ok(Some((file, data)))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What mappings call it.
+    pub(super) fn mapped_as(&self) -> Option<Identity> {
+        let (device, inode) = self.identity?;
+        Some(Identity {
+            device,
+            inode,
+            name: own_name(&self.report.path),
+        })
+    }
+}
+
+/// The last part of a path, where links have been followed.
+fn own_name(path: &Path) -> OsString {
+    let file = open(path);
+    let link = file
+        .and_then(|file| std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd())));
+    let path = link.unwrap_or_else(|_| path.to_owned());
+    path.file_name().unwrap_or_default().to_owned()
+}

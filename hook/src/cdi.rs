@@ -1,0 +1,198 @@
+//! `gpuslice cdi generate`: a CDI device for each size of a slice.
+//! Touches: the driver (in a child) when no size is given; the file that is asked for.
+
+use crate::cli::tell;
+use crate::hook_entry::{self, ENVIRONMENT, HOOK, STAGES};
+use crate::inventory::Inventory;
+use crate::sizes::Size;
+use crate::{devices, exit, replace, standard_streams};
+use clap::{Subcommand, ValueEnum};
+use gpuslice_config::units::{Bytes, GIB};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// What the devices are named by: `gpuslice.io/slice=24gib`.
+pub const KIND: &str = "gpuslice.io/slice";
+
+/// The lowest that lets a device's name begin with a digit: a reader refuses what is newer than
+/// itself.
+pub const VERSION: &str = "0.5.0";
+
+/// `gpuslice cdi`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What can be done with CDI.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Write a device for each size, as in podman run --device gpuslice.io/slice=24gib
+    Generate(Generate),
+}
+
+/// `gpuslice cdi generate`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Generate {
+    /// Write it here and not on standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = USUAL)]
+    pub output: Option<PathBuf>,
+
+    /// yaml or json [default: as the file is called, else yaml]
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    pub format: Option<Format>,
+
+    /// A size; may be given several times [default: every whole GiB that the largest GPU has]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Vec<Size>,
+
+    /// The hook's executable [default: gpuslice-hook beside gpuslice]
+    #[arg(long, value_name = "FILE")]
+    pub hook: Option<PathBuf>,
+
+    /// For the GPUs of a simulated machine, as in `gpuslice run`
+    #[arg(long, value_name = "MACHINE")]
+    pub sim: Option<String>,
+}
+
+const USUAL: &str = "/etc/cdi/gpuslice.yaml";
+
+const EXAMPLES: &str = "\
+Examples:
+  gpuslice cdi generate --output /etc/cdi/gpuslice.yaml
+  gpuslice cdi generate --size 8GiB --size 1536MiB";
+
+/// How it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// YAML
+    Yaml,
+    /// JSON
+    Json,
+}
+
+/// Writes it.
+///
+/// # Errors
+/// When there is no hook, no driver that works and no size, or the file cannot be written.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let Verb::Generate(args) = &args.verb;
+    let hook = hook_entry::find(args.hook.as_deref(), HOOK)?;
+    let mut sizes = match args.size.is_empty() {
+        true => whole_gibibytes(&devices::list(args.sim.as_deref())?),
+        false => args.size.clone(),
+    };
+    sizes.sort_unstable();
+    sizes.dedup();
+    let called_json = || {
+        let name = args.output.as_ref()?.extension()?;
+        (name == "json").then_some(Format::Json)
+    };
+    let hook = hook.to_string_lossy();
+    let text = match args.format.or_else(called_json).unwrap_or(Format::Yaml) {
+        Format::Yaml => yaml(&hook, &sizes),
+        Format::Json => hook_entry::pretty(&spec(&hook, &sizes)),
+    };
+    match &args.output {
+        None => standard_streams::print(text.as_bytes())?,
+        Some(file) => {
+            replace::make_folder_of(file, 0o755)?;
+            replace::replace(file, text.as_bytes())?;
+            tell(&format!(
+                "{} devices of {KIND} in {}",
+                sizes.len(),
+                file.display()
+            ));
+        }
+    }
+    Ok(exit::SUCCESS)
+}
+
+/// Every size that somebody may want of the GPUs that are there.
+fn whole_gibibytes(inventory: &Inventory) -> Vec<Size> {
+    let totals = inventory.devices.iter().flat_map(|device| {
+        let instances = device.mig.iter().map(|instance| instance.total);
+        instances.chain(device.mig.is_empty().then_some(device.total))
+    });
+    let most = totals
+        .max()
+        .map_or(0, |total| Bytes::new(total).get() / GIB);
+    (1..=most).map(Size::gib).collect()
+}
+
+fn spec(hook: &str, sizes: &[Size]) -> Value {
+    let devices = sizes.iter().map(|size| {
+        let hooks = STAGES.map(|stage| {
+            json!({
+                "hookName": stage,
+                "path": hook,
+                "args": hook_entry::arguments(&options(*size), stage),
+                "env": [ENVIRONMENT],
+            })
+        });
+        json!({"name": size.name(), "containerEdits": {"hooks": hooks}})
+    });
+    json!({"cdiVersion": VERSION, "kind": KIND, "devices": devices.collect::<Vec<_>>()})
+}
+
+fn options(size: Size) -> Vec<String> {
+    vec!["--memory".to_owned(), size.argument()]
+}
+
+/// Every string of JSON is one of YAML, too.
+fn yaml(hook: &str, sizes: &[Size]) -> String {
+    let mut text = format!(
+        "# Made by gpuslice cdi generate: a slice of each size, for engines that know CDI.\n\
+         cdiVersion: {}\nkind: {}\ndevices:\n",
+        json!(VERSION),
+        json!(KIND)
+    );
+    for size in sizes {
+        text.push_str(&format!(
+            "  - name: {}\n    containerEdits:\n      hooks:\n",
+            json!(size.name())
+        ));
+        for stage in STAGES {
+            text.push_str(&format!(
+                "        - hookName: {}\n          path: {}\n          args: {}\n          env: {}\n",
+                json!(stage),
+                json!(hook),
+                json!(hook_entry::arguments(&options(*size), stage)),
+                json!([ENVIRONMENT])
+            ));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_size_is_a_device_with_the_hook_and_its_environment() {
+        let sizes = [Size::gib(24)];
+        assert_eq!(
+            yaml("/usr/bin/gpuslice-hook", &sizes),
+            r#"# Made by gpuslice cdi generate: a slice of each size, for engines that know CDI.
+cdiVersion: "0.5.0"
+kind: "gpuslice.io/slice"
+devices:
+  - name: "24gib"
+    containerEdits:
+      hooks:
+        - hookName: "createRuntime"
+          path: "/usr/bin/gpuslice-hook"
+          args: ["gpuslice-hook","--memory","24GiB","createRuntime"]
+          env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+        - hookName: "poststop"
+          path: "/usr/bin/gpuslice-hook"
+          args: ["gpuslice-hook","--memory","24GiB","poststop"]
+          env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+"#
+        );
+    }
+}

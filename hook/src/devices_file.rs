@@ -1,0 +1,75 @@
+//! The list of GPUs that containers are given slices of, for the OCI hook: it is static and
+//! cannot ask the driver itself.
+//! Touches: its arguments, and the file that `write` is given.
+
+use crate::inventory::{Device, Inventory};
+use crate::replace::{self, ReplaceError};
+use serde::Serialize;
+use std::path::Path;
+
+/// Where the hook reads it.
+pub const DEVICES: &str = "/run/gpuslice/devices.json";
+
+/// The hook's folder: everybody may pass, nobody but root may look around.
+const FOLDER_MODE: u32 = 0o711;
+
+#[derive(Serialize)]
+struct File<'a> {
+    version: u32,
+    devices: Vec<Listed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    uuid: String,
+    index: u32,
+    name: &'a str,
+    memory: u64,
+    integrated: bool,
+    driver_limits: bool,
+    mig: Vec<Instance>,
+}
+
+#[derive(Serialize)]
+struct Instance {
+    uuid: String,
+    memory: u64,
+}
+
+/// What the file says of these GPUs.
+///
+/// # Errors
+/// None that can happen: names and numbers always are JSON.
+pub fn text(inventory: &Inventory) -> serde_json::Result<String> {
+    let devices = inventory.devices.iter().map(listed).collect();
+    let file = File {
+        version: 1,
+        devices,
+    };
+    Ok(format!("{}\n", serde_json::to_string_pretty(&file)?))
+}
+
+fn listed(device: &Device) -> Listed<'_> {
+    let instance = |instance: &crate::inventory::MigInstance| Instance {
+        uuid: instance.uuid.to_string(),
+        memory: instance.total,
+    };
+    Listed {
+        uuid: device.uuid.to_string(),
+        index: device.index,
+        name: &device.name,
+        memory: device.total,
+        integrated: device.integrated,
+        driver_limits: device.driver_limits,
+        mig: device.mig.iter().map(instance).collect(),
+    }
+}
+
+/// Writes the file.
+///
+/// # Errors
+/// When it or its folder cannot be made.
+pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
+    replace::make_folder_of(path, FOLDER_MODE)?;
+    replace::replace(path, text.as_bytes())
+}

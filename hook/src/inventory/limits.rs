@@ -1,0 +1,62 @@
+//! Whether the driver limits cgroups itself.
+//! Touches: libnvidia-ml.so.1, which this process has loaded for good.
+#![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
+
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+
+type nvmlReturn_t = c_uint;
+type nvmlDevice_t = *mut c_void;
+type Get = unsafe extern "C" fn(nvmlDevice_t, *mut nvmlGetMemoryLimits_v1_t) -> nvmlReturn_t;
+
+/// The vendor's nvmlGetMemoryLimits_v1_t.
+#[repr(C)]
+struct nvmlGetMemoryLimits_v1_t {
+    cgroup: *const c_char,
+    softLimit: u64,
+    hardLimit: u64,
+    currentUsed: u64,
+}
+
+const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
+
+/// A driver that has the function, and a GPU without it.
+const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
+const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
+
+/// Any cgroup will do: what is asked is whether the question is understood.
+const CGROUP: &CStr = c"/sys/fs/cgroup";
+
+/// The driver's function; None where it has none.
+pub(super) struct Limits {
+    _library: Library,
+    get: Get,
+}
+
+impl Limits {
+    pub(super) fn find() -> Option<Limits> {
+        // SAFETY: NVML is loaded already; this process exists to run its initialisers.
+        let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
+        // SAFETY: the type is what nvml.h declares for the name; the library stays with it.
+        let get = unsafe { library.get::<Get>(b"nvmlDeviceGetMemoryLimits_v1") };
+        let get = *get.ok()?;
+        Some(Limits {
+            _library: library,
+            get,
+        })
+    }
+
+    pub(super) fn has(&self, device: &nvml_wrapper::Device<'_>) -> bool {
+        let mut limits = nvmlGetMemoryLimits_v1_t {
+            cgroup: CGROUP.as_ptr(),
+            softLimit: 0,
+            hardLimit: 0,
+            currentUsed: 0,
+        };
+        // SAFETY: only given to NVML, while `device` lives.
+        let handle = unsafe { device.handle() };
+        // SAFETY: a handle of an NVML that is initialised, and its struct with a C string.
+        let code = unsafe { (self.get)(handle.cast(), &raw mut limits) };
+        ![NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND].contains(&code)
+    }
+}

@@ -1,0 +1,299 @@
+//! The promise of a run on unified memory: a file that says what the slice was admitted for, and
+//! in which the slice says what it has spent.
+//! Touches: the promises' folder and the lock beside it; /proc; the registry.
+//!
+//! The folder is shared by all slices of a machine. A promise lasts as long as its run: the
+//! watcher removes it, or, where that was killed too, whoever makes the next one.
+
+use crate::admission::{Full, Neighbour, Room};
+use crate::registry;
+use crate::tidy_up::start_time;
+use gpuslice_config::meminfo::{self, HostMemory};
+use gpuslice_config::promises::{self, SIZE};
+use gpuslice_config::units::Bytes;
+use nix::fcntl::OFlag;
+use nix::unistd::Pid;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The folder's name, wherever it is.
+pub const FOLDER: &str = "promises";
+
+/// Where the hook keeps the promises of containers.
+const CONTAINERS: &str = "/run/gpuslice/promises";
+
+/// In a private folder: the link to the run's promise.
+const LINK: &str = "promise";
+
+/// How the names of runs begin, among the containers' in the same folder.
+const RUN: &str = "run";
+
+/// Why there is no promise.
+#[derive(Debug, thiserror::Error)]
+pub enum PromiseError {
+    /// The host's memory is not known.
+    #[error("cannot read what memory the host has ({path})")]
+    Host {
+        /// Where it should stand.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be made.
+    #[error("cannot make a promise in {folder}, where the slices of this machine see each other's")]
+    Make {
+        /// Where.
+        folder: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It does not fit.
+    #[error("{0}\n--overcommit starts it all the same, and is shown free what is really left")]
+    Full(Full),
+}
+
+/// The promises of a machine.
+#[derive(Clone, Debug)]
+pub struct Promises {
+    folder: PathBuf,
+    /// Others that stand beside them.
+    containers: Option<PathBuf>,
+    simulated: bool,
+}
+
+/// A run's own promise. Dropping it takes it back; a run that becomes its command leaves that to
+/// its watcher.
+#[derive(Debug)]
+pub struct OwnPromise {
+    /// The file; None for a slice that was promised nothing.
+    pub file: Option<PathBuf>,
+    /// The folder with everybody's.
+    pub folder: PathBuf,
+    /// Why it is less than the slice's budget.
+    pub overcommitted: Option<Full>,
+}
+
+impl Drop for OwnPromise {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+impl Promises {
+    /// Those of this user's slices; of a simulated machine, those of its own.
+    #[must_use]
+    pub fn of(simulated: Option<&Path>) -> Promises {
+        match simulated {
+            Some(state) => Promises::in_folder(&state.join(FOLDER)),
+            None => {
+                let folder = registry::shared_folder().join(FOLDER);
+                let containers = Some(PathBuf::from(CONTAINERS));
+                Promises {
+                    containers: containers.filter(|containers| *containers != folder),
+                    folder,
+                    simulated: false,
+                }
+            }
+        }
+    }
+
+    /// Those in one folder, seen from there alone.
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Promises {
+        Promises {
+            folder: folder.to_owned(),
+            containers: None,
+            simulated: true,
+        }
+    }
+
+    /// The promises that stand. What the dead have left is removed.
+    #[must_use]
+    pub fn standing(&self) -> Vec<Neighbour> {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let containers = self.containers.as_deref().map(promises::read_folder);
+        let living = own.into_iter().filter(|held| {
+            let lives = owner(&held.slice).is_none_or(|owner| owner.lives(&self.folder));
+            if !lives && let Some(name) = promises::file_name(held.budget, &held.slice) {
+                let _ = fs::remove_file(self.folder.join(name));
+            }
+            lives
+        });
+        let all = living.chain(containers.into_iter().flatten().flatten());
+        all.map(|held| Neighbour {
+            name: owner(&held.slice).map_or_else(|| held.slice.clone(), |owner| owner.shown()),
+            budget: held.budget,
+            unused: held.unused,
+        })
+        .collect()
+    }
+
+    /// Admits a slice and writes down what it was promised. No two are admitted at once.
+    ///
+    /// # Errors
+    /// When it does not fit, and not `overcommit`; when the host or the folder cannot be used.
+    pub fn make(
+        &self,
+        name: &str,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+    ) -> Result<OwnPromise, PromiseError> {
+        let failed = |source| PromiseError::Make {
+            folder: self.folder.clone(),
+            source,
+        };
+        let _lock = self.lock().map_err(failed)?;
+        let room = Room::on(host, reserve, self.standing());
+        let full = room.admit(budget).err();
+        let overcommitted = match full {
+            Some(full) if !overcommit => return Err(PromiseError::Full(full)),
+            full => full,
+        };
+        // More would be taken from those that were admitted.
+        let promised = budget.at_most(room.left());
+        let file = promises::file_name(promised, &own_id(name));
+        let file = file.map(|file| self.folder.join(file));
+        if let Some(path) = &file {
+            write(path).map_err(failed)?;
+        }
+        Ok(OwnPromise {
+            file,
+            folder: self.folder.clone(),
+            overcommitted,
+        })
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let beside = self.folder.parent().unwrap_or(&self.folder);
+        if !self.simulated {
+            registry::make(beside)?;
+        }
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(beside.join("lock"))?;
+        lock.lock()?;
+        Ok(lock)
+    }
+}
+
+/// The host's memory, by its meminfo.
+///
+/// # Errors
+/// When it is not there, or is garbled.
+pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
+    let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
+    let read = fs::read(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
+    read.map_err(|source| PromiseError::Host {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Remembers a run's promise in its private folder, for the watcher.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
+    match &promise.file {
+        Some(file) => symlink(file, private.join(LINK)),
+        None => Ok(()),
+    }
+}
+
+/// Takes back the promise of a run that has ended.
+pub fn forget(private: &Path) {
+    let Ok(file) = fs::read_link(private.join(LINK)) else {
+        return;
+    };
+    let name = file.file_name().and_then(|name| name.to_str());
+    let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
+    let ours = slice.is_some_and(|id| owner(id).is_some());
+    if ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref()) {
+        let _ = fs::remove_file(file);
+    }
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.set_len(SIZE as u64)
+}
+
+/// Who has made a run's promise: the command's process, which was gpuslice.
+struct Owner<'a> {
+    pid: Pid,
+    started: &'a str,
+    name: &'a str,
+    id: &'a str,
+}
+
+/// A container's promise has no owner here: the hook looks after it.
+fn owner(id: &str) -> Option<Owner<'_>> {
+    let mut parts = id.splitn(4, '.');
+    if parts.next()? != RUN {
+        return None;
+    }
+    let pid = parts.next()?.parse().ok()?;
+    let started = parts.next()?;
+    started.parse::<u64>().ok()?;
+    Some(Owner {
+        pid: Pid::from_raw(pid),
+        started,
+        name: parts.next()?,
+        id,
+    })
+}
+
+fn own_id(name: &str) -> String {
+    let pid = Pid::this();
+    let started = start_time(pid).unwrap_or_else(|| "0".to_owned());
+    let name = name.replace('/', "_");
+    format!("{RUN}.{pid}.{started}.{name}")
+}
+
+impl Owner<'_> {
+    /// The command lives, or what it left behind still uses its slice.
+    fn lives(&self, folder: &Path) -> bool {
+        let command = start_time(self.pid).is_some_and(|started| started == self.started);
+        command
+            || registry::running().iter().any(|entry| {
+                registry::private_folder(&entry.file)
+                    .and_then(|private| fs::read_link(private.join(LINK)).ok())
+                    .is_some_and(|file| {
+                        file.parent() == Some(folder)
+                            && file
+                                .file_name()
+                                .and_then(|name| name.to_str())
+                                .and_then(|name| name.split_once('.'))
+                                .is_some_and(|(_, id)| id == self.id)
+                    })
+            })
+    }
+
+    fn shown(&self) -> String {
+        format!("{} (pid {})", self.name, self.pid)
+    }
+}
+
+#[cfg(test)]
+#[path = "promise_tests.rs"]
+mod tests;

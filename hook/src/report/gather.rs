@@ -1,0 +1,255 @@
+//! Where the memory of the slices is at one moment.
+//! Touches: what `gpuslice status` touches; /proc; cgroups, by reading them.
+
+use super::host::{self, HostUse};
+use crate::status::gather::{DeviceStatus, SliceStatus, gather};
+use crate::status::process;
+use crate::{environment, slice_file};
+use gpuslice_config::meminfo::{self, HostMemory};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Everything, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// The slices.
+    pub(super) slices: Vec<SliceReport>,
+    /// The machine that they are on.
+    pub(super) machine: Option<MachineReport>,
+}
+
+/// A slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct SliceReport {
+    /// What people call it.
+    pub(super) name: String,
+    /// The command's process.
+    pub(super) pid: Option<i32>,
+    /// The slice file.
+    pub(super) file: PathBuf,
+    /// What cannot be read.
+    pub(super) error: Option<String>,
+    /// Its devices: what may be held, and is.
+    pub(super) devices: Vec<DeviceReport>,
+    /// Its processes.
+    pub(super) processes: Vec<ProcessReport>,
+    /// Page cache that no process has mapped; None where the slice has no cgroup of its own.
+    pub(super) page_cache_unmapped: Option<u64>,
+}
+
+/// What a slice has of a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct DeviceReport {
+    /// Its uuid; None for all that are not listed.
+    pub(super) device: Option<String>,
+    /// Whether it shares the host's memory, where that is known.
+    pub(super) unified: Option<bool>,
+    /// What may be held.
+    pub(super) limit: Option<u64>,
+    /// What is held; None where nobody counts.
+    pub(super) used: Option<u64>,
+    /// That, by kind.
+    pub(super) by_kind: Map<String, Value>,
+}
+
+/// A process of a slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct ProcessReport {
+    /// Its number here.
+    pub(super) pid: u32,
+    /// What it is called; None when it cannot be seen from here.
+    pub(super) name: Option<String>,
+    /// Device memory by kind, all devices together.
+    pub(super) device: BTreeMap<String, u64>,
+    /// Host memory; None when it cannot be seen from here.
+    pub(super) host: Option<HostUse>,
+    /// How fast that grows, in bytes per minute.
+    pub(super) growth_per_minute: Option<Growth>,
+}
+
+/// How fast a process grows, in bytes per minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Growth {
+    /// Its device memory.
+    pub(super) device: i64,
+    /// Its host memory, without page cache.
+    pub(super) host: i64,
+    /// What malloc keeps of that.
+    pub(super) kept: Option<i64>,
+    /// Over how long that was measured.
+    pub(super) over_seconds: u64,
+}
+
+/// The machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct MachineReport {
+    /// All its memory.
+    pub(super) total: u64,
+    /// What is available of it.
+    pub(super) available: u64,
+    /// What the slices shown here hold of it.
+    pub(super) slices: u64,
+    /// The rest: the kernel, its drivers, all other programs.
+    pub(super) unaccounted: u64,
+    /// Page cache that can be dropped at once: it is available.
+    pub(super) page_cache_clean: u64,
+}
+
+impl ProcessReport {
+    /// All its device memory.
+    pub(super) fn on_device(&self) -> u64 {
+        let each = self.device.values();
+        each.fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Its host memory, without page cache.
+    pub(super) fn on_host(&self) -> u64 {
+        self.host.map_or(0, |host| host.held())
+    }
+}
+
+impl SliceReport {
+    /// What it holds of the memory that all share: that of its processes, and of its devices
+    /// where they share the host's.
+    fn of_the_machine(&self) -> u64 {
+        let unified = self.devices.iter();
+        let unified = unified.filter(|device| device.unified == Some(true));
+        let device = unified.filter_map(|device| device.used);
+        let host = self.processes.iter().map(ProcessReport::on_host);
+        device.chain(host).fold(0, u64::saturating_add)
+    }
+}
+
+/// Looks at every slice that can be seen from here.
+pub(super) fn report() -> Report {
+    let mut report = Report::default();
+    let mut named = None;
+    for status in gather() {
+        let slice = slice_file::read(&status.file).ok();
+        let own = slice.as_ref().and_then(|slice| slice.meminfo);
+        named = named.or(own.map(|path| path.as_str().to_owned()));
+        let unified = |uuid: &str| {
+            let uuid = uuid.parse().ok()?;
+            slice.as_ref()?.device(uuid)?.integrated
+        };
+        report.slices.push(slice_report(status, unified));
+    }
+    let named = named.unwrap_or_else(|| "/proc/meminfo".to_owned());
+    let text = fs::read_to_string(named).unwrap_or_default();
+    let host = meminfo::parse(text.as_bytes());
+    report.machine = host.map(|host| machine(&host, &text, &report.slices));
+    report
+}
+
+fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineReport {
+    let amount = |name| host::field(text, name).unwrap_or(0);
+    let cached = amount("Cached").saturating_add(amount("Buffers"));
+    let cannot_go = ["Shmem", "Dirty", "Writeback"].map(amount);
+    let held = slices.iter().map(SliceReport::of_the_machine);
+    let held = held.fold(0, u64::saturating_add);
+    let in_use = host.total.minus(host.available).get();
+    MachineReport {
+        total: host.total.get(),
+        available: host.available.get(),
+        slices: held,
+        unaccounted: in_use.saturating_sub(held),
+        page_cache_clean: cannot_go.into_iter().fold(cached, u64::saturating_sub),
+    }
+}
+
+fn slice_report(status: SliceStatus, unified: impl Fn(&str) -> Option<bool>) -> SliceReport {
+    let mut processes = holders(&status.devices);
+    for pid in others(&status.file) {
+        processes.entry(pid).or_insert_with(|| ProcessReport {
+            pid,
+            name: process::name(pid),
+            ..ProcessReport::default()
+        });
+    }
+    let pids: Vec<u32> = processes.keys().copied().collect();
+    let mut processes: Vec<ProcessReport> = processes.into_values().collect();
+    for one in &mut processes {
+        // Without a name it is a number of another pid namespace, and here perhaps another's.
+        one.host = one.name.as_ref().and_then(|_| host::of(one.pid));
+    }
+    processes.sort_by_key(|one| {
+        let all = one.on_device().saturating_add(one.on_host());
+        (std::cmp::Reverse(all), one.pid)
+    });
+    let devices = status.devices.into_iter().map(|device| DeviceReport {
+        unified: device.device.as_deref().and_then(&unified),
+        device: device.device,
+        limit: device.limit,
+        used: device.used,
+        by_kind: device.by_kind,
+    });
+    SliceReport {
+        devices: devices.collect(),
+        page_cache_unmapped: unmapped(&pids, &processes),
+        processes,
+        name: status.name,
+        pid: status.pid,
+        file: status.file,
+        error: status.error,
+    }
+}
+
+/// The processes that hold device memory.
+fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
+    let mut processes: BTreeMap<u32, ProcessReport> = BTreeMap::new();
+    for held in devices.iter().flat_map(|device| &device.processes) {
+        let one = processes.entry(held.pid).or_default();
+        (one.pid, one.name) = (held.pid, held.name.clone());
+        for (kind, bytes) in &held.by_kind {
+            let sum = one.device.entry(kind.clone()).or_default();
+            *sum = sum.saturating_add(bytes.as_u64().unwrap_or_default());
+        }
+    }
+    processes
+}
+
+/// The processes whose environment names the slice file; in a container that has a slice, all.
+fn others(file: &Path) -> Vec<u32> {
+    let own = std::process::id();
+    let mounted = environment::mounted_slice().is_some_and(|mounted| mounted == file);
+    let file = file.as_os_str().as_bytes();
+    let names = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable.strip_prefix(b"GPUSLICE_CONFIG=") == Some(file))
+    };
+    let listed = fs::read_dir("/proc").into_iter().flatten();
+    listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != own && (mounted || names(pid)))
+        .collect()
+}
+
+/// Page cache of the slice that none of its processes has mapped: that of its cgroup, if no
+/// process is in it that is not the slice's.
+fn unmapped(pids: &[u32], processes: &[ProcessReport]) -> Option<u64> {
+    let cgroup = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+        Some(PathBuf::from(format!("/sys/fs/cgroup{path}")))
+    };
+    let folder = pids.first().and_then(cgroup)?;
+    let all = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
+    let mut all = all.lines().filter_map(|line| line.parse().ok());
+    if !all.all(|pid: u32| pids.contains(&pid)) {
+        return None;
+    }
+    let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+    let amount = |name: &str| -> Option<u64> {
+        let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(' ')?.parse().ok()
+    };
+    let mapped = processes.iter().filter_map(|one| one.host);
+    let mapped = mapped.fold(0u64, |sum, host| sum.saturating_add(host.page_cache_mapped));
+    let files = amount("file")?.saturating_sub(amount("shmem").unwrap_or(0));
+    Some(files.saturating_sub(mapped))
+}

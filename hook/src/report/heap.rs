@@ -1,0 +1,236 @@
+//! What glibc's malloc keeps of what a program has freed, seen from outside.
+//! Touches: another process's memory, by reading it; its pagemap. Never: anything of that process.
+//!
+//! A heap is a chain of chunks, each of which says how long it is and whether the one before it
+//! is in use. The chain is believed only where it ends exactly at the heap's end; the process
+//! runs meanwhile, so one that does not is looked at again. What counts are whole pages that are
+//! inside free chunks and resident: what `malloc_trim(0)` would give back. Freed pieces that lie
+//! in a thread's own cache count as in use, as malloc itself counts them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The most that an arena's heap can be, and what its start is a multiple of.
+const HEAP: u64 = 64 << 20;
+const PAGE: u64 = 4096;
+/// The bits of a chunk's size that are not its size.
+const FLAGS: u64 = 7;
+const PREVIOUS_IN_USE: u64 = 1;
+/// The words of a free chunk that malloc itself uses.
+const LINKS: u64 = 48;
+/// How far behind its start the first chunk of a heap can be: a heap's own words, and in an
+/// arena's first heap the arena.
+const OWN_WORDS: [u64; 3] = [32, 48, 64];
+const ARENA: std::ops::Range<u64> = 1024..4096;
+/// How often a chain is read anew, and how many pieces of memory are read at most.
+const ATTEMPTS: usize = 3;
+const PIECES: usize = 200_000;
+const PIECE: usize = 16 << 10;
+
+/// A mapping that can be part of a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// The one that grows by `brk`.
+    pub(super) main: bool,
+}
+
+/// Memory that can be read.
+pub(super) trait Memory {
+    /// Fills the buffer from an address, as far as it can.
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// How many of the whole pages from one address to another are resident.
+    fn resident(&mut self, from: u64, to: u64) -> io::Result<u64>;
+}
+
+/// A process.
+pub(super) struct Process {
+    memory: File,
+    pages: File,
+}
+
+impl Process {
+    /// Opens the memory of a process of this user.
+    pub(super) fn open(pid: u32) -> io::Result<Process> {
+        Ok(Process {
+            memory: File::open(format!("/proc/{pid}/mem"))?,
+            pages: File::open(format!("/proc/{pid}/pagemap"))?,
+        })
+    }
+}
+
+impl Memory for Process {
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.memory.read_at(buffer, at)
+    }
+
+    fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
+        const PRESENT: u64 = 1 << 63;
+        let (mut page, end) = (from / PAGE, to / PAGE);
+        let mut resident = 0u64;
+        let mut entries = [0u8; 4096];
+        while page < end {
+            let wanted = end.saturating_sub(page).saturating_mul(8);
+            let wanted = usize::try_from(wanted)
+                .unwrap_or(usize::MAX)
+                .min(entries.len());
+            let place = entries.get_mut(..wanted).unwrap_or_default();
+            let read = self.pages.read_at(place, page.saturating_mul(8))?;
+            let (whole, _) = entries.get(..read).unwrap_or_default().as_chunks::<8>();
+            if whole.is_empty() {
+                break;
+            }
+            let present = whole
+                .iter()
+                .filter(|entry| u64::from_ne_bytes(**entry) & PRESENT != 0);
+            resident = resident.saturating_add(present.count() as u64);
+            page = page.saturating_add(whole.len() as u64);
+        }
+        Ok(resident)
+    }
+}
+
+/// What malloc keeps, in bytes. None: some heap's chain cannot be followed.
+pub(super) fn kept(memory: &mut impl Memory, areas: &[Area]) -> Option<u64> {
+    let mut reader = Reader {
+        memory,
+        at: 0,
+        piece: Vec::new(),
+        left: PIECES,
+    };
+    let mut pages = 0u64;
+    for area in areas {
+        if area.main {
+            let starts = [area.start, area.start.saturating_add(8)];
+            pages = pages.saturating_add(reader.chain_of(&starts, area.end)?);
+            continue;
+        }
+        let mut start = area.start.next_multiple_of(HEAP);
+        while start < area.end {
+            if let Some(heap) = reader.heap(start, area.end) {
+                pages = pages.saturating_add(reader.chain_of(&heap.starts, heap.end)?);
+            }
+            start = start.saturating_add(HEAP);
+        }
+    }
+    Some(pages.saturating_mul(PAGE))
+}
+
+/// A heap of an arena, and where its first chunk may be.
+struct Heap {
+    starts: Vec<u64>,
+    end: u64,
+}
+
+struct Reader<'a, M> {
+    memory: &'a mut M,
+    at: u64,
+    piece: Vec<u8>,
+    /// How many more pieces are read before it takes too long.
+    left: usize,
+}
+
+impl<M: Memory> Reader<'_, M> {
+    /// A word. None: it cannot be read.
+    fn word(&mut self, at: u64) -> Option<u64> {
+        if let Some(word) = self.known(at) {
+            return Some(word);
+        }
+        self.left = self.left.checked_sub(1)?;
+        self.piece.resize(PIECE, 0);
+        self.at = at & !(PAGE.wrapping_sub(1));
+        let read = self.memory.read(self.at, &mut self.piece).unwrap_or(0);
+        self.piece.truncate(read);
+        self.known(at)
+    }
+
+    fn known(&self, at: u64) -> Option<u64> {
+        let place = usize::try_from(at.checked_sub(self.at)?).ok()?;
+        let word = self.piece.get(place..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    /// The heap that begins there: it names its arena, the heap before it, and its length.
+    fn heap(&mut self, start: u64, limit: u64) -> Option<Heap> {
+        let arena = self.word(start)?;
+        let previous = self.word(start.saturating_add(8))?;
+        let length = self.word(start.saturating_add(16))?;
+        let root = arena & !(HEAP.wrapping_sub(1));
+        let sound = OWN_WORDS.contains(&arena.wrapping_sub(root))
+            && previous.is_multiple_of(HEAP)
+            && (previous == 0) == (root == start)
+            && length.is_multiple_of(PAGE)
+            && (PAGE..=HEAP).contains(&length)
+            && start.saturating_add(length) <= limit;
+        let after: Vec<u64> = match root == start {
+            true => ARENA.step_by(16).collect(),
+            false => OWN_WORDS.to_vec(),
+        };
+        sound.then(|| Heap {
+            starts: after
+                .into_iter()
+                .map(|own| start.saturating_add(own))
+                .collect(),
+            end: start.saturating_add(length),
+        })
+    }
+
+    /// The resident pages in free chunks of the heap that begins at one of these places.
+    fn chain_of(&mut self, starts: &[u64], end: u64) -> Option<u64> {
+        for _ in 0..ATTEMPTS {
+            for start in starts {
+                if let Some(pages) = self.chain(*start, end) {
+                    return Some(pages);
+                }
+            }
+            // What was read may have changed since.
+            self.piece.clear();
+        }
+        None
+    }
+
+    fn chain(&mut self, start: u64, end: u64) -> Option<u64> {
+        let mut free = Vec::new();
+        let mut at = start;
+        let mut head = self.word(at.saturating_add(8))?;
+        // Nothing is before the first chunk, so it says that this is in use.
+        if head & PREVIOUS_IN_USE == 0 {
+            return None;
+        }
+        loop {
+            let length = head & !FLAGS;
+            let next = at.checked_add(length)?;
+            if next == end {
+                // The last one is what the heap can still give out.
+                free.push((at, next));
+                break;
+            }
+            let last = length == 0 && at.saturating_add(16) == end;
+            if last {
+                break;
+            }
+            if length < 16 || !length.is_multiple_of(16) || next > end.saturating_sub(16) {
+                return None;
+            }
+            head = self.word(next.saturating_add(8))?;
+            if head & PREVIOUS_IN_USE == 0 {
+                // A free chunk's length stands at its end, too.
+                if self.word(next)? != length {
+                    return None;
+                }
+                free.push((at, next));
+            }
+            at = next;
+        }
+        let mut pages = 0u64;
+        for (from, to) in free {
+            let from = from.saturating_add(LINKS).next_multiple_of(PAGE);
+            if from < to {
+                pages = pages.saturating_add(self.memory.resident(from, to).ok()?);
+            }
+        }
+        Some(pages)
+    }
+}

@@ -1,0 +1,152 @@
+//! `gpuslice report`: where the memory of the slices is, on the device and on the host, and what
+//! of it grows.
+//! Touches: what `gather` touches, standard output, the file of the plot.
+
+mod gather;
+mod heap;
+mod history;
+mod host;
+mod parts;
+mod plot;
+mod table;
+
+use crate::status::on_screen;
+use crate::{exit, standard_streams};
+use anyhow::{Context, bail};
+use gather::Report;
+use history::History;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// `gpuslice report`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// Only this slice, by its name, or the process of this number
+    #[arg(value_name = "SLICE|PID")]
+    pub only: Option<String>,
+
+    /// Show it again and again, until ^C
+    #[arg(long)]
+    pub watch: bool,
+
+    /// Look for so many seconds, and show it once, at the end
+    #[arg(long = "for", value_name = "SECONDS", conflicts_with = "watch")]
+    pub seconds: Option<u64>,
+
+    /// How many seconds lie between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: u64,
+
+    /// Print JSON; with --watch, one line each time
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw it over time: an SVG picture, which is up to date as long as it is watched
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+DEVICE is what the process has allocated, CONTEXT what its contexts take. HOST is memory of its own
+that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would give it back; ?
+with another allocator, or another user's process). MAPPED is page cache that it has mapped. What
+processes share is divided between them. \"Everything else\" is what the machine uses less all
+that: the kernel, drivers, other programs. Where pinned memory is also host memory, it is in both.
+
+JSON: slices [name, pid, file, error, devices [device, unified, limit, used, by_kind], processes
+[pid, name, device {by kind}, host {live, kept, shmem, page_cache_mapped, swapped},
+growth_per_minute {device, host, kept, over_seconds}], page_cache_unmapped (of a cgroup of its own)],
+machine {total, available, slices, unaccounted, page_cache_clean}. Amounts are bytes; null is what
+is not known.
+
+Examples:
+  gpuslice report --for 60                               once, and what has grown in a minute
+  gpuslice report llama --watch --plot llama.svg         one slice, on screen and as a picture";
+
+/// Shows it.
+///
+/// # Errors
+/// When there is no such slice, or nothing can be printed or drawn.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let start = Instant::now();
+    let mut history = History::new();
+    let every = Duration::from_secs(args.every);
+    let last = Duration::from_secs(args.seconds.unwrap_or(0));
+    let screen = args.watch && !args.json && io::stdout().is_terminal();
+    loop {
+        let mut report = gather::report();
+        if let Some(only) = &args.only {
+            choose(&mut report, only, !args.watch)?;
+        }
+        let now = start.elapsed();
+        history.add(now, &mut report);
+        if let Some(file) = &args.plot {
+            draw(file, &history)?;
+        }
+        let ends = !args.watch && now >= last;
+        if args.watch || ends {
+            print(args, &report, screen)?;
+        }
+        if ends {
+            return Ok(exit::SUCCESS);
+        }
+        let left = last.saturating_sub(now);
+        std::thread::sleep(if args.watch { every } else { every.min(left) });
+    }
+}
+
+fn print(args: &Args, report: &Report, screen: bool) -> anyhow::Result<()> {
+    let said = match (args.json, args.watch) {
+        (true, false) => format!("{}\n", serde_json::to_string_pretty(report)?),
+        (true, true) => format!("{}\n", serde_json::to_string(report)?),
+        (false, _) if screen => on_screen(&table::table(report)),
+        (false, true) => format!("{}\n", table::table(report)),
+        (false, false) => table::table(report),
+    };
+    standard_streams::print(said.as_bytes())?;
+    Ok(())
+}
+
+/// Leaves what a person has asked for.
+fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
+    let pid: Option<u32> = only.parse().ok();
+    let found = |report: &Report| !report.slices.is_empty();
+    let mut named = report.clone();
+    named.slices.retain(|slice| slice.name == only);
+    if !found(&named)
+        && let Some(pid) = pid
+    {
+        named = report.clone();
+        for slice in &mut named.slices {
+            slice.processes.retain(|one| one.pid == pid);
+        }
+        named.slices.retain(|slice| !slice.processes.is_empty());
+    }
+    if must && !found(&named) {
+        match pid {
+            Some(pid) => bail!("process {pid} is in no slice that can be seen from here"),
+            None => bail!("no slice is called \"{}\"", crate::text::printable(only)),
+        }
+    }
+    *report = named;
+    Ok(())
+}
+
+/// The picture is always whole: it is put in the place of the one before.
+fn draw(file: &Path, history: &History) -> anyhow::Result<()> {
+    let drawn = plot::svg(&history.moments);
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let put = || {
+        let mut new = tempfile::Builder::new()
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+        new.write_all(drawn.as_bytes())?;
+        new.persist(file)?;
+        io::Result::Ok(())
+    };
+    put().with_context(|| format!("cannot draw {}", file.display()))
+}

@@ -1,0 +1,35 @@
+//! The parts into which memory is divided, for the table's last line and the plot.
+//! Touches: its arguments.
+
+use super::gather::Report;
+
+/// A part: its name, and its colour in the plot.
+pub(super) const PARTS: [(&str, &str); 6] = [
+    ("device", "#4c72b0"),
+    ("contexts", "#8172b3"),
+    ("host, in use", "#dd8452"),
+    ("host, freed but kept", "#c44e52"),
+    ("shared memory", "#937860"),
+    ("page cache, mapped", "#b0b0b0"),
+];
+
+/// How much each part is, all slices together.
+pub(super) fn parts(report: &Report) -> [u64; PARTS.len()] {
+    let mut parts = [0u64; PARTS.len()];
+    for one in report.slices.iter().flat_map(|slice| &slice.processes) {
+        let context = one.device.get("context").copied().unwrap_or(0);
+        let host = one.host.unwrap_or_default();
+        let own = [
+            one.on_device().saturating_sub(context),
+            context,
+            host.live,
+            host.kept.unwrap_or(0),
+            host.shmem,
+            host.page_cache_mapped,
+        ];
+        for (sum, part) in parts.iter_mut().zip(own) {
+            *sum = sum.saturating_add(part);
+        }
+    }
+    parts
+}

@@ -1,0 +1,137 @@
+//! Docker's daemon.json: the wrapper as a runtime, and one for each size that is wanted.
+//! Touches: its arguments.
+
+use gpuslice_oci::json_text::{self, JsonError};
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
+use serde_json::{Map, Serializer, Value, json};
+use std::ops::Range;
+
+/// What is wanted of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted<'a> {
+    /// The wrapper.
+    pub(super) runtime: &'a str,
+    /// The sizes that have a runtime of their own, for engines that pass no annotations on, each
+    /// by its name and as the hook reads it.
+    pub(super) sizes: Vec<(String, String)>,
+    /// Whether containers that ask for no runtime get it.
+    pub(super) default: bool,
+}
+
+const RUNTIMES: &str = "runtimes";
+const DEFAULT: &str = "default-runtime";
+
+/// The file with the runtimes in it.
+pub(super) fn add(text: Option<&str>, wanted: &Wanted<'_>) -> Result<String, JsonError> {
+    let mut text = start(text);
+    let runtimes = runtimes(wanted);
+    let root = json_text::root(&text)?;
+    if json_text::members(&text, &root)?.is_empty() {
+        // Nothing is there that has a style to follow.
+        let whole = laid_out(&json!({RUNTIMES: runtimes}), "\n", INDENT);
+        text = format!("{whole}\n");
+    } else if let Some(there) = there(&text, RUNTIMES)?
+        && !json_text::members(&text, &there)?.is_empty()
+    {
+        for (name, runtime) in &runtimes {
+            let Some(there) = self::there(&text, RUNTIMES)? else {
+                break;
+            };
+            let value = laid_out(runtime, json_text::margin(&text, &there), indent(&text)?);
+            text = json_text::set(&text, &there, name, &value)?;
+        }
+    } else {
+        let margin = json_text::margin(&text, &root);
+        let value = laid_out(&Value::Object(runtimes), margin, indent(&text)?);
+        text = json_text::set(&text, &root, RUNTIMES, &value)?;
+    }
+    if wanted.default {
+        let root = json_text::root(&text)?;
+        text = json_text::set(&text, &root, DEFAULT, &json_text::quoted(super::NAME))?;
+    }
+    Ok(text)
+}
+
+fn runtimes(wanted: &Wanted<'_>) -> Map<String, Value> {
+    let plain = (super::NAME.to_owned(), json!({"path": wanted.runtime}));
+    let sized = wanted.sizes.iter().map(|(name, memory)| {
+        let arguments = [format!("--gpuslice-memory={memory}")];
+        let runtime = json!({"path": wanted.runtime, "runtimeArgs": arguments});
+        (format!("{}-{name}", super::NAME), runtime)
+    });
+    std::iter::once(plain).chain(sized).collect()
+}
+
+/// The file without them.
+pub(super) fn remove(text: &str) -> Result<String, JsonError> {
+    let mut text = start(Some(text));
+    while let Some(runtimes) = there(&text, RUNTIMES)? {
+        let members = json_text::members(&text, &runtimes)?;
+        let names = members.iter();
+        let names = names.filter_map(|member| json_text::plain(&text, &member.key));
+        let ours = names.filter(|name| is_ours(name)).map(str::to_owned).next();
+        text = match ours {
+            Some(name) => json_text::remove(&text, &runtimes, &name)?,
+            None if members.is_empty() => {
+                json_text::remove(&text, &json_text::root(&text)?, RUNTIMES)?
+            }
+            None => break,
+        };
+    }
+    if let Some(default) = there(&text, DEFAULT)?
+        && json_text::plain(&text, &default).is_some_and(is_ours)
+    {
+        text = json_text::remove(&text, &json_text::root(&text)?, DEFAULT)?;
+    }
+    Ok(text)
+}
+
+fn is_ours(name: &str) -> bool {
+    let rest = name.strip_prefix(super::NAME);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// A file that is not there, or has nothing in it, is an empty object: the daemon takes both so.
+fn start(text: Option<&str>) -> String {
+    match text.filter(|text| !text.trim().is_empty()) {
+        Some(text) => text.to_owned(),
+        None => "{}".to_owned(),
+    }
+}
+
+fn there(text: &str, key: &str) -> Result<Option<Range<usize>>, JsonError> {
+    let root = json_text::root(text)?;
+    let found = json_text::member(text, &root, key)?;
+    let value = found.map(|member| member.value);
+    Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
+}
+
+/// What Docker's own documentation indents by.
+const INDENT: &str = "    ";
+
+/// What the file's first level is indented by.
+fn indent(text: &str) -> Result<&str, JsonError> {
+    let margin = json_text::margin(text, &json_text::root(text)?);
+    let indent = margin.rsplit_once('\n').map(|(_, indent)| indent);
+    Ok(indent.filter(|it| !it.is_empty()).unwrap_or(INDENT))
+}
+
+/// A value whose first line stands behind `margin`: on lines of its own where that has one.
+fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
+    let Some((_, before)) = margin.rsplit_once('\n') else {
+        return value.to_string();
+    };
+    let mut pretty = Vec::new();
+    let formatter = PrettyFormatter::with_indent(indent.as_bytes());
+    let mut serializer = Serializer::with_formatter(&mut pretty, formatter);
+    match value.serialize(&mut serializer) {
+        Ok(()) => String::from_utf8_lossy(&pretty).replace('\n', &format!("\n{before}")),
+        // It cannot fail; and this would be the same value.
+        Err(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "docker_tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+//! CRI-O and podman read folders of configuration, in which a file of ours stands by itself.
+//! Touches: their files (reads).
+
+use super::change;
+use super::toml_file::{find, list, parse, strings, table};
+use anyhow::Context;
+use std::fs;
+use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, value};
+
+/// Where an engine's configuration is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engine {
+    /// The files that are read before the folders, the last word being the last one's.
+    files: &'static [&'static str],
+    /// The folder whose files come then, in the order of their names.
+    folder: &'static str,
+    /// The table that says where hooks are.
+    hooks: &'static [&'static str],
+    /// Where they are when nothing is said.
+    usual: &'static [&'static str],
+    /// The table of runtimes.
+    runtimes: &'static [&'static str],
+    /// The key, beside the hooks', of the default one.
+    default: &'static str,
+}
+
+/// CRI-O.
+pub(super) const CRIO: Engine = Engine {
+    files: &["crio.conf"],
+    folder: "crio.conf.d",
+    hooks: &["crio", "runtime"],
+    usual: &["/usr/share/containers/oci/hooks.d"],
+    runtimes: &["crio", "runtime", "runtimes"],
+    default: "default_runtime",
+};
+
+/// podman.
+pub(super) const PODMAN: Engine = Engine {
+    files: &["containers.conf"],
+    folder: "containers.conf.d",
+    hooks: &["engine"],
+    usual: &[
+        "/usr/share/containers/oci/hooks.d",
+        "/etc/containers/oci/hooks.d",
+    ],
+    runtimes: &["engine", "runtimes"],
+    default: "runtime",
+};
+
+/// What is wanted of it.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    /// The folder that hooks are to be read from too.
+    pub(super) hooks: Option<&'a str>,
+    /// The wrapper that is to be a runtime.
+    pub(super) runtime: Option<&'a str>,
+    /// Whether containers that ask for no runtime get it.
+    pub(super) default: bool,
+}
+
+const HOOKS: &str = "hooks_dir";
+
+const HEADER: &str =
+    "# Made by gpuslice runtime configure, which writes it anew and takes it away with --remove.\n";
+
+impl Engine {
+    /// What the file at `own` is to say; None when nothing needs to be said.
+    pub(super) fn file(&self, own: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
+        let mut document = DocumentMut::new();
+        if let Some(hooks) = wanted.hooks {
+            let read = self.hooks_read(own)?;
+            if !read.iter().any(|folder| folder == hooks) {
+                // One list takes another's place, so all of it is said again.
+                let folders = read.iter().map(String::as_str).chain([hooks]);
+                table(&mut document, self.hooks)?.insert(HOOKS, list(folders));
+            }
+        }
+        if let Some(runtime) = wanted.runtime {
+            let path = [self.runtimes, &[super::NAME]].concat();
+            if self.default == CRIO.default {
+                let handler = table(&mut document, &path)?;
+                handler.insert("runtime_path", value(runtime));
+                handler.insert("runtime_type", value("oci"));
+            } else {
+                table(&mut document, self.runtimes)?.insert(super::NAME, list([runtime]));
+            }
+        }
+        if wanted.default {
+            table(&mut document, self.hooks)?.insert(self.default, value(super::NAME));
+        }
+        Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
+    }
+
+    /// The folders that hooks are read from without the file at `own`.
+    fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+        let mut said: Vec<String> = self.usual.iter().map(|&folder| folder.to_owned()).collect();
+        let path = [self.hooks, &[HOOKS]].concat();
+        for file in self.others(own)? {
+            let text = change::read(&file)?;
+            let document = parse(text.as_deref());
+            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+            let hooks = find(&document, &path).filter(|item| !item.is_none());
+            if let Some(list) = hooks.map(|item: &Item| strings(item)) {
+                said = list.with_context(|| {
+                    format!("{HOOKS} in {} is not a list of folders", file.display())
+                })?;
+            }
+        }
+        Ok(said)
+    }
+
+    /// The other files, in the order in which the engine reads them.
+    fn others(&self, own: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let Some(root) = own.parent().and_then(Path::parent) else {
+            return Ok(Vec::new());
+        };
+        let mut files: Vec<PathBuf> = self.files.iter().map(|file| root.join(file)).collect();
+        let folder = root.join(self.folder);
+        if folder.is_dir() {
+            let entries = fs::read_dir(&folder)
+                .with_context(|| format!("cannot read {}", folder.display()))?;
+            let mut found: Vec<PathBuf> = entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.extension().is_some_and(|it| it == "conf") && path != own)
+                .collect();
+            found.sort();
+            files.extend(found);
+        }
+        Ok(files)
+    }
+}
+
+#[cfg(test)]
+#[path = "drop_in_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! A file of ours adds to what the engine reads, and takes nothing away from it.
+
+use super::*;
+use tempfile::TempDir;
+
+const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
+
+const BY_HOOKS: Wanted<'static> = Wanted {
+    hooks: Some(HOOKS_D),
+    runtime: None,
+    default: false,
+};
+
+const BY_RUNTIME: Wanted<'static> = Wanted {
+    hooks: None,
+    runtime: Some("/usr/bin/gpuslice-runtime"),
+    default: true,
+};
+
+fn place(engine: &Engine, files: &[(&str, &str)]) -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join(engine.folder)).unwrap();
+    for (name, text) in files {
+        fs::write(place.path().join(name), text).unwrap();
+    }
+    let own = place.path().join(engine.folder).join("99-gpuslice.conf");
+    (place, own)
+}
+
+fn said(engine: &Engine, files: &[(&str, &str)], wanted: &Wanted<'_>) -> Option<String> {
+    let (_place, own) = place(engine, files);
+    let said = engine.file(&own, wanted).unwrap();
+    said.map(|said| said.strip_prefix(HEADER).unwrap().to_owned())
+}
+
+#[test]
+fn an_engine_that_reads_the_folder_already_needs_no_file() {
+    assert_eq!(said(&PODMAN, &[], &BY_HOOKS), None);
+    let theirs = "[crio.runtime]\nhooks_dir = [\"/a\", \"/etc/containers/oci/hooks.d\"]\n";
+    assert_eq!(said(&CRIO, &[("crio.conf", theirs)], &BY_HOOKS), None);
+}
+
+#[test]
+fn the_folders_that_are_read_stay_and_the_last_file_has_the_last_word() {
+    assert_eq!(
+        said(&CRIO, &[], &BY_HOOKS).unwrap(),
+        "[crio.runtime]\nhooks_dir = [\"/usr/share/containers/oci/hooks.d\", \
+         \"/etc/containers/oci/hooks.d\"]\n"
+    );
+    let files = [
+        ("containers.conf", "[engine]\nhooks_dir = [\"/first\"]\n"),
+        (
+            "containers.conf.d/10.conf",
+            "[engine]\nhooks_dir = [\"/last\"] # ours\n",
+        ),
+        ("containers.conf.d/20.conf", "[containers]\n"),
+        (
+            "containers.conf.d/99-gpuslice.conf",
+            "an older one of ours is not asked",
+        ),
+        ("containers.conf.d/README", "[nor is this\n"),
+    ];
+    assert_eq!(
+        said(&PODMAN, &files, &BY_HOOKS).unwrap(),
+        "[engine]\nhooks_dir = [\"/last\", \"/etc/containers/oci/hooks.d\"]\n"
+    );
+}
+
+#[test]
+fn the_wrapper_is_a_runtime_of_each_engine() {
+    assert_eq!(
+        said(&CRIO, &[], &BY_RUNTIME).unwrap(),
+        "[crio.runtime]\ndefault_runtime = \"gpuslice\"\n\n[crio.runtime.runtimes.gpuslice]\n\
+         runtime_path = \"/usr/bin/gpuslice-runtime\"\nruntime_type = \"oci\"\n"
+    );
+    assert_eq!(
+        said(&PODMAN, &[], &BY_RUNTIME).unwrap(),
+        "[engine]\nruntime = \"gpuslice\"\n\n[engine.runtimes]\n\
+         gpuslice = [\"/usr/bin/gpuslice-runtime\"]\n"
+    );
+}
+
+#[test]
+fn a_file_of_others_that_cannot_be_read_is_named() {
+    for (text, wrong) in [
+        ("[", "not TOML"),
+        ("[crio.runtime]\nhooks_dir = 1\n", "not a list"),
+    ] {
+        let (_place, own) = place(&CRIO, &[("crio.conf", text)]);
+        let error = format!("{:#}", CRIO.file(&own, &BY_HOOKS).unwrap_err());
+        assert!(
+            error.contains("crio.conf") && error.contains(wrong),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! TOML that keeps its comments, its order and its spaces.
+//! Touches: its arguments.
+
+use anyhow::{Context, bail};
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+
+/// Reads a file; one that is not there has nothing in it.
+///
+/// # Errors
+/// When it is not TOML; the message names the line.
+pub(super) fn parse(text: Option<&str>) -> anyhow::Result<DocumentMut> {
+    text.unwrap_or_default().parse().context("not TOML")
+}
+
+/// The table at `path`, which is made where it is not there. A table that has only tables in it
+/// gets no header.
+///
+/// # Errors
+/// When something that is not a table has one of the names.
+pub(super) fn table<'a>(
+    document: &'a mut DocumentMut,
+    path: &[&str],
+) -> anyhow::Result<&'a mut dyn TableLike> {
+    let mut at: &mut dyn TableLike = document.as_table_mut();
+    for name in path {
+        let entry = at.entry(name).or_insert_with(|| {
+            let mut made = Table::new();
+            made.set_implicit(true);
+            Item::Table(made)
+        });
+        let Some(table) = entry.as_table_like_mut() else {
+            bail!("{} is not a table", path.join("."));
+        };
+        at = table;
+    }
+    Ok(at)
+}
+
+/// What is at `path`.
+pub(super) fn find<'a>(document: &'a DocumentMut, path: &[&str]) -> Option<&'a Item> {
+    path.iter()
+        .try_fold(document.as_item(), |item, name| item.get(name))
+}
+
+/// The strings of a list.
+pub(super) fn strings(item: &Item) -> Option<Vec<String>> {
+    let list = item.as_array()?.iter();
+    list.map(|it| Some(it.as_str()?.to_owned())).collect()
+}
+
+/// A list of strings.
+pub(super) fn list<'a>(strings: impl IntoIterator<Item = &'a str>) -> Item {
+    Item::Value(Value::Array(strings.into_iter().collect::<Array>()))
+}
+
+/// Takes away the header of a table in which nothing but tables is left.
+pub(super) fn drop_empty_header(document: &mut DocumentMut, path: &[&str]) {
+    let root = Some(document.as_item_mut());
+    let item = path.iter().fold(root, |item, name| item?.get_mut(name));
+    if let Some(table) = item.and_then(Item::as_table_mut) {
+        table.set_implicit(true);
+    }
+}
+
+/// Sets a key, in the place and with the comments of what it was.
+pub(super) fn put(table: &mut dyn TableLike, key: &str, item: Item) {
+    match (table.get_mut(key).and_then(Item::as_value_mut), item) {
+        (Some(old), Item::Value(mut new)) => {
+            *new.decor_mut() = old.decor().clone();
+            *old = new;
+        }
+        (_, item) => {
+            table.insert(key, item);
+        }
+    }
+}

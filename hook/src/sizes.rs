@@ -1,0 +1,67 @@
+//! Sizes that have a name of their own: `24GiB` is the device `24gib`, the runtime `gpuslice-24gib`.
+//! Touches: its arguments.
+
+use gpuslice_config::units::{Bytes, GIB, MIB, ParseBytesError};
+use std::str::FromStr;
+
+/// A size of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(Bytes);
+
+impl Size {
+    /// That many whole GiB.
+    #[must_use]
+    pub const fn gib(count: u64) -> Size {
+        Size(Bytes::gib(count))
+    }
+
+    /// How the hook is told of it.
+    #[must_use]
+    pub fn argument(self) -> String {
+        let bytes = self.0.get();
+        let whole = |unit: u64| {
+            bytes
+                .checked_div(unit)
+                .filter(|_| bytes.is_multiple_of(unit))
+        };
+        match (whole(GIB), whole(MIB)) {
+            (Some(count), _) => format!("{count}GiB"),
+            (None, Some(count)) => format!("{count}MiB"),
+            (None, None) => bytes.to_string(),
+        }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> String {
+        self.argument().to_lowercase()
+    }
+}
+
+impl FromStr for Size {
+    type Err = ParseBytesError;
+
+    fn from_str(text: &str) -> Result<Size, ParseBytesError> {
+        text.parse().map(Size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_one_name_however_it_is_written() {
+        for (text, name) in [
+            ("24GiB", "24gib"),
+            ("24G", "24gib"),
+            ("24576MiB", "24gib"),
+            ("1.5GiB", "1536mib"),
+            ("1000", "1000"),
+        ] {
+            let size: Size = text.parse().unwrap();
+            assert_eq!(size.name(), name);
+            assert_eq!(size.argument().parse::<Size>().unwrap(), size);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Slices of one unified-memory machine: admitted while the host can keep its promises, and what
+//! was promised comes back with the run.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::LazyLock;
+use support::{Home, Installation, eventually, start, told};
+use tempfile::TempDir;
+
+static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("promises"));
+
+/// A simulated GB10 that several runs share: 115.65 GiB are available, 8 stay the host's.
+struct Spark {
+    home: Home,
+    state: TempDir,
+}
+
+impl Spark {
+    fn new() -> Spark {
+        Spark {
+            home: Home::new(),
+            state: tempfile::tempdir_in("/dev/shm").unwrap(),
+        }
+    }
+
+    fn run(&self, options: &[&str], script: &str) -> std::process::Command {
+        let options = [&["--sim=gb10"], options].concat();
+        let mut command = HERE.run(&options, script);
+        self.home
+            .of(&mut command)
+            .env("GPUSLICE_SIM_STATE", self.state.path());
+        command
+    }
+
+    /// A run that lasts until its standard input ends.
+    fn slice(&self, options: &[&str]) -> (Child, PathBuf) {
+        let mut command = self.run(options, "echo $GPUSLICE_CONFIG; read line");
+        let (child, config) = start(command.stdin(Stdio::piped()));
+        (child, config.into())
+    }
+
+    fn promises(&self) -> Vec<PathBuf> {
+        let listed = fs::read_dir(self.state.path().join("promises"));
+        let listed = listed.into_iter().flatten();
+        listed.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn gone(&self) {
+        eventually("the promises are gone", || self.promises().is_empty());
+    }
+}
+
+fn end(mut child: Child) {
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+fn keys(config: &Path) -> Value {
+    serde_json::from_slice(&fs::read(config).unwrap()).unwrap()
+}
+
+#[test]
+fn a_slice_that_the_host_cannot_promise_is_refused_and_who_holds_what_is_said() {
+    let spark = Spark::new();
+    let (child, config) = spark.slice(&["--memory=60GiB", "--name=llama"]);
+    let file = keys(&config)["promise"].as_str().map(PathBuf::from);
+    assert_eq!(spark.promises(), [file.unwrap()]);
+    let (out, err, status) = told(&mut spark.run(&["--memory=48GiB"], "echo started"));
+    assert_eq!((out.as_str(), status), ("", 125));
+    let pid = child.id();
+    assert_eq!(
+        err,
+        format!(
+            "gpuslice: a slice of 48.00 GiB does not fit on this host, which can promise 47.65 GiB: \
+             115.65 GiB is available, 8.00 GiB of it stays the host's, 60.00 GiB is promised to \
+             other slices and not used yet:\n  llama (pid {pid})  60.00 GiB, 60.00 GiB of it not \
+             used\n--overcommit starts it all the same, and is shown free what is really left\n"
+        )
+    );
+    let (out, err, status) = told(&mut spark.run(&["--memory=47GiB"], "echo started"));
+    assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
+    end(child);
+    spark.gone();
+    let (out, _, status) = told(&mut spark.run(&["--memory=107GiB"], "echo started"));
+    assert_eq!((out.as_str(), status), ("started\n", 0));
+}
+
+#[test]
+fn what_is_started_all_the_same_is_told_of_it_and_takes_nothing_from_the_others() {
+    let spark = Spark::new();
+    let (first, _) = spark.slice(&["--memory=100GiB", "--name=first"]);
+    for option in ["--overcommit", "--no-enforce"] {
+        let mut command = spark.run(&["--memory=50GiB", option], "cat $GPUSLICE_CONFIG");
+        let (out, err, status) = told(&mut command);
+        assert_eq!(status, 0, "{option}: {err}");
+        assert!(
+            err.starts_with("gpuslice: warning: a slice of 50.00 GiB does not fit"),
+            "{err}"
+        );
+        let slice: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(slice["memory"], 50u64 << 30);
+        let name = PathBuf::from(slice["promise"].as_str().unwrap());
+        let name = name.file_name().unwrap().to_str().unwrap().to_owned();
+        let budget: u64 = name.split('.').next().unwrap().parse().unwrap();
+        // What 100 GiB left of 107.65: 121267812 kB less 8.0 GiB less 100 GiB.
+        assert_eq!(budget, (121_267_812 << 10) - (108u64 << 30), "{option}");
+        eventually("one is left", || spark.promises().len() == 1);
+    }
+    end(first);
+    spark.gone();
+}
+
+#[test]
+fn a_promise_whose_run_and_watcher_were_killed_is_dropped_by_the_next() {
+    let spark = Spark::new();
+    drop(told(&mut spark.run(&["--memory=1GiB"], "true")));
+    spark.gone();
+    let folder = spark.state.path().join("promises");
+    let left = folder.join(format!(
+        "{}.run.{}.0.left",
+        100u64 << 30,
+        std::process::id()
+    ));
+    fs::write(&left, [0; 4096]).unwrap();
+    let (out, err, status) = told(&mut spark.run(&["--memory=50GiB"], "echo started"));
+    assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_promised_nothing() {
+    let spark = Spark::new();
+    let mut command = HERE.gpuslice();
+    spark
+        .home
+        .of(&mut command)
+        .env("GPUSLICE_SIM_STATE", spark.state.path())
+        .args(["run", "--sim=gb10", "--memory=50GiB", "--", "/nowhere"]);
+    let (_, _, status) = told(&mut command);
+    assert_eq!(status, 127);
+    assert_eq!(spark.promises(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_card_with_memory_of_its_own_promises_nothing() {
+    let spark = Spark::new();
+    let mut command = HERE.run(&["--sim=rtx3090", "--memory=8GiB"], "cat $GPUSLICE_CONFIG");
+    let (out, _, status) = told(spark.home.of(&mut command));
+    assert_eq!(status, 0);
+    let slice: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&slice["promise"], &slice["promises"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn status_shows_what_was_promised_and_what_is_spent() {
+    let spark = Spark::new();
+    let (child, config) = spark.slice(&["--memory=60GiB", "--name=llama"]);
+    let slice = keys(&config);
+    let file = slice["promise"].as_str().unwrap();
+    let mut bytes = [0; 4096];
+    bytes[..8].copy_from_slice(&(20u64 << 30).to_le_bytes());
+    fs::write(file, bytes).unwrap();
+    let mut command = HERE.gpuslice();
+    let (out, _, _) = told(spark.home.of(&mut command).args(["status", "--json"]));
+    let status: Value = serde_json::from_str(&out).unwrap();
+    let available = 121_267_812u64 << 10;
+    let expected = serde_json::json!({
+        "file": file, "budget": 60u64 << 30, "spent": 20u64 << 30, "unused": 40u64 << 30,
+        "host_available": available, "host_left": available - (48u64 << 30),
+    });
+    assert_eq!(status["slices"][0]["promise"], expected);
+    end(child);
+}
+
+#[test]
+fn what_was_asked_of_a_host_that_runs_short_stands_in_the_slice_file() {
+    let spark = Spark::new();
+    let options = [
+        "--memory=8GiB",
+        "--host-allowance=1GiB",
+        "--pressure=release",
+        "--threshold=available=16GiB",
+        "--threshold=full=7",
+    ];
+    let (out, _, status) = told(&mut spark.run(&options, "cat $GPUSLICE_CONFIG"));
+    assert_eq!(status, 0);
+    let slice: Value = serde_json::from_str(&out).unwrap();
+    let asked = [
+        "host_allowance",
+        "pressure",
+        "pressure_available",
+        "pressure_full",
+    ];
+    let expected = serde_json::json!([1u64 << 30, "release", 16u64 << 30, 7]);
+    let found: Vec<&Value> = asked.iter().map(|key| &slice[key]).collect();
+    assert_eq!(serde_json::json!(found), expected);
+}

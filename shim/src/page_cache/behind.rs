@@ -1,0 +1,204 @@
+//! Drop-behind: pages leave a window after the loader has consumed them, while it loads.
+//! Touches: notes of what was consumed; in the helper thread, the window and the pages.
+//! Law: MADV_DONTNEED only where the mapping was never writable or is shared, and where the
+//! kernel says that every page is a file's. It stops by itself when what was dropped is used
+//! again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::files::{self, Number};
+use super::kernel::{self, Descriptor};
+use super::pagemap::Pages;
+use super::queue::{Entry, Queue};
+use super::ranges::{self, Range};
+use super::window::{Consumed, Window};
+use super::{helper, owner, share};
+
+/// What a large folio spans: parts of one are not dropped.
+pub(super) const BLOCK: u64 = 2 << 20;
+/// The loader does not call the helper for less.
+const CALL: u64 = 16 << 20;
+/// Less than that is not said of what was read.
+const SAID: u64 = 1 << 20;
+/// As much is dropped at a time: whoever unmaps the file waits no longer than that takes.
+const PIECE: u64 = 32 << 20;
+
+static NOTES: Queue<1024> = Queue::new();
+/// Consumed since the helper was called last.
+static SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// The device was given what is mapped here.
+#[cold]
+#[inline(never)]
+pub(super) fn copied(range: Range) {
+    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+        return;
+    }
+    for piece in ranges::meeting(range) {
+        let start = range.start.max(piece.range.start);
+        let end = range.end.min(piece.range.end);
+        let delta = piece.range.start.wrapping_sub(piece.offset);
+        consumed(Consumed {
+            number: piece.number,
+            serial: piece.number.file().serial(),
+            start: start.wrapping_sub(delta),
+            end: end.wrapping_sub(delta),
+            delta,
+        });
+    }
+}
+
+/// A part of a file was read; without an offset, up to where its descriptor now stands.
+#[cold]
+#[inline(never)]
+pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
+    let (Ok(length), Some(number)) = (u64::try_from(length), files::hinted_at(fd)) else {
+        return;
+    };
+    let file = number.file();
+    // Whoever reads in small pieces does so one after the other; the kernel is asked where for
+    // as much as is worth it.
+    let length = match offset {
+        Some(_) => length,
+        None => file
+            .unsaid
+            .fetch_add(length, Ordering::Relaxed)
+            .saturating_add(length),
+    };
+    if length < SAID || !owner::is_this_process() || !file.is(fd) {
+        return;
+    }
+    let end = match offset {
+        Some(offset) => u64::try_from(offset)
+            .ok()
+            .map(|start| start.saturating_add(length)),
+        None => {
+            file.unsaid.store(0, Ordering::Relaxed);
+            kernel::position(fd)
+        }
+    };
+    let Some(end) = end else { return };
+    consumed(Consumed {
+        number,
+        serial: file.serial(),
+        start: end.saturating_sub(length),
+        end,
+        delta: 0,
+    });
+}
+
+fn consumed(range: Consumed) {
+    let length = range.end.saturating_sub(range.start);
+    if range.number.file().touched.has_stopped() || length == 0 {
+        return;
+    }
+    // Where there is no room the end of the file's use drops it.
+    if !NOTES.push(range.note()) {
+        helper::call();
+        return;
+    }
+    let since = SINCE.fetch_add(length, Ordering::AcqRel);
+    if since.saturating_add(length) >= CALL {
+        SINCE.store(0, Ordering::Release);
+        helper::call();
+    }
+}
+
+/// This process is a forked child: the notes were its parent's.
+pub(super) fn inherit() {
+    NOTES.clear();
+    helper::inherit();
+}
+
+/// What the helper does: reads the notes, and drops what has left the window.
+pub(super) fn work() {
+    let Some(window) = Window::of_helper() else {
+        return;
+    };
+    loop {
+        let mut idle = true;
+        while let Some(note) = NOTES.pop() {
+            idle = false;
+            if let Some(range) = Consumed::of_note(note) {
+                window.enter(range);
+            }
+            while let Some(piece) = window.leaves(PIECE) {
+                drop_piece(piece);
+            }
+        }
+        if idle {
+            return;
+        }
+    }
+}
+
+fn drop_piece(piece: Consumed) {
+    let number = piece.number;
+    helper::enter(number);
+    let file = number.file();
+    if file.is_in_use(piece.serial)
+        && !file.touched.has_stopped()
+        && let Some(own) = file.own()
+    {
+        drop_pages(piece, own);
+    }
+    helper::leave();
+}
+
+fn drop_pages(piece: Consumed, own: Descriptor) {
+    let file = piece.number.file();
+    // Back over what was left of the last piece's end, because its folio went on here.
+    let start = (piece.start & !(BLOCK - 1)).saturating_sub(BLOCK);
+    let end = match piece.end >= file.size() {
+        true => piece.end.saturating_add(4095) & !4095,
+        false => piece.end & !(BLOCK - 1),
+    };
+    if end <= start {
+        return;
+    }
+    if piece.delta != 0 {
+        let Some(pages) = Pages::open() else { return };
+        let next = start / BLOCK..end / BLOCK;
+        if file.touched.is_again(file.size(), next, |block| {
+            let start = block.saturating_mul(BLOCK).wrapping_add(piece.delta);
+            let end = start.saturating_add(BLOCK);
+            pages.are_present(Range { start, end })
+        }) {
+            file.touched.stop();
+            pages.close();
+            return;
+        }
+        let range = Range {
+            start: start.wrapping_add(piece.delta),
+            end: end.wrapping_add(piece.delta),
+        };
+        unmap(piece.number, range, &pages);
+        pages.close();
+    }
+    share::drop_range(own, start, end.min(file.size()));
+    let first = piece.start.saturating_add(BLOCK - 1) / BLOCK;
+    if file.touched.dropped(first..piece.end / BLOCK, file.size()) {
+        file.touched.stop();
+    }
+}
+
+/// Takes a range of a mapping out of this process's page tables; the next touch brings it back.
+fn unmap(number: Number, range: Range, pages: &Pages) {
+    if !ranges::settle() {
+        return;
+    }
+    for piece in ranges::meeting(range) {
+        let whole = Range {
+            start: range.start.max(piece.range.start),
+            end: range.end.min(piece.range.end),
+        };
+        let safe = piece.kind & ranges::SHARED != 0 || piece.kind & ranges::WRITABLE == 0;
+        // Our table may be wrong: there are ways to map and to write that nobody sees.
+        if piece.number == number && safe && pages.are_a_files(whole) {
+            kernel::forget_pages(whole.start, whole.end);
+        }
+    }
+}
+
+/// What a note says: see [`Consumed`].
+pub(super) type Note = Entry;

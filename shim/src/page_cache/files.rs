@@ -1,0 +1,357 @@
+//! The model files that this process has open or mapped: one entry each, counted.
+//! Touches: atomics; the kernel, when the last user of a file goes.
+//! Law: no lock, no malloc: open and close are called from signal handlers and between fork and
+//! exec. An entry whose count is zero is nobody's, and whoever took the last one ends it.
+
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::kernel::{self, Descriptor, Identity, Stat};
+use super::touched::Touched;
+use super::{helper, owner, share};
+
+/// How many files a process can have in use at the same time. The largest models come in fewer
+/// than 200.
+const FILES: usize = 255;
+/// Descriptors with higher numbers are not looked at.
+const FDS: usize = 1 << 16;
+
+/// An entry of the table, from 1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Number(u8);
+
+/// A file in use.
+pub(super) struct File {
+    state: AtomicU8,
+    inherited: AtomicU8,
+    /// Descriptors, mappings and threads that are just at it.
+    users: AtomicU32,
+    /// Our own descriptor; -1 for none.
+    own: AtomicI32,
+    dev: AtomicU64,
+    ino: AtomicU64,
+    size: AtomicU64,
+    /// Which use of this entry it is.
+    serial: AtomicU64,
+    /// Read since the helper was last told so.
+    pub(super) unsaid: AtomicU64,
+    pub(super) touched: Touched,
+}
+
+const FREE: u8 = 0;
+const BUSY: u8 = 1;
+const LIVE: u8 = 2;
+
+static TABLE: [File; FILES] = [const {
+    File {
+        state: AtomicU8::new(FREE),
+        inherited: AtomicU8::new(0),
+        users: AtomicU32::new(0),
+        own: AtomicI32::new(-1),
+        dev: AtomicU64::new(0),
+        ino: AtomicU64::new(0),
+        size: AtomicU64::new(0),
+        serial: AtomicU64::new(0),
+        unsaid: AtomicU64::new(0),
+        touched: Touched::new(),
+    }
+}; FILES];
+
+/// Which file a descriptor was last seen to be open on: a hint, because there are ways to close
+/// one that we do not see.
+static HINTS: [AtomicU8; FDS] = [const { AtomicU8::new(0) }; FDS];
+
+/// One more than the highest descriptor with a hint.
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+/// How many files are in use. Zero, in nearly every process: then nothing else is looked at.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether any model file is in use.
+#[inline]
+pub(super) fn any() -> bool {
+    USED.load(Ordering::Relaxed) != 0
+}
+
+fn hint(fd: Descriptor) -> Option<&'static AtomicU8> {
+    HINTS.get(usize::try_from(fd.0).ok()?)
+}
+
+/// Whether a descriptor may be one of a model file.
+#[inline]
+pub(super) fn may_be(fd: Descriptor) -> bool {
+    any() && hint(fd).is_some_and(|hint| hint.load(Ordering::Relaxed) != 0)
+}
+
+impl Number {
+    pub(super) fn from_raw(raw: u8) -> Option<Number> {
+        (raw != 0).then_some(Number(raw))
+    }
+
+    pub(super) fn raw(self) -> u8 {
+        self.0
+    }
+
+    pub(super) fn file(self) -> &'static File {
+        // There is an entry for every number but 0, which is none.
+        TABLE
+            .get(usize::from(self.0).wrapping_sub(1))
+            .unwrap_or(&TABLE[0])
+    }
+
+    /// One more user; false when the last has just gone.
+    pub(super) fn acquire(self) -> bool {
+        let more = |users: u32| (users != 0).then(|| users.saturating_add(1));
+        let users = &self.file().users;
+        users
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, more)
+            .is_ok()
+    }
+
+    /// One user less; the last drops the file's pages, through our own descriptor or through
+    /// this one of the program, which is still open.
+    pub(super) fn release(self, through: Option<Descriptor>) {
+        if self.file().users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end(through);
+        }
+    }
+
+    #[cold]
+    fn end(self, through: Option<Descriptor>) {
+        let file = self.file();
+        helper::wait_for(self);
+        file.touched.clear(file.size());
+        let own = file.own.swap(-1, Ordering::AcqRel);
+        let own = (own >= 0).then_some(Descriptor(own));
+        // The program may have closed ours with all the others, and opened something else since.
+        let own = own.filter(|own| file.is(*own));
+        // What a forked child has inherited its parent may still be loading.
+        let inherited = file.inherited.swap(0, Ordering::AcqRel) != 0;
+        if let Some(fd) = own.or(through)
+            && !(inherited && owner::parent_lives())
+        {
+            share::drop_whole(fd, own.is_some(), file.size());
+        }
+        if let Some(own) = own {
+            kernel::close(own);
+        }
+        file.state.store(FREE, Ordering::Release);
+        USED.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl File {
+    fn identity(&self) -> Identity {
+        Identity {
+            dev: self.dev.load(Ordering::Relaxed),
+            ino: self.ino.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Which use of this entry it is.
+    pub(super) fn serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed) & u64::MAX >> 8
+    }
+
+    /// Whether that use still goes on.
+    pub(super) fn is_in_use(&self, serial: u64) -> bool {
+        self.state.load(Ordering::SeqCst) == LIVE
+            && self.users.load(Ordering::SeqCst) != 0
+            && self.serial() == serial
+    }
+
+    /// Whether a descriptor is open on this file.
+    pub(super) fn is(&self, fd: Descriptor) -> bool {
+        kernel::stat(fd).is_some_and(|stat| stat.identity == self.identity())
+    }
+
+    /// Our own descriptor of the file, if there is one and it still is ours.
+    pub(super) fn own(&self) -> Option<Descriptor> {
+        let own = self.own.load(Ordering::Acquire);
+        (own >= 0)
+            .then_some(Descriptor(own))
+            .filter(|own| self.is(*own))
+    }
+
+    /// Sees to it that we have a descriptor of our own: programs close theirs before they read
+    /// what they have mapped.
+    pub(super) fn hold(&self, fd: Descriptor) -> bool {
+        if self.own().is_some() {
+            return true;
+        }
+        let Ok(own) = kernel::open_again(fd) else {
+            return false;
+        };
+        let own = kernel::move_up(own);
+        let old = self.own.load(Ordering::Acquire);
+        let mut ours = !self.is(Descriptor(old));
+        ours = ours
+            && self
+                .own
+                .compare_exchange(old, own.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if !ours {
+            // Another thread has been faster.
+            kernel::close(own);
+        }
+        true
+    }
+}
+
+/// The entry of a file, with one more user; a new one where there is none yet.
+fn enter(stat: Stat) -> Option<Number> {
+    if let Some(number) = find(stat.identity) {
+        return Some(number);
+    }
+    // Two threads that open the same file meet at the same place.
+    let mixed = stat.identity.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let home = usize::try_from(mixed).unwrap_or(0);
+    for step in 0..FILES {
+        let place = home.wrapping_add(step).checked_rem(FILES).unwrap_or(0);
+        let number = Number(u8::try_from(place.saturating_add(1)).ok()?);
+        let file = number.file();
+        let taken = file
+            .state
+            .compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Acquire);
+        match taken {
+            Ok(_) => {
+                file.dev.store(stat.identity.dev, Ordering::Relaxed);
+                file.ino.store(stat.identity.ino, Ordering::Relaxed);
+                file.size.store(stat.size, Ordering::Relaxed);
+                file.inherited.store(0, Ordering::Relaxed);
+                file.unsaid.store(0, Ordering::Relaxed);
+                file.serial.fetch_add(1, Ordering::Relaxed);
+                file.own.store(-1, Ordering::Relaxed);
+                USED.fetch_add(1, Ordering::AcqRel);
+                file.users.store(1, Ordering::Release);
+                file.state.store(LIVE, Ordering::Release);
+                return Some(number);
+            }
+            Err(state) => {
+                let mut state = state;
+                // Whoever fills it needs a moment; a signal handler that has interrupted it does
+                // not wait for ever, and makes a second entry of the same file.
+                for _ in 0..1000 {
+                    if state != BUSY {
+                        break;
+                    }
+                    core::hint::spin_loop();
+                    state = file.state.load(Ordering::Acquire);
+                }
+                if state == LIVE && file.identity() == stat.identity && number.acquire() {
+                    return Some(number);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The entry of a file, with one more user.
+fn find(identity: Identity) -> Option<Number> {
+    if !any() {
+        return None;
+    }
+    (1..=u8::MAX).map(Number).find(|number| {
+        let file = number.file();
+        let same = || file.identity() == identity;
+        let live = || file.state.load(Ordering::Acquire) == LIVE;
+        if !(live() && same() && number.acquire()) {
+            return false;
+        }
+        // It may have become another's between the look and the count.
+        if same() {
+            return true;
+        }
+        number.release(None);
+        false
+    })
+}
+
+/// A descriptor of a model file was opened.
+pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
+    let hint = hint(fd)?;
+    let number = enter(stat)?;
+    let old = hint.swap(number.raw(), Ordering::AcqRel);
+    let next = u32::try_from(fd.0).unwrap_or(0).saturating_add(1);
+    HIGHEST.fetch_max(next, Ordering::AcqRel);
+    if let Some(old) = Number::from_raw(old) {
+        // Closed in a way that we have not seen.
+        old.release(None);
+    }
+    Some(number)
+}
+
+/// The file that a descriptor was last seen to be open on.
+pub(super) fn hinted_at(fd: Descriptor) -> Option<Number> {
+    Number::from_raw(hint(fd)?.load(Ordering::Acquire))
+}
+
+/// The file that a descriptor is open on, if it still is.
+pub(super) fn of(fd: Descriptor) -> Option<Number> {
+    let number = hinted_at(fd)?;
+    number.file().is(fd).then_some(number)
+}
+
+/// A descriptor is about to be closed.
+pub(super) fn closing(fd: Descriptor) {
+    let Some(hint) = hint(fd) else { return };
+    let Some(number) = Number::from_raw(hint.swap(0, Ordering::AcqRel)) else {
+        return;
+    };
+    let still = number.file().is(fd);
+    number.release(still.then_some(fd));
+}
+
+/// Another descriptor for the same open file.
+pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
+    let Some(number) = of(from) else { return };
+    let Some(hint) = hint(to) else { return };
+    if !number.acquire() {
+        return;
+    }
+    let old = hint.swap(number.raw(), Ordering::AcqRel);
+    let next = u32::try_from(to.0).unwrap_or(0).saturating_add(1);
+    HIGHEST.fetch_max(next, Ordering::AcqRel);
+    if let Some(old) = Number::from_raw(old) {
+        old.release(None);
+    }
+}
+
+/// The descriptors of a range that have hints.
+pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> {
+    let end = HIGHEST.load(Ordering::Acquire).min(last.saturating_add(1));
+    let fds = (first..end).filter_map(|fd| i32::try_from(fd).ok());
+    fds.map(Descriptor).filter(|fd| may_be(*fd))
+}
+
+/// Forgets the descriptors of a file that are no longer open on it: they would keep it in use.
+pub(super) fn sweep(number: Number) {
+    for fd in hinted(0, u32::MAX) {
+        let Some(hint) = hint(fd) else { continue };
+        let ours = || hint.load(Ordering::Acquire) == number.raw();
+        if ours()
+            && !number.file().is(fd)
+            && hint
+                .compare_exchange(number.raw(), 0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            number.release(None);
+        }
+    }
+}
+
+/// This process is a forked child: what it has in use it has inherited.
+pub(super) fn inherit() {
+    for file in &TABLE {
+        match file.state.load(Ordering::Acquire) {
+            LIVE => file.inherited.store(1, Ordering::Release),
+            // A thread of the parent was about to fill it; it does not exist here.
+            BUSY => file.state.store(FREE, Ordering::Release),
+            _ => {}
+        }
+    }
+}

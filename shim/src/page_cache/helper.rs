@@ -1,0 +1,230 @@
+//! The helper thread: it drops what was consumed, while the loader goes on.
+//! Touches: a thread that libc does not know, for as long as there is something to do; one file
+//! at a time, and says which.
+//! Law: it runs only where the slice asks for drop-behind, handles no signals, touches neither
+//! libc nor thread-local storage, and holds nobody up for longer than one piece takes.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::kernel::number;
+use super::{behind, files::Number, kernel};
+use crate::sys::{self, syscall};
+
+const STACK: usize = 64 << 10;
+static STACK_PLACE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// The thread; the kernel writes 0 there when it has gone, and its stack with it.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+/// Whether there is one, or will be at once.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+/// Changes when there is something to do.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// The file that it is at; 0 for none.
+static AT: AtomicU32 = AtomicU32::new(0);
+/// How many threads wait for it to leave that file.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+const PATIENCE_MS: i64 = 300;
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// Waits until a word is no longer what it was; whether that came before the time was over.
+fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+    const WAIT_PRIVATE: usize = 128;
+    let timeout = Timespec {
+        seconds: 0,
+        nanoseconds: milliseconds.saturating_mul(1_000_000),
+    };
+    let arguments = [
+        (&raw const *word) as usize,
+        WAIT_PRIVATE,
+        was as usize,
+        (&raw const timeout) as usize,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads the word and the time.
+    let waited = unsafe { syscall(number::FUTEX, arguments) };
+    const ETIMEDOUT: sys::Errno = sys::Errno(110);
+    waited != Err(ETIMEDOUT)
+}
+
+fn wake(word: &AtomicU32) {
+    const WAKE_PRIVATE: usize = 129;
+    let arguments = [
+        (&raw const *word) as usize,
+        WAKE_PRIVATE,
+        i32::MAX as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel only compares the address.
+    let _ = unsafe { syscall(number::FUTEX, arguments) };
+}
+
+/// There is something to do.
+pub(super) fn call() {
+    CALLS.fetch_add(1, Ordering::AcqRel);
+    if RUNS.swap(1, Ordering::AcqRel) != 0 {
+        wake(&CALLS);
+    } else if !start() {
+        // The last one's stack is still in use, or there may be no more threads: next time.
+        RUNS.store(0, Ordering::Release);
+    }
+}
+
+/// While the helper is at a file, that is neither forgotten nor unmapped.
+pub(super) fn wait_for(number: Number) {
+    let raw = u32::from(number.raw());
+    core::sync::atomic::fence(Ordering::SeqCst);
+    if AT.load(Ordering::SeqCst) != raw {
+        return;
+    }
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    while AT.load(Ordering::SeqCst) == raw {
+        wait(&AT, raw, 1);
+    }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// The helper is at a file from now on. What is asked about it then still holds when it leaves.
+pub(super) fn enter(number: Number) {
+    AT.store(u32::from(number.raw()), Ordering::SeqCst);
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// The helper is at no file any more.
+pub(super) fn leave() {
+    AT.store(0, Ordering::SeqCst);
+    if WAITING.load(Ordering::SeqCst) != 0 {
+        wake(&AT);
+    }
+}
+
+/// This process is a forked child: the thread was its parent's.
+pub(super) fn inherit() {
+    for word in [&THREAD, &RUNS, &AT, &WAITING] {
+        word.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Works until there has been nothing to do for a while.
+extern "C" fn work() {
+    let mut calls = CALLS.load(Ordering::Acquire);
+    loop {
+        behind::work();
+        if wait(&CALLS, calls, PATIENCE_MS) {
+            calls = CALLS.load(Ordering::Acquire);
+            continue;
+        }
+        RUNS.store(0, Ordering::SeqCst);
+        let now = CALLS.load(Ordering::SeqCst);
+        if now == calls || RUNS.swap(1, Ordering::AcqRel) != 0 {
+            // Nobody has called since, or whoever has is starting another.
+            return;
+        }
+        calls = now;
+    }
+}
+
+unsafe extern "C" {
+    fn memset(place: *mut u8, byte: i32, length: usize) -> *mut u8;
+    fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8;
+    fn memmove(to: *mut u8, from: *const u8, length: usize) -> *mut u8;
+    fn bcmp(one: *const u8, other: *const u8, length: usize) -> i32;
+}
+
+/// Calls what the compiler may call in the thread, once here: the loader binds a name at its
+/// first call, and needs a thread that it knows.
+fn bind() {
+    let mut bytes = [0u8; 16];
+    let (place, length) = (bytes.as_mut_ptr(), core::hint::black_box(8usize));
+    let half = place.wrapping_add(8);
+    // SAFETY: eight bytes are there, and eight more behind them: so for all four.
+    unsafe { memset(place, 0, length) };
+    // SAFETY: as above.
+    unsafe { memcpy(place, half, length) };
+    // SAFETY: as above.
+    unsafe { memmove(half, place, length) };
+    // SAFETY: as above.
+    core::hint::black_box(unsafe { bcmp(place, half, length) });
+}
+
+fn start() -> bool {
+    if THREAD.load(Ordering::Acquire) != 0 {
+        return false;
+    }
+    let known = STACK_PLACE.load(Ordering::Acquire);
+    let stack = match known.is_null() {
+        false => known,
+        true => match sys::map(STACK) {
+            Ok(fresh) => {
+                STACK_PLACE.store(fresh, Ordering::Release);
+                fresh
+            }
+            Err(_) => return false,
+        },
+    };
+    bind();
+    let everything = u64::MAX;
+    let mut before = 0u64;
+    kernel::mask_signals(&everything, Some(&mut before));
+    let started = clone(stack.wrapping_add(STACK));
+    kernel::mask_signals(&before, None);
+    started
+}
+
+/// Memory, folders, descriptors, signal handlers and the process itself are shared; the kernel
+/// says in THREAD when it has gone.
+const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
+
+fn clone(top: *mut u8) -> bool {
+    let thread = (&raw const THREAD) as usize;
+    let answer: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the new thread begins on a stack of its own, calls `work` and ends; this one goes
+    // on behind the call. The kernel changes rax, rcx and r11 only.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call {work}",
+            "xor edi, edi",
+            "mov eax, 60",
+            "syscall",
+            "ud2",
+            "2:",
+            work = sym work,
+            inlateout("rax") number::CLONE as isize => answer,
+            in("rdi") FLAGS, in("rsi") top, in("rdx") thread, in("r10") thread, in("r8") 0usize,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; the kernel changes x0 only.
+    unsafe {
+        core::arch::asm!(
+            "svc #0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "bl {work}",
+            "mov x0, xzr",
+            "mov x8, #93",
+            "svc #0",
+            "brk #1",
+            "2:",
+            work = sym work,
+            in("x8") number::CLONE,
+            inlateout("x0") FLAGS => answer,
+            in("x1") top, in("x2") thread, in("x3") 0usize, in("x4") thread,
+            out("x30") _,
+        );
+    }
+    answer > 0
+}

@@ -1,0 +1,360 @@
+//! Model files leave the page cache: what the shapes of libc's functions say of files, and what
+//! is done about it.
+//! Touches: the slice, once; atomics; the kernel, where a model file is concerned.
+//! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
+//! whatever we make of it. Without a slice that asks for it, it is one branch.
+
+mod behind;
+mod files;
+mod helper;
+mod kernel;
+mod owner;
+mod pagemap;
+mod queue;
+mod ranges;
+mod share;
+mod stack;
+mod touched;
+mod window;
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use gpuslice_config::slice::{ModelFiles, PageCache};
+
+use crate::runtime;
+use files::Number;
+use kernel::Descriptor;
+use ranges::{Piece, Range};
+
+/// What the slice wants.
+static WISH: AtomicU8 = AtomicU8::new(NOT_ASKED);
+const NOT_ASKED: u8 = 0;
+const KEEP: u8 = 1;
+const DROP: u8 = 2;
+const DROP_BEHIND: u8 = 3;
+
+/// The slice is read when the first file of this size is opened whose name has a suffix.
+const LARGE: u64 = 1 << 20;
+/// Or when so many have been opened that were not: asking for their sizes costs more.
+const MANY: u32 = 16;
+
+/// A descriptor was opened by this path; which one is only asked for where it matters.
+#[inline]
+pub(crate) fn opened(path: &[u8], fd: impl FnOnce() -> i32) {
+    match WISH.load(Ordering::Relaxed) {
+        KEEP => {}
+        NOT_ASKED => first(path, fd()),
+        _ => {
+            if let Some(models) = models()
+                && models.has_name(path)
+            {
+                model_opened(models, Descriptor(fd()));
+            }
+        }
+    }
+}
+
+fn models() -> Option<&'static ModelFiles> {
+    runtime::slice().map(runtime::Runtime::model_files)
+}
+
+/// Most programs open small files only, and are gone before the slice would have been read.
+#[cold]
+#[inline(never)]
+fn first(path: &[u8], fd: i32) {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    if !is_plausible(path) {
+        return;
+    }
+    let large = kernel::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
+    if !large && SEEN.fetch_add(1, Ordering::Relaxed) < MANY {
+        return;
+    }
+    // Reading it takes more stack than a signal handler may have.
+    let wish = stack::on_a_large_one(wish).unwrap_or(KEEP);
+    WISH.store(wish, Ordering::Release);
+    if wish != KEEP {
+        opened(path, || fd);
+    }
+}
+
+extern "C" fn wish() -> u8 {
+    match runtime::slice().map(runtime::Runtime::page_cache) {
+        None | Some(PageCache::Keep) => KEEP,
+        Some(PageCache::Drop) => DROP,
+        Some(PageCache::DropBehind) => DROP_BEHIND,
+    }
+}
+
+/// Whether a path may be a model's in any slice: its name has a suffix, or is a checksum.
+fn is_plausible(path: &[u8]) -> bool {
+    for place in [&b"/proc/"[..], b"/sys/", b"/dev/"] {
+        if path.starts_with(place) {
+            return false;
+        }
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let suffix = name.rsplit(|byte| *byte == b'.').next().unwrap_or(name);
+    name.len() >= 64 || (suffix.len() < name.len() && suffix.len() <= 16)
+}
+
+#[cold]
+#[inline(never)]
+fn model_opened(models: &ModelFiles, fd: Descriptor) {
+    if !owner::is_this_process() || !kernel::reads(fd) {
+        return;
+    }
+    let Some(stat) = kernel::stat(fd) else { return };
+    if stat.size < models.smallest.get() || kernel::is_memory(fd) {
+        return;
+    }
+    if let Some(number) = files::opened(fd, stat) {
+        share::begins(number, fd);
+    }
+}
+
+/// Whether the processes of several slices tell each other what they still need.
+fn shares() -> bool {
+    runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
+}
+
+/// Whether pages are dropped while files are loaded.
+fn drops_behind() -> bool {
+    WISH.load(Ordering::Relaxed) == DROP_BEHIND
+}
+
+/// A descriptor is about to be closed.
+#[inline]
+pub(crate) fn closing(fd: i32) {
+    if files::may_be(Descriptor(fd)) {
+        model_closing(Descriptor(fd));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_closing(fd: Descriptor) {
+    if owner::is_this_process() {
+        files::closing(fd);
+    }
+}
+
+/// Whether any model file is in use: nothing else needs to be looked at.
+#[inline]
+pub(crate) fn in_use() -> bool {
+    files::any()
+}
+
+/// All descriptors of a range are about to be closed.
+pub(crate) fn closing_range(first: u32, last: u32) {
+    if files::any() && owner::is_this_process() {
+        files::hinted(first, last).for_each(files::closing);
+    }
+}
+
+/// A descriptor has a duplicate.
+#[inline]
+pub(crate) fn duplicated(from: i32, to: i32) {
+    if files::may_be(Descriptor(from)) && to >= 0 && from != to && owner::is_this_process() {
+        files::duplicated(Descriptor(from), Descriptor(to));
+    }
+}
+
+/// The files whose pages will no longer be mapped when a call has returned: they stay in use
+/// until then, because mapped pages cannot be dropped.
+#[derive(Clone, Copy)]
+pub(crate) struct Held([u8; 4]);
+
+impl Held {
+    const NOTHING: Held = Held([0; 4]);
+
+    /// The call has returned.
+    #[inline]
+    pub(crate) fn let_go(self) {
+        if self.0 != [0; 4] {
+            self.release();
+        }
+    }
+
+    #[cold]
+    fn release(self) {
+        for number in self.0.into_iter().filter_map(Number::from_raw) {
+            files::sweep(number);
+            number.release(None);
+        }
+    }
+}
+
+/// A range of memory is about to be unmapped, or mapped anew.
+#[inline]
+pub(crate) fn unmapping(address: usize, length: usize) -> Held {
+    let range = Range::of(address, length);
+    match ranges::may_meet(range) {
+        true => model_unmapping(range),
+        false => Held::NOTHING,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_unmapping(range: Range) -> Held {
+    let mut held = Held::NOTHING;
+    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+        return held;
+    }
+    for piece in ranges::meeting(range) {
+        let raw = piece.number.raw();
+        if !held.0.contains(&raw)
+            && let Some(place) = held.0.iter_mut().find(|place| **place == 0)
+            && piece.number.acquire()
+        {
+            *place = raw;
+        }
+    }
+    ranges::remove(range);
+    wait_for_helper(held);
+    held
+}
+
+/// The helper must have left what is about to change: what lies there then is another's.
+fn wait_for_helper(held: Held) {
+    for number in held.0.into_iter().filter_map(Number::from_raw) {
+        helper::wait_for(number);
+    }
+}
+
+/// What a mapping was made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    pub(crate) address: usize,
+    pub(crate) length: usize,
+    pub(crate) prot: i32,
+    pub(crate) flags: i32,
+    pub(crate) fd: i32,
+    pub(crate) offset: i64,
+}
+
+const PROT_WRITE: i32 = 2;
+const MAP_SHARED: i32 = 1;
+const MAP_TYPE: i32 = 15;
+const MAP_ANONYMOUS: i32 = 0x20;
+
+/// A file was mapped.
+#[inline]
+pub(crate) fn mapped(mapping: Mapping) {
+    if files::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
+        model_mapped(mapping);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_mapped(mapping: Mapping) {
+    if !owner::is_this_process() {
+        return;
+    }
+    let fd = Descriptor(mapping.fd);
+    let Some(number) = files::of(fd) else { return };
+    // Without a descriptor there would be nothing to drop the pages through.
+    if !number.file().hold(fd) || !number.acquire() {
+        return;
+    }
+    let mut kind = 0;
+    // MAP_SHARED_VALIDATE is 3.
+    if mapping.flags & MAP_TYPE & MAP_SHARED != 0 && mapping.flags & MAP_TYPE != 2 {
+        kind |= ranges::SHARED;
+    }
+    if mapping.prot & PROT_WRITE != 0 {
+        kind |= ranges::WRITABLE;
+    }
+    ranges::add(Piece {
+        range: Range::of(mapping.address, mapping.length),
+        offset: u64::try_from(mapping.offset).unwrap_or(0),
+        number,
+        kind,
+    });
+}
+
+/// A mapping is about to be moved or to change its length: what it is of.
+pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
+    let range = Range::of(address, length);
+    if !ranges::may_meet(range) {
+        return None;
+    }
+    let piece = ranges::meeting(range).next()?;
+    if !owner::is_this_process() || !piece.number.acquire() {
+        return None;
+    }
+    ranges::remove(range);
+    helper::wait_for(piece.number);
+    Some(Moving { piece, range })
+}
+
+/// A mapping that may move. The file has one more user until it is known where to.
+#[derive(Clone, Copy)]
+pub(crate) struct Moving {
+    piece: Piece,
+    range: Range,
+}
+
+impl Moving {
+    /// It has not.
+    pub(crate) fn stayed(self) {
+        self.lies(self.range);
+    }
+
+    /// It now lies here.
+    pub(crate) fn moved(self, address: usize, length: usize) {
+        self.lies(Range::of(address, length));
+    }
+
+    fn lies(self, range: Range) {
+        let skipped = self.range.start.saturating_sub(self.piece.range.start);
+        ranges::add(Piece {
+            range,
+            offset: self.piece.offset.saturating_add(skipped),
+            ..self.piece
+        });
+    }
+}
+
+/// A range of memory gets another protection.
+#[inline]
+pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
+    let range = Range::of(address, length);
+    if prot & PROT_WRITE != 0 && ranges::may_meet(range) {
+        model_written(range);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_written(range: Range) {
+    if ranges::meeting(range).next().is_some() && owner::is_this_process() {
+        ranges::written(range);
+        for piece in ranges::meeting(range) {
+            helper::wait_for(piece.number);
+        }
+    }
+}
+
+/// The device was given these bytes.
+#[inline]
+pub(crate) fn copied(source: u64, length: usize) {
+    if drops_behind()
+        && let Ok(address) = usize::try_from(source)
+    {
+        let range = Range::of(address, length);
+        if ranges::may_meet(range) {
+            behind::copied(range);
+        }
+    }
+}
+
+/// Bytes of a file were read; without an offset, up to where the descriptor now stands.
+#[inline]
+pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
+    if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {
+        behind::read(Descriptor(fd), offset, length);
+    }
+}

@@ -1,0 +1,146 @@
+//! What the kernel says of this process's own pages: which are mapped, which hold what no file
+//! has.
+//! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
+//! Law: where the kernel does not say, the answer is the one that drops nothing.
+
+use super::kernel::{self, Descriptor, number};
+use super::ranges::Range;
+use crate::sys::syscall;
+
+/// `PAGEMAP_SCAN`, from kernel 6.7 on.
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+
+/// The same in an entry of the file.
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_FILE: u64 = 1 << 61;
+
+/// The smallest pages there are: with larger ones the file has fewer entries, and what we ask of
+/// it lies beyond its end, which is no answer.
+const PAGE: u64 = 4096;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// The pages of this process.
+pub(super) struct Pages(Descriptor);
+
+impl Pages {
+    pub(super) fn open() -> Option<Pages> {
+        kernel::open(c"/proc/self/pagemap").ok().map(Pages)
+    }
+
+    pub(super) fn close(self) {
+        kernel::close(self.0);
+    }
+
+    /// Whether all that is mapped in a range is a file's: nothing there would be lost.
+    pub(super) fn are_a_files(&self, range: Range) -> bool {
+        let own = self.scan(range, 1, IS_FILE, IS_FILE, IS_PRESENT | IS_SWAPPED);
+        match own {
+            Some(own) => own == 0,
+            None => self
+                .count(range, |entry| {
+                    entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE == 0
+                })
+                .is_some_and(|own| own == 0),
+        }
+    }
+
+    /// Whether a good part of a range is mapped.
+    pub(super) fn are_present(&self, range: Range) -> bool {
+        let some = range.end.saturating_sub(range.start) / PAGE / 4;
+        let present = self.scan(range, some, 0, IS_PRESENT, 0);
+        let present = match present {
+            Some(present) => Some(present),
+            None => self.count(range, |entry| entry & ENTRY_PRESENT != 0),
+        };
+        present.is_some_and(|present| present >= some)
+    }
+
+    /// How many pages of a range are of a kind, up to `most`. None: the kernel does not know how.
+    fn scan(&self, range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Option<u64> {
+        const REGIONS: usize = 16;
+        let mut regions = [Region {
+            start: 0,
+            end: 0,
+            categories: 0,
+        }; REGIONS];
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start: range.start,
+            end: range.end,
+            walk_end: 0,
+            vec: (&raw mut regions) as u64,
+            vec_len: REGIONS as u64,
+            max_pages: most,
+            category_inverted: inverted,
+            category_mask: mask,
+            category_anyof_mask: any,
+            return_mask: mask | any,
+        };
+        let place = (&raw mut scan) as usize;
+        let fd = self.0.0 as usize;
+        // SAFETY: the kernel writes into the two structs, as many regions as it was told.
+        let found = unsafe { syscall(number::IOCTL, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()?;
+        let pages = regions.iter().take(found).map(|region| {
+            let length = region.end.saturating_sub(region.start);
+            length / PAGE
+        });
+        Some(pages.fold(0, u64::saturating_add))
+    }
+
+    /// The same from the entries themselves. None: they cannot be read.
+    fn count(&self, range: Range, wanted: impl Fn(u64) -> bool) -> Option<u64> {
+        const ENTRIES: usize = 256;
+        let mut count = 0u64;
+        let mut at = range.start / PAGE;
+        let end = range.end / PAGE;
+        while at < end {
+            let mut entries = [0u64; ENTRIES];
+            let rest = usize::try_from(end.saturating_sub(at)).unwrap_or(ENTRIES);
+            let length = rest.min(ENTRIES).saturating_mul(8);
+            let offset = usize::try_from(at.saturating_mul(8)).ok()?;
+            let (fd, place) = (self.0.0 as usize, (&raw mut entries) as usize);
+            // SAFETY: the kernel writes at most `length` bytes, which is what there is.
+            let read = unsafe { syscall(number::PREAD, [fd, place, length, offset, 0, 0]) }.ok()?;
+            if read < length {
+                return None;
+            }
+            let found = entries
+                .iter()
+                .take(length / 8)
+                .filter(|entry| wanted(**entry));
+            count = count.saturating_add(found.count() as u64);
+            at = at.saturating_add(ENTRIES as u64);
+        }
+        Some(count)
+    }
+}

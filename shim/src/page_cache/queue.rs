@@ -1,0 +1,108 @@
+//! A queue that many threads and signal handlers fill and one empties, without a lock.
+//! Touches: atomics.
+//! Law: whoever is interrupted while it fills a place delays what comes after, and loses nothing.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What can be said in one entry.
+pub(super) type Entry = [u64; 4];
+
+struct Place {
+    /// Twice how often the place was used, and one more while it holds something.
+    turn: AtomicU64,
+    entry: [AtomicU64; 4],
+}
+
+/// A queue of N entries.
+pub(super) struct Queue<const N: usize> {
+    tail: AtomicU64,
+    head: AtomicU64,
+    places: [Place; N],
+}
+
+impl<const N: usize> Queue<N> {
+    pub(super) const fn new() -> Queue<N> {
+        Queue {
+            tail: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            places: [const {
+                Place {
+                    turn: AtomicU64::new(0),
+                    entry: [const { AtomicU64::new(0) }; 4],
+                }
+            }; N],
+        }
+    }
+
+    /// The place of a position, and what its `turn` is when the position may be written.
+    fn place(&self, position: u64) -> Option<(&Place, u64)> {
+        let length = u64::try_from(N).ok()?;
+        let at = usize::try_from(position.checked_rem(length)?).ok()?;
+        let turn = position.checked_div(length)?.wrapping_mul(2);
+        Some((self.places.get(at)?, turn))
+    }
+
+    /// Adds an entry; false when there is no room.
+    pub(super) fn push(&self, entry: Entry) -> bool {
+        let mut position = self.tail.load(Ordering::Relaxed);
+        loop {
+            let Some((place, free)) = self.place(position) else {
+                return false;
+            };
+            let turn = place.turn.load(Ordering::Acquire);
+            if turn < free {
+                return false;
+            }
+            if turn > free {
+                position = self.tail.load(Ordering::Relaxed);
+                continue;
+            }
+            let next = position.wrapping_add(1);
+            match self.tail.compare_exchange_weak(
+                position,
+                next,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Err(now) => position = now,
+                Ok(_) => {
+                    for (to, from) in place.entry.iter().zip(entry) {
+                        to.store(from, Ordering::Relaxed);
+                    }
+                    place.turn.store(free.wrapping_add(1), Ordering::Release);
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Takes the oldest entry. One at a time may do this.
+    pub(super) fn pop(&self) -> Option<Entry> {
+        let position = self.head.load(Ordering::Relaxed);
+        let (place, free) = self.place(position)?;
+        if place.turn.load(Ordering::Acquire) != free.wrapping_add(1) {
+            return None;
+        }
+        let mut entry = [0; 4];
+        for (to, from) in entry.iter_mut().zip(&place.entry) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        place.turn.store(free.wrapping_add(2), Ordering::Release);
+        self.head.store(position.wrapping_add(1), Ordering::Release);
+        Some(entry)
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
+    }
+
+    /// Forgets everything, in a child whose parent's threads have filled it.
+    pub(super) fn clear(&self) {
+        self.tail.store(0, Ordering::Relaxed);
+        self.head.store(0, Ordering::Relaxed);
+        for place in &self.places {
+            place.turn.store(0, Ordering::Release);
+        }
+    }
+}

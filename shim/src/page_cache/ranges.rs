@@ -1,0 +1,316 @@
+//! Where in this process's memory model files are mapped.
+//! Touches: atomics. One thread at a time changes the table; the others leave it a note.
+//! Law: nobody waits for that thread, who may be one that a signal handler has interrupted.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::files::{self, Number};
+use super::queue::{Entry, Queue};
+
+/// How many pieces of mappings are known. Loaders map a file once, and unmap it in a few pieces.
+const RECORDS: usize = 1024;
+
+/// A piece of a mapping.
+struct Record {
+    start: AtomicU64,
+    end: AtomicU64,
+    /// Where in the file it begins.
+    offset: AtomicU64,
+    /// The file's number and the kind; 0 when the record is free.
+    what: AtomicU32,
+}
+
+static TABLE: [Record; RECORDS] = [const {
+    Record {
+        start: AtomicU64::new(0),
+        end: AtomicU64::new(0),
+        offset: AtomicU64::new(0),
+        what: AtomicU32::new(0),
+    }
+}; RECORDS];
+
+/// One more than the highest record that was ever used.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// How many records there are, or will be when the notes are read.
+static USED: AtomicU32 = AtomicU32::new(0);
+/// All of them lie between these two.
+static LOWEST_ADDRESS: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST_ADDRESS: AtomicU64 = AtomicU64::new(0);
+
+static NOTES: Queue<128> = Queue::new();
+static CHANGING: AtomicBool = AtomicBool::new(false);
+
+const FILE: u32 = 0xff;
+/// The mapping can be written to, or could once: pages of it may hold what no file has.
+pub(super) const WRITABLE: u32 = 1 << 8;
+/// The mapping is shared: what is written to it is the file's.
+pub(super) const SHARED: u32 = 1 << 9;
+
+const ADD: u64 = 1;
+const REMOVE: u64 = 2;
+const WRITTEN: u64 = 3;
+
+/// A range of addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl Range {
+    /// The pages of `length` bytes at an address, as the kernel rounds them.
+    pub(super) fn of(address: usize, length: usize) -> Range {
+        let start = address as u64;
+        let end = start.saturating_add(length as u64).saturating_add(PAGE - 1) & !(PAGE - 1);
+        Range { start, end }
+    }
+
+    fn meets(self, other: Range) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+const PAGE: u64 = 4096;
+
+/// A piece of a mapping, as it was when it was looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) range: Range,
+    pub(super) offset: u64,
+    pub(super) number: Number,
+    pub(super) kind: u32,
+}
+
+impl Record {
+    fn piece(&self) -> Option<Piece> {
+        let what = self.what.load(Ordering::Acquire);
+        let number = Number::from_raw((what & FILE).to_le_bytes()[0])?;
+        let range = Range {
+            start: self.start.load(Ordering::Relaxed),
+            end: self.end.load(Ordering::Relaxed),
+        };
+        let offset = self.offset.load(Ordering::Relaxed);
+        let same = self.what.load(Ordering::Acquire) == what;
+        same.then_some(Piece {
+            range,
+            offset,
+            number,
+            kind: what & !FILE,
+        })
+    }
+}
+
+fn used() -> impl Iterator<Item = &'static Record> {
+    TABLE.iter().take(HIGHEST.load(Ordering::Acquire))
+}
+
+/// Whether a range may meet a mapping of a model file.
+#[inline]
+pub(super) fn may_meet(range: Range) -> bool {
+    USED.load(Ordering::Relaxed) != 0
+        && range.start < HIGHEST_ADDRESS.load(Ordering::Relaxed)
+        && range.end > LOWEST_ADDRESS.load(Ordering::Relaxed)
+}
+
+/// The pieces that a range meets.
+pub(super) fn meeting(range: Range) -> impl Iterator<Item = Piece> {
+    settle();
+    used()
+        .filter_map(Record::piece)
+        .filter(move |piece| piece.range.meets(range))
+}
+
+/// A model file was mapped; its entry has been given a user for this.
+pub(super) fn add(piece: Piece) {
+    USED.fetch_add(1, Ordering::AcqRel);
+    LOWEST_ADDRESS.fetch_min(piece.range.start, Ordering::AcqRel);
+    HIGHEST_ADDRESS.fetch_max(piece.range.end, Ordering::AcqRel);
+    let what = u64::from(piece.kind) | u64::from(piece.number.raw());
+    if NOTES.push([
+        ADD | what << 8,
+        piece.range.start,
+        piece.range.end,
+        piece.offset,
+    ]) {
+        change();
+    } else {
+        USED.fetch_sub(1, Ordering::AcqRel);
+        piece.number.release(None);
+    }
+}
+
+/// A range is about to be unmapped, or mapped anew.
+pub(super) fn remove(range: Range) {
+    if NOTES.push([REMOVE, range.start, range.end, 0]) {
+        change();
+    }
+}
+
+/// A range has become writable.
+pub(super) fn written(range: Range) {
+    if NOTES.push([WRITTEN, range.start, range.end, 0]) {
+        change();
+    }
+}
+
+/// Gives another thread, that is just changing the table, the moment that it needs. One that a
+/// signal handler has interrupted does not get on by waiting.
+pub(super) fn settle() -> bool {
+    for _ in 0..2000 {
+        if NOTES.is_empty() && !CHANGING.load(Ordering::SeqCst) {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+    false
+}
+
+/// Does what the notes say, unless somebody is at it, who will find ours.
+fn change() {
+    while !NOTES.is_empty() {
+        if CHANGING.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut gone = Gone::new();
+        let mut done = false;
+        while let Some(note) = NOTES.pop() {
+            apply(note, &mut gone);
+            done = true;
+            if gone.is_full() {
+                break;
+            }
+        }
+        CHANGING.store(false, Ordering::Release);
+        // Outside: dropping the pages of a large file takes a while.
+        gone.release();
+        if !done {
+            // The next note is still being written, by whoever will then come here.
+            return;
+        }
+    }
+}
+
+/// The files whose mappings have become fewer.
+struct Gone {
+    numbers: [u8; 64],
+    count: usize,
+}
+
+impl Gone {
+    fn new() -> Gone {
+        Gone {
+            numbers: [0; 64],
+            count: 0,
+        }
+    }
+
+    fn push(&mut self, number: Number) {
+        match self.numbers.get_mut(self.count) {
+            Some(place) => {
+                *place = number.raw();
+                self.count = self.count.saturating_add(1);
+            }
+            None => number.release(None),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count >= 48
+    }
+
+    fn release(self) {
+        let numbers = self.numbers.iter().take(self.count);
+        for number in numbers.filter_map(|raw| Number::from_raw(*raw)) {
+            files::sweep(number);
+            number.release(None);
+        }
+    }
+}
+
+fn apply([what, start, end, offset]: Entry, gone: &mut Gone) {
+    let range = Range { start, end };
+    match what & 0xff {
+        ADD => {
+            let Some(what) = u32::try_from(what >> 8).ok() else {
+                return;
+            };
+            if !insert(range, offset, what) {
+                USED.fetch_sub(1, Ordering::AcqRel);
+                if let Some(number) = Number::from_raw((what & FILE).to_le_bytes()[0]) {
+                    gone.push(number);
+                }
+            }
+        }
+        REMOVE => used().for_each(|record| cut(record, range, gone)),
+        _ => {
+            for record in used() {
+                if record.piece().is_some_and(|piece| piece.range.meets(range)) {
+                    record.what.fetch_or(WRITABLE, Ordering::AcqRel);
+                }
+            }
+        }
+    }
+}
+
+fn insert(range: Range, offset: u64, what: u32) -> bool {
+    let free = |(_, record): &(usize, &Record)| record.what.load(Ordering::Acquire) == 0;
+    let Some((place, record)) = TABLE.iter().enumerate().find(free) else {
+        return false;
+    };
+    record.start.store(range.start, Ordering::Relaxed);
+    record.end.store(range.end, Ordering::Relaxed);
+    record.offset.store(offset, Ordering::Relaxed);
+    record.what.store(what, Ordering::Release);
+    HIGHEST.fetch_max(place.saturating_add(1), Ordering::AcqRel);
+    true
+}
+
+/// Takes a range out of a record.
+fn cut(record: &Record, range: Range, gone: &mut Gone) {
+    let Some(piece) = record.piece().filter(|piece| piece.range.meets(range)) else {
+        return;
+    };
+    let before = piece.range.start < range.start;
+    let after = range.end < piece.range.end;
+    if after {
+        let rest = Range {
+            start: range.end,
+            end: piece.range.end,
+        };
+        let skipped = range.end.saturating_sub(piece.range.start);
+        let offset = piece.offset.saturating_add(skipped);
+        if !before {
+            record.offset.store(offset, Ordering::Relaxed);
+            record.start.store(rest.start, Ordering::Release);
+            return;
+        }
+        // What is left on both sides: another record, and another user of the file.
+        let what = piece.kind | u32::from(piece.number.raw());
+        if piece.number.acquire() {
+            match insert(rest, offset, what) {
+                true => {
+                    USED.fetch_add(1, Ordering::AcqRel);
+                }
+                false => gone.push(piece.number),
+            }
+        }
+    }
+    if before {
+        record.end.store(range.start, Ordering::Release);
+        return;
+    }
+    record.what.store(0, Ordering::Release);
+    USED.fetch_sub(1, Ordering::AcqRel);
+    gone.push(piece.number);
+}
+
+/// This process is a forked child: what its parent's threads were changing they will not finish.
+pub(super) fn inherit() {
+    NOTES.clear();
+    CHANGING.store(false, Ordering::Release);
+    let records = used().filter(|record| record.piece().is_some()).count();
+    USED.store(
+        u32::try_from(records).unwrap_or(u32::MAX),
+        Ordering::Release,
+    );
+}

@@ -1,0 +1,47 @@
+//! A call on a stack of its own, for what needs more of it than its caller may have.
+//! Touches: fresh memory, for the length of the call; the stack pointer.
+
+use crate::sys;
+
+const LENGTH: usize = 256 << 10;
+
+/// What a function answers that is called on a large stack; None where there is no room for one.
+pub(super) fn on_a_large_one(function: extern "C" fn() -> u8) -> Option<u8> {
+    let stack = sys::map(LENGTH).ok()?;
+    let top = stack.wrapping_add(LENGTH);
+    let answer: u8;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `top` is aligned and has LENGTH bytes below it; the old stack pointer is kept in a
+    // register that the function must preserve; what a C function may change is declared.
+    unsafe {
+        core::arch::asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {function}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            function = in(reg) function,
+            out("r12") _,
+            lateout("al") answer,
+            clobber_abi("C"),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "mov x20, sp",
+            "mov sp, {top}",
+            "blr {function}",
+            "mov sp, x20",
+            top = in(reg) top,
+            function = in(reg) function,
+            out("x20") _,
+            lateout("w0") answer,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: the call has returned; nobody else knows of this memory.
+    unsafe { sys::unmap(stack, LENGTH) };
+    Some(answer)
+}

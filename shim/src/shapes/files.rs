@@ -1,0 +1,307 @@
+//! Files that programs open, and libc's own words on how much memory there is: inside a slice of
+//! unified memory they are told of the slice's.
+//! Touches: the real function; then, where it is the host's meminfo that was opened, the
+//! descriptor.
+//! Law: any program may come here from a signal handler, from a child of vfork, or before main:
+//! no lock, no allocation, no call of the loader; errno is as the real function left it. What
+//! was not opened as `meminfo` or as a model costs a look at the flags and at the end of the path.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::table::{self, Call};
+use crate::{elf, meminfo, page_cache};
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
+type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
+type Open2 = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+type OpenAt2 = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
+type Fopen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
+type Freopen = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -> *mut c_void;
+type Sysinfo = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Sysconf = unsafe extern "C" fn(c_int) -> isize;
+type Pages = unsafe extern "C" fn() -> isize;
+
+const O_ACCMODE: c_int = 3;
+const O_CREAT: c_int = 0o100;
+/// The bit that O_TMPFILE has and O_DIRECTORY has not.
+const TMPFILE: c_int = 0o20_000_000;
+
+/// The mode, where the caller has given one: libc reads it in the same two cases.
+fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
+    match flags & (O_CREAT | TMPFILE) {
+        0 => 0,
+        _ => mode,
+    }
+}
+
+/// `open` and `open64`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn open(
+    call: Call<Open>,
+    path: *const c_char,
+    flags: c_int,
+    mode: c_uint,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let descriptor = unsafe { (call.real)(path, flags, mode_of(flags, mode)) };
+    // SAFETY: the real function has read the path.
+    unsafe { opened(descriptor, path, flags) };
+    descriptor
+}
+
+/// `openat` and `openat64`.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn open_at(
+    call: Call<OpenAt>,
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: c_uint,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let descriptor = unsafe { (call.real)(folder, path, flags, mode_of(flags, mode)) };
+    // SAFETY: the real function has read the path.
+    unsafe { opened(descriptor, path, flags) };
+    descriptor
+}
+
+/// `__open_2` and `__open64_2`: what FORTIFY makes of an open without a mode.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn open_2(call: Call<Open2>, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let descriptor = unsafe { (call.real)(path, flags) };
+    // SAFETY: the real function has read the path.
+    unsafe { opened(descriptor, path, flags) };
+    descriptor
+}
+
+/// `__openat_2` and `__openat64_2`.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn open_at_2(
+    call: Call<OpenAt2>,
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let descriptor = unsafe { (call.real)(folder, path, flags) };
+    // SAFETY: the real function has read the path.
+    unsafe { opened(descriptor, path, flags) };
+    descriptor
+}
+
+/// `fopen` and `fopen64`, which have their own way to the kernel.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn stream(
+    call: Call<Fopen>,
+    path: *const c_char,
+    mode: *const c_char,
+) -> *mut c_void {
+    // SAFETY: the caller's own arguments.
+    let stream = unsafe { (call.real)(path, mode) };
+    // SAFETY: the real function has read both.
+    unsafe { stream_opened(stream, path, mode) };
+    stream
+}
+
+/// `freopen` and `freopen64`. Without a path only the mode changes, and nothing is opened.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn stream_again(
+    call: Call<Freopen>,
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the caller's own arguments.
+    let stream = unsafe { (call.real)(path, mode, stream) };
+    // SAFETY: the real function has read both.
+    unsafe { stream_opened(stream, path, mode) };
+    stream
+}
+
+/// Looks at what was opened.
+///
+/// # Safety
+/// The descriptor is what a call with this path and these flags has just answered.
+#[inline]
+unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
+    if descriptor < 0 {
+        return;
+    }
+    // SAFETY: a path that was opened is a C string.
+    let path = unsafe { CStr::from_ptr(path) };
+    if flags & O_ACCMODE == 0 && is_named_meminfo(path) {
+        meminfo::stand_in(descriptor);
+    } else {
+        page_cache::opened(path.to_bytes(), || descriptor);
+    }
+}
+
+/// # Safety
+/// The stream is what a call with this path and this mode has just answered.
+#[inline]
+unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
+    if stream.is_null() || path.is_null() {
+        return;
+    }
+    // SAFETY: a path that was opened is a C string.
+    let path = unsafe { CStr::from_ptr(path) };
+    if !is_named_meminfo(path) {
+        // SAFETY: a stream that was just opened.
+        page_cache::opened(path.to_bytes(), || unsafe { descriptor_of(stream) });
+        return;
+    }
+    // SAFETY: a mode that was understood is a C string.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    if mode.first() == Some(&b'r') && !mode.contains(&b'+') {
+        // SAFETY: a stream that was just opened.
+        let descriptor = unsafe { descriptor_of(stream) };
+        // Nothing was read yet, so that the stream does not see what changes under it.
+        meminfo::stand_in(descriptor);
+    }
+}
+
+/// Whether the last part of a path says so; what it is, is asked of the kernel.
+#[inline]
+fn is_named_meminfo(path: &CStr) -> bool {
+    let rest = path.to_bytes().strip_suffix(b"meminfo");
+    rest.is_some_and(|before| matches!(before.last(), None | Some(b'/')))
+}
+
+/// libc's `fileno`.
+///
+/// # Safety
+/// The stream is open.
+pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
+    type Fileno = unsafe extern "C" fn(*mut c_void) -> c_int;
+    static FILENO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let mut address = FILENO.load(Ordering::Acquire);
+    if address.is_null() {
+        address = elf::following(b"fileno").map_or(null_mut(), |found| found as *mut c_void);
+        FILENO.store(address, Ordering::Release);
+    }
+    // SAFETY: libc's fileno has this signature; None is the null pointer.
+    let fileno = unsafe { core::mem::transmute::<*mut c_void, Option<Fileno>>(address) };
+    match fileno {
+        // SAFETY: the caller's promise.
+        Some(fileno) => unsafe { fileno(stream) },
+        None => -1,
+    }
+}
+
+/// `struct sysinfo`.
+#[repr(C)]
+struct SysInfo {
+    uptime: isize,
+    loads: [usize; 3],
+    totalram: usize,
+    freeram: usize,
+    sharedram: usize,
+    bufferram: usize,
+    totalswap: usize,
+    freeswap: usize,
+    procs: u16,
+    totalhigh: usize,
+    freehigh: usize,
+    mem_unit: u32,
+}
+
+/// `sysinfo`.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn sysinfo(call: Call<Sysinfo>, info: *mut c_void) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(info) };
+    if code == 0
+        && !info.is_null()
+        && let Some(view) = meminfo::shown()
+    {
+        let place = info.cast::<SysInfo>();
+        // SAFETY: the real function has written a struct there.
+        let said = unsafe { place.read() };
+        let amount = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let filled = SysInfo {
+            totalram: amount(view.total.get()),
+            freeram: amount(view.free.get()),
+            sharedram: 0,
+            bufferram: 0,
+            totalswap: 0,
+            freeswap: 0,
+            totalhigh: 0,
+            freehigh: 0,
+            mem_unit: 1,
+            ..said
+        };
+        // SAFETY: as above.
+        unsafe { place.write(filled) };
+    }
+    code
+}
+
+const SC_PAGESIZE: c_int = 30;
+const SC_PHYS_PAGES: c_int = 85;
+const SC_AVPHYS_PAGES: c_int = 86;
+
+/// `sysconf`, as far as it counts pages of memory.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
+    // SAFETY: the caller's own arguments.
+    let said = unsafe { (call.real)(name) };
+    match name {
+        SC_PHYS_PAGES => pages(said, |view| view.total.get()),
+        SC_AVPHYS_PAGES => pages(said, |view| view.free.get()),
+        _ => said,
+    }
+}
+
+/// `get_phys_pages`.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn physical_pages(call: Call<Pages>) -> isize {
+    // SAFETY: the caller's own call.
+    let said = unsafe { (call.real)() };
+    pages(said, |view| view.total.get())
+}
+
+/// `get_avphys_pages`.
+///
+/// # Safety
+/// As `open`.
+pub(crate) unsafe fn available_pages(call: Call<Pages>) -> isize {
+    // SAFETY: the caller's own call.
+    let said = unsafe { (call.real)() };
+    pages(said, |view| view.free.get())
+}
+
+/// The slice's amount in pages; what libc has said where there is none.
+fn pages(said: isize, amount: impl FnOnce(&gpuslice_config::view::MemoryView) -> u64) -> isize {
+    let Some(view) = meminfo::shown().filter(|_| said >= 0) else {
+        return said;
+    };
+    // SAFETY: sysconf's contract; this name is no page count, so nobody comes back here.
+    let size = table::sysconf::real().map_or(0, |sysconf| unsafe { sysconf(SC_PAGESIZE) });
+    let pages = u64::try_from(size)
+        .ok()
+        .and_then(|size| amount(&view).checked_div(size));
+    pages
+        .and_then(|pages| isize::try_from(pages).ok())
+        .unwrap_or(said)
+}

@@ -1,0 +1,335 @@
+/* Model files, used in every way that could be taken for another: one case by name, one line for each moment
+ * that matters, with what is in the page cache then. Usage: loader CASE MODEL [OTHER] */
+#include "loader.h"
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/time.h>
+
+static const char *model, *other;
+static size_t length;
+
+static void say(const char *when) { printf("%s: %s\n", when, cached(model)); }
+
+/* llama.cpp's pattern: mapped whole, unmapped in fragments, other memory where fragments were. */
+static void fragments(void) {
+    FILE *file = fopen64(model, "rb");
+    int fd = fileno(file);
+    unsigned char *place = mmap64(NULL, length, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (!file || place == MAP_FAILED || posix_madvise(place, length, POSIX_MADV_WILLNEED))
+        die("map");
+    uint64_t sum = touch(place, length);
+    munmap(place, MIB);
+    munmap(place + length - MIB, MIB);
+    /* What lies in the gap now is another's, and goes again. */
+    void *gap = mmap(place, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (gap != place)
+        die("gap");
+    munmap(gap, MIB);
+    munmap(place + 32 * MIB, 16 * MIB);
+    fclose(file);
+    munmap(place + MIB, 31 * MIB);
+    printf("before the last fragment: %s\n", resident(model) ? "some" : "none");
+    munmap(place + 48 * MIB, length - 49 * MIB);
+    say("after the last fragment");
+    printf("sum %016llx\n", (unsigned long long)sum);
+}
+
+static void duplicates(void) {
+    int fd = open(model, O_RDONLY), second = dup(fd), third = fcntl(fd, F_DUPFD_CLOEXEC, 100), fourth = dup2(fd, 200);
+    const void *place = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+    touch(place, length);
+    munmap((void *)place, length);
+    close(fd);
+    close(second);
+    close(fourth);
+    say("one duplicate left");
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, third);
+    say("its number is another's");
+}
+
+static void ranges(void) {
+    for (int how = 0; how < 2; how++) {
+        int fd = open(model, O_RDONLY);
+        char *part = malloc(MIB);
+        while (read(fd, part, MIB) > 0) {
+        }
+        if (how == 0) {
+            close_range((unsigned)fd, ~0u, CLOSE_RANGE_CLOEXEC);
+            say("closed on exec");
+        }
+        close_range((unsigned)fd, ~0u, 0);
+        say("a range is closed");
+    }
+}
+
+/* The program closes everything, and opens something else where our own descriptor was. */
+static void closes_ours(void) {
+    const unsigned char *place = map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    int before = open_descriptors();
+    for (int fd = 3; fd < 4096; fd++)
+        close(fd);
+    int files[2000];
+    for (int at = 0; at < 1000; at++)
+        files[at] = open(other, O_RDONLY);
+    munmap((void *)place, length);
+    int good = 0;
+    for (int at = 0; at < 1000; at++)
+        good += fcntl(files[at], F_GETFD) != -1 && close(files[at]) == 0;
+    printf("one more than it knew of: %d, still its own: %d, other: %s\n", before, good, cached(other));
+}
+
+/* A number that is closed behind our back belongs to the next file. */
+static void stale(void) {
+    int fd = open(model, O_RDONLY);
+    syscall(SYS_close, fd);
+    int next = open(other, O_RDONLY);
+    char *part = malloc(MIB);
+    while (read(next, part, MIB) > 0) {
+    }
+    close(next);
+    printf("same number: %d, other: %s\n", next == fd, cached(other));
+    touch(map(model, length, MAP_SHARED), 4096);
+    for (int at = 0; at < 100; at++)
+        close(open(model, O_RDONLY));
+    printf("descriptors: %d\n", open_descriptors());
+}
+
+static void forks(void) {
+    const unsigned char *place = map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    int fd = open(model, O_RDONLY);
+    fflush(stdout);
+    if (!fork()) {
+        munmap((void *)place, length);
+        close(fd);
+        _exit(0);
+    }
+    wait(NULL);
+    close(fd);
+    say("the child is done with it");
+    munmap((void *)place, length);
+    say("so is the parent");
+    fflush(stdout);
+    if (!fork()) {
+        place = map(model, length, MAP_PRIVATE);
+        touch(place, length);
+        munmap((void *)place, length);
+        say("a child's own");
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(NULL);
+    int turn[2];
+    if (pipe(turn))
+        die("pipe");
+    place = map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    fflush(stdout);
+    if (!fork()) {
+        char byte;
+        close(turn[1]);
+        if (read(turn[0], &byte, 1) != 0)
+            _exit(1);
+        munmap((void *)place, length);
+        say("an orphan's");
+        fflush(stdout);
+        _exit(0);
+    }
+    _exit(0);
+}
+
+/* A child of vfork has its parent's memory, and descriptors of its own. */
+static void vforks(void) {
+    int fd = open(model, O_RDONLY);
+    char *part = malloc(MIB);
+    for (int at = 0; at < 4; at++)
+        if (read(fd, part, MIB) <= 0)
+            die("read");
+    pid_t child = vfork();
+    if (child == 0) {
+        close(fd);
+        execl("/bin/true", "true", NULL);
+        _exit(127);
+    }
+    waitpid(child, NULL, 0);
+    printf("the child has closed it: %s\n", resident(model) ? "some" : "none");
+    close(fd);
+    say("so has the parent");
+    /* The child is the first that sees a model. */
+    child = vfork();
+    if (child == 0) {
+        close(open(model, O_RDONLY));
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    const unsigned char *place = map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    munmap((void *)place, length);
+    say("and again");
+}
+
+/* What is inherited by exec: nothing of ours. */
+static void execs(void) {
+    const unsigned char *place = map(model, length, MAP_PRIVATE);
+    touch(place, MIB);
+    execl("/bin/sh", "sh", "-c", "ls /proc/self/fd | sort -n | tail -n +4 | wc -l", NULL);
+}
+
+static volatile int handled;
+
+static void handler(int signal) {
+    (void)signal;
+    int before = errno;
+    int fd = open(model, O_RDONLY);
+    void *place = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (place != MAP_FAILED)
+        munmap(place, MIB);
+    handled++;
+    errno = before;
+}
+
+static void signals(void) {
+    static char small[8192];
+    stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+    sigaltstack(&stack, NULL);
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (handled < 1000) {
+        unsigned char *place = (unsigned char *)map(model, 8 * MIB, MAP_PRIVATE);
+        touch(place, 8 * MIB);
+        munmap(place + 2 * MIB, MIB);
+        munmap(place, 2 * MIB);
+        munmap(place + 3 * MIB, 5 * MIB);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    say("after a thousand signals");
+    printf("descriptors: %d\n", open_descriptors());
+}
+
+static void *churn(void *seed) {
+    unsigned random = (unsigned)(uintptr_t)seed;
+    for (int round = 0; round < 300; round++) {
+        size_t pieces = 16, whole = 16 * MIB;
+        int fd = open(model, O_RDONLY), twin = dup(fd);
+        unsigned char *place = mmap(NULL, whole, PROT_READ, MAP_PRIVATE, fd, 0);
+        close(fd);
+        if (place == MAP_FAILED)
+            die("mmap");
+        touch(place, whole / 16);
+        size_t first = rand_r(&random) % pieces;
+        for (size_t at = 0; at < pieces; at++)
+            munmap(place + (first + at) % pieces * MIB, MIB);
+        close(twin);
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t all[8];
+    for (uintptr_t at = 0; at < 8; at++)
+        pthread_create(&all[at], NULL, churn, (void *)(at + 1));
+    for (int at = 0; at < 8; at++)
+        pthread_join(all[at], NULL);
+    say("after eight threads");
+    printf("descriptors: %d\n", open_descriptors());
+}
+
+/* Locks stay what they are without us, while the file is mapped and when it no longer is. */
+static int locked_for_others(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        struct flock lock = {.l_type = F_WRLCK};
+        int fd = open(other, O_RDWR);
+        _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static void locks(void) {
+    int fd = open(other, O_RDWR);
+    struct flock lock = {.l_type = F_WRLCK};
+    if (fcntl(fd, F_SETLK, &lock))
+        die("F_SETLK");
+    void *place = mmap(NULL, MIB, PROT_READ, MAP_SHARED, fd, 0);
+    printf("mapped: %d", locked_for_others());
+    munmap(place, MIB);
+    printf(", unmapped: %d", locked_for_others());
+    close(fd);
+    printf(", closed: %d\n", locked_for_others());
+    fd = open(other, O_RDWR);
+    if (flock(fd, LOCK_EX))
+        die("flock");
+    place = mmap(NULL, MIB, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    fd = open(other, O_RDWR);
+    printf("flock: %d\n", flock(fd, LOCK_EX | LOCK_NB));
+}
+
+static void moves(void) {
+    unsigned char *place = (unsigned char *)map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    place = mremap(place, length, length - MIB, MREMAP_MAYMOVE);
+    unsigned char *room = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    place = mremap(place, length - MIB, length - MIB, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+    if (place != room)
+        die("mremap");
+    printf("moved: %s\n", resident(model) ? "some" : "none");
+    /* Something else is mapped in its place. */
+    if (mmap(place, length - MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place)
+        die("mmap");
+    say("replaced");
+}
+
+/* Counts what is allocated, by being the allocator. */
+static volatile long allocations;
+extern void *__libc_malloc(size_t);
+void *malloc(size_t size) {
+    allocations++;
+    return __libc_malloc(size);
+}
+
+static void allocates(void) {
+    char part[4096];
+    free(malloc(1));
+    long before = allocations;
+    errno = 77;
+    for (int round = 0; round < 100; round++) {
+        int fd = open(model, O_RDONLY), twin = dup(fd);
+        void *place = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (read(fd, part, sizeof part) < 0)
+            die("read");
+        close(fd);
+        mprotect(place, MIB, PROT_READ | PROT_WRITE);
+        munmap(place, length);
+        close(twin);
+    }
+    printf("counted: %d, allocated: %ld, errno: %d\n", before > 0, allocations - before, errno);
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"fragments", fragments}, {"duplicates", duplicates}, {"ranges", ranges}, {"closes", closes_ours},
+                 {"stale", stale},         {"forks", forks},           {"vforks", vforks}, {"execs", execs},
+                 {"signals", signals},     {"threads", threads},       {"locks", locks},   {"moves", moves},
+                 {"allocates", allocates}};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    model = count > 2 ? words[2] : "";
+    other = count > 3 ? words[3] : "";
+    length = size_of(model);
+    for (size_t at = 0; at < sizeof cases / sizeof *cases; at++)
+        if (!strcmp(words[1], cases[at].name)) {
+            cases[at].run();
+            return 0;
+        }
+    return 1;
+}

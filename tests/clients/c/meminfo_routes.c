@@ -1,0 +1,162 @@
+/* Reads the host's memory by every way that programs take, and prints what each was told.
+   Usage: meminfo_routes [FILE_NAMED_MEMINFO_THAT_IS_NOT_THE_HOSTS] */
+#define _GNU_SOURCE
+#undef _FORTIFY_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What FORTIFY makes of open(path, flags); declared in no header. */
+int __open_2(const char *, int);
+int __open64_2(const char *, int);
+int __openat_2(int, const char *, int);
+int __openat64_2(int, const char *, int);
+
+static unsigned long long line(const char *text, const char *name)
+{
+    const char *found = strstr(text, name);
+    return found ? strtoull(found + strlen(name), NULL, 10) : 0;
+}
+
+static void tell(const char *route, const char *text)
+{
+    printf("%s total=%llu free=%llu available=%llu swap=%llu huge=%llu\n", route, line(text, "MemTotal:"),
+           line(text, "MemFree:"), line(text, "MemAvailable:"), line(text, "SwapTotal:"), line(text, "HugePages_Total:"));
+}
+
+static void by_descriptor(const char *route, int fd)
+{
+    char text[8192] = "";
+    ssize_t length = 0, got;
+    if (fd < 0) {
+        printf("%s error=%d\n", route, errno);
+        return;
+    }
+    /* In small pieces, as a shell does. */
+    while ((got = read(fd, text + length, 100)) > 0)
+        length += got;
+    tell(route, text);
+    close(fd);
+}
+
+static void by_stream(const char *route, FILE *stream)
+{
+    char text[8192] = "";
+    if (!stream) {
+        printf("%s error=%d\n", route, errno);
+        return;
+    }
+    fread(text, 1, sizeof text - 1, stream);
+    tell(route, text);
+    fclose(stream);
+}
+
+static volatile sig_atomic_t in_handler = -1;
+
+static void handler(int signal)
+{
+    (void)signal;
+    in_handler = open("/proc/meminfo", O_RDONLY);
+}
+
+int main(int argc, char **argv)
+{
+    int folder = open("/proc", O_RDONLY | O_DIRECTORY);
+    by_descriptor("open", open("/proc/meminfo", O_RDONLY));
+    by_descriptor("open64", open64("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+    by_descriptor("openat", openat(AT_FDCWD, "/proc/meminfo", O_RDONLY));
+    by_descriptor("openat64 of a folder", openat64(folder, "meminfo", O_RDONLY));
+    by_descriptor("/proc/./meminfo", open("/proc/./meminfo", O_RDONLY));
+    by_descriptor("/proc/self/../meminfo", open("/proc/self/../meminfo", O_RDONLY));
+    by_descriptor("//proc//meminfo", open("//proc//meminfo", O_RDONLY));
+    by_descriptor("__open_2", __open_2("/proc/meminfo", O_RDONLY));
+    by_descriptor("__open64_2", __open64_2("/proc/meminfo", O_RDONLY));
+    by_descriptor("__openat_2", __openat_2(folder, "meminfo", O_RDONLY));
+    by_descriptor("__openat64_2", __openat64_2(folder, "./meminfo", O_RDONLY));
+    by_stream("fopen", fopen("/proc/meminfo", "r"));
+    by_stream("fopen64", fopen64("/proc/meminfo", "rbe"));
+    by_stream("fopen mapped", fopen("/proc/meminfo", "rm"));
+    by_stream("freopen", freopen("/proc/meminfo", "r", stdin));
+    chdir("/proc");
+    by_descriptor("relative", open("meminfo", O_RDONLY));
+    int (*found)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(dlopen("libc.so.6", RTLD_NOW), "open");
+    by_descriptor("dlsym", found("/proc/meminfo", O_RDONLY));
+    signal(SIGUSR1, handler);
+    raise(SIGUSR1);
+    by_descriptor("in a signal handler", in_handler);
+    int pipes[2];
+    pipe(pipes);
+    fflush(stdout);
+    if (vfork() == 0) {
+        dup2(open("/proc/meminfo", O_RDONLY), 100);
+        char text[256];
+        ssize_t got = read(100, text, sizeof text);
+        write(pipes[1], text, got > 0 ? got : 0);
+        _exit(0);
+    }
+    wait(NULL);
+    close(pipes[1]);
+    by_descriptor("in a child of vfork", pipes[0]);
+
+    struct sysinfo info;
+    if (sysinfo(&info) == 0)
+        printf("sysinfo total=%llu free=%llu swap=%lu unit=%u\n", (unsigned long long)info.totalram * info.mem_unit / 1024,
+               (unsigned long long)info.freeram * info.mem_unit / 1024, info.totalswap, info.mem_unit);
+    long page = sysconf(_SC_PAGESIZE);
+    printf("sysconf total=%ld free=%ld\n", sysconf(_SC_PHYS_PAGES) * (page / 1024), sysconf(_SC_AVPHYS_PAGES) * (page / 1024));
+    printf("get_phys_pages total=%ld free=%ld\n", get_phys_pages() * (page / 1024), get_avphys_pages() * (page / 1024));
+
+    /* What must not change. */
+    if (argc > 1) {
+        char text[64] = "";
+        int other = open(argv[1], O_RDONLY);
+        read(other, text, sizeof text - 1);
+        printf("another file of that name: %s", text);
+        close(other);
+    }
+    int lowest = dup(1);
+    close(lowest);
+    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    int kept = open("/proc/meminfo", O_RDONLY);
+    printf("the lowest number %d, close on exec %d and %d\n", fd == lowest, fcntl(fd, F_GETFD), fcntl(kept, F_GETFD));
+    char again[2][64] = {"", ""};
+    for (int turn = 0; turn < 2; turn++) {
+        lseek(fd, 0, SEEK_SET);
+        read(fd, again[turn], 40);
+    }
+    printf("the same again %d\n", strcmp(again[0], again[1]) == 0 && again[0][0] == 'M');
+    close(fd);
+    close(kept);
+    errno = 77;
+    fd = open("/proc/meminfo", O_RDONLY);
+    printf("errno %d\n", errno);
+    errno = 0;
+    ssize_t written = write(fd, "x", 1);
+    printf("written %zd, and that is an error %d\n", written, errno == EBADF || errno == EPERM);
+    close(fd);
+    errno = 0;
+    fd = open("/nonexistent/meminfo", O_RDONLY);
+    printf("what is not there %d %d\n", fd, errno == ENOENT);
+    struct stat made;
+    char place[] = "/tmp/gpuslice-modes-XXXXXX";
+    mkdtemp(place);
+    chdir(place);
+    umask(0);
+    fd = open("meminfo", O_RDWR | O_CREAT, 0641);
+    fstat(fd, &made);
+    printf("a file that is made %o\n", made.st_mode & 07777);
+    close(fd);
+    fd = open(place, O_RDWR | O_TMPFILE, 0604);
+    printf("one without a name %d\n", fd < 0 || (fstat(fd, &made) == 0 && (made.st_mode & 07777) == 0604));
+    unlink("meminfo");
+    rmdir(place);
+    return 0;
+}

@@ -1,0 +1,280 @@
+//! A machine for one test: this one's programs, with a `/run`, an `/etc` and processes of its own.
+//! Touches: namespaces, and cgroups under the machine's own name.
+//! Law: when a `Host` is dropped, or this process dies, nothing of it is left.
+
+use crate::place;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a command said.
+#[derive(Debug, Clone)]
+pub struct Done {
+    /// The exit status, or 128 and the signal.
+    pub code: i32,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl Done {
+    /// Reads what a process left.
+    #[must_use]
+    pub fn from(output: &Output) -> Done {
+        use std::os::unix::process::ExitStatusExt;
+        let signal = output.status.signal().unwrap_or_default();
+        Done {
+            code: output.status.code().unwrap_or(128 + signal),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Its output, when it went well.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "often only the success is wanted"
+    )]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "out: {}\nerr: {}", self.out, self.err);
+        self.out
+    }
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Host {
+    process: Child,
+    init: u32,
+    name: String,
+}
+
+impl Host {
+    /// A machine with one simulated RTX 3090.
+    #[must_use]
+    pub fn new() -> Host {
+        Host::with("rtx3090")
+    }
+
+    /// A machine with these simulated GPUs.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn with(gpus: &str) -> Host {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("gpuslice-{}-{count}", std::process::id());
+        let build = place::target().canonicalize().expect("a build folder");
+        let mut process = Command::new("unshare")
+            .args(["--mount", "--pid", "--fork", "--propagation", "private"])
+            .args(["--mount-proc", "--kill-child"])
+            .arg(place::package().join("host.sh"))
+            .arg(build)
+            .env_clear()
+            .env("PATH", PATH)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare");
+        let mut line = String::new();
+        let out = process.stdout.as_mut().expect("its output");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n", "the machine was not made");
+        let id = process.id();
+        let children = format!("/proc/{id}/task/{id}/children");
+        let children = std::fs::read_to_string(children).expect("its child");
+        let init = children.trim().parse().expect("one child");
+        let host = Host {
+            process,
+            init,
+            name,
+        };
+        host.sh(&format!(
+            "mkdir -m 777 /run/sim; umask 0; {SIM} --state /run/sim start {gpus} && chmod 666 /run/sim/*;
+             if [ -e /run/sim/meminfo ]; then mount --bind /run/sim/meminfo /proc/meminfo; fi
+             GPUSLICE_SIM={gpus} GPUSLICE_SIM_STATE=/run/sim gpuslice devices --write"
+        ))
+        .ok();
+        host
+    }
+
+    /// Its name, unique on this machine. Cgroups are made under it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A command there.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--mount", "--pid", "--target", &self.init.to_string()])
+            .args(["--", program])
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOME", "/root")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a program there.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    #[must_use]
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Done {
+        let output = self.command(program).args(arguments).output();
+        Done::from(&output.expect("nsenter"))
+    }
+
+    /// Runs a program there that reads this.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    #[must_use]
+    pub fn run_with(&self, program: &str, arguments: &[&str], input: &[u8]) -> Done {
+        let mut command = self.command(program);
+        command.args(arguments).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("nsenter");
+        let mut stdin = child.stdin.take().expect("its input");
+        std::thread::scope(|scope| {
+            // It may end without having read it all.
+            scope.spawn(move || stdin.write_all(input));
+            Done::from(&child.wait_with_output().expect("it ends"))
+        })
+    }
+
+    /// Runs a line of shell there.
+    #[must_use]
+    pub fn sh(&self, script: &str) -> Done {
+        self.run("bash", &["-c", script])
+    }
+
+    /// A file of that machine, for this process. No component may be a link.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.init));
+        root.join(path.trim_start_matches('/'))
+    }
+
+    /// Writes a file there, and the folders above it.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        let folder = path.parent().expect("a folder");
+        std::fs::create_dir_all(folder).expect("its folder");
+        std::fs::write(path, text).expect("the file");
+    }
+
+    /// What is in a folder there; nothing, if it is not there.
+    #[must_use]
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(path)) else {
+            return Vec::new();
+        };
+        let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let mut names: Vec<String> = entries.flatten().map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// Every file that has been made, changed or removed on this machine since it started, but for
+    /// what runtimes keep (`/run` but for its top, `/var/lib`, `/var/log`), with size and time of change.
+    #[must_use]
+    pub fn changes(&self) -> String {
+        self.sh(
+            "cd /run/changed && find etc usr var opt root home srv tmp \\( -path var/lib -o -path var/log -o -path var/cache -o -path var/tmp \\) -prune -o -type d -printf '%p %y %m %U\\n' -o -printf '%p %y %s %T@ %m %U\\n' 2>/dev/null | sort
+             find / -maxdepth 1 -printf '%p %y %m\\n' | sort",
+        )
+        .out
+    }
+
+    /// The mounts of the machine itself, without what runtimes mount below their own folders.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.init));
+        let text = text.unwrap_or_default();
+        let point = |line: &str| line.split(' ').nth(4).unwrap_or_default().to_owned();
+        let mut points: Vec<String> = text.lines().map(point).collect();
+        points.sort();
+        points
+    }
+
+    /// Starts a program that stays; its output goes to a file there.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn spawn(&self, program: &str, arguments: &[&str], log: &str) -> Child {
+        let log = std::fs::File::create(self.path(log)).expect("its log");
+        let again = log.try_clone().expect("its log");
+        let mut command = self.command(program);
+        command.args(arguments).stdout(log).stderr(again);
+        command.spawn().expect("nsenter")
+    }
+
+    /// Waits until this is so.
+    ///
+    /// # Panics
+    /// When it is not within a minute.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, mut so: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !so() {
+            assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Process 1 reads until then; with it go all others.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+        for group in cgroups(&self.name) {
+            let _ = remove_tree(&group);
+        }
+    }
+}
+
+/// The cgroups of that name, in every hierarchy.
+fn cgroups(name: &str) -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let below = std::fs::read_dir(top).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = below.map(|entry| entry.path().join(name)).collect();
+    found.push(top.join(name));
+    found.retain(|group| group.is_dir());
+    found
+}
+
+/// A cgroup's files cannot be removed, its folders can.
+fn remove_tree(group: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(group)?.flatten() {
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    std::fs::remove_dir(group)
+}
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const SIM: &str = "/run/build/sim/gpuslice-sim";

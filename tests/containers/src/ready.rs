@@ -1,0 +1,71 @@
+//! Whether containers can be started here.
+//! Touches: a namespace that is gone again; standard error, once.
+
+use crate::place;
+use std::io::Write;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Whether the tests of containers run. Where they cannot, one line says why.
+///
+/// # Panics
+/// When they could run but for a step that the build has missed.
+#[must_use]
+pub fn ready() -> bool {
+    static READY: OnceLock<bool> = OnceLock::new();
+    *READY.get_or_init(|| match obstacle() {
+        None => {
+            for (path, by) in [
+                (place::target().join("release/gpuslice-hook"), "make"),
+                (place::roots().join("made"), "tests/containers/setup.sh"),
+            ] {
+                assert!(
+                    path.exists(),
+                    "{} is not there: run {by} first",
+                    path.display()
+                );
+            }
+            true
+        }
+        Some(why) => {
+            // Past the capture of the tests' output: a person has to see it.
+            let line = format!("NOT RUN: the tests with real containers: {why}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            false
+        }
+    })
+}
+
+/// What keeps this machine from starting containers.
+fn obstacle() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find(|line| line.starts_with("Uid:"));
+    if uid.and_then(|line| line.split_whitespace().nth(2)) != Some("0") {
+        return Some("this is not root".to_owned());
+    }
+    let tries = [
+        (
+            "no mount and process namespaces",
+            "mount -t tmpfs none /run && mkdir /run/a /run/b && mount -t overlay -o lowerdir=/etc,upperdir=/run/a,workdir=/run/b none /etc",
+        ),
+        (
+            "no cgroup can be made",
+            "n=gpuslice-try-$$; for g in /sys/fs/cgroup/memory /sys/fs/cgroup; do mkdir $g/$n 2>/dev/null && rmdir $g/$n && exit 0; done; exit 1",
+        ),
+    ];
+    for (what, script) in tries {
+        let tried = Command::new("unshare")
+            .args(["--mount", "--pid", "--fork", "--mount-proc"])
+            .args(["--propagation", "private", "sh", "-c", script])
+            .output();
+        match tried {
+            Ok(done) if done.status.success() => {}
+            Ok(done) => {
+                let said = String::from_utf8_lossy(&done.stderr);
+                return Some(format!("{what} ({})", said.trim().replace('\n', "; ")));
+            }
+            Err(error) => return Some(format!("cannot run unshare: {error}")),
+        }
+    }
+    None
+}

@@ -1,0 +1,70 @@
+//! A hook that is killed, at every step: the container does not start, and what is left is collected.
+
+use gpuslice_containers::bundle::Oci;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::spec::{Spec, hook};
+use gpuslice_oci::steps::STEPS;
+use serde_json::json;
+
+/// A root whose file system cannot be written takes the longest way; unified memory has promises.
+const ROOT: &str = "/run/bundles/killed/rootfs";
+
+fn prepare(host: &Host, oci: &Oci, spec: &Spec) {
+    oci.prepare(spec);
+    host.sh(&format!(
+        "mkdir -p /run/empty && umount {ROOT} && mount -t overlay -o lowerdir=/run/empty:/run/build/containers/debian overlay {ROOT}"
+    ))
+    .ok();
+}
+
+#[test]
+fn a_hook_that_is_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("gb10");
+    for stage in ["createRuntime", "createContainer"] {
+        let mut spec = Spec::new("killed").memory("80GiB");
+        spec.gpus = "gb10";
+        spec.mounts.push(("/etc/hosts".into(), "/etc/hosts".into()));
+        let mut reached = Vec::new();
+        for step in STEPS {
+            let case = format!("{stage} at {step}");
+            let mut oci = Oci::new(&host, "runc", stage);
+            let mut killed = hook(stage);
+            killed["args"] = json!(["gpuslice-hook", "--die-at", step, stage]);
+            oci.hooks = json!({ stage: [killed] });
+            prepare(&host, &oci, &spec);
+            let before = (host.changes(), host.list("/run"));
+            let done = oci.run("killed");
+            if done.code != 0 {
+                assert!(done.out.contains("killed"), "{case}: {done:?}");
+                reached.push(step);
+            }
+            // No poststop: the runtime knows of no hook that ran.
+            oci.remove("killed");
+            host.run("gpuslice", &["gc"]).ok();
+            assert_nothing_left(&host);
+            assert_eq!((host.changes(), host.list("/run")), before, "{case}");
+
+            // Nobody has called it at this step: the next start does as much itself.
+            prepare(&host, &oci, &spec);
+            let _ = oci.run("killed");
+            oci.remove("killed");
+            let mut next = Oci::new(&host, "runc", stage);
+            let id = next.start(&Spec {
+                name: "next".into(),
+                ..spec.clone()
+            });
+            let id = id.unwrap_or_else(|done| panic!("{case}: the budget is lost: {done:?}"));
+            assert_sliced(&next, &id, 80 * GIB);
+            next.remove(&id);
+            host.run("gpuslice", &["gc"]).ok();
+            assert_nothing_left(&host);
+        }
+        assert_eq!(reached, STEPS, "{stage}: these steps were never reached");
+    }
+}

@@ -1,0 +1,173 @@
+//! Roots of every kind: another libc, none, read-only in every way, other ids, a meminfo that is not the host's.
+
+use gpuslice_containers::bundle::Oci;
+use gpuslice_containers::check::Check;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::podman::Podman;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::spec::{Image, Spec};
+use serde_json::json;
+
+/// The stages that run outside the container.
+const OUTSIDE: [&str; 2] = ["prestart", "createRuntime"];
+const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
+
+#[test]
+fn roots_that_no_preload_reaches_start_with_one_warning_or_not_at_all_as_the_policy_says() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    for (image, word) in [(Image::Musl, "musl"), (Image::Static, "static")] {
+        for binary in ["runc", "crun"] {
+            for stage in STAGES {
+                let case = format!("{word} {binary} {stage}");
+                let mut oci = Oci::new(&host, binary, stage);
+                let mut spec = Spec::new("other")
+                    .memory("2GiB")
+                    .running(&["/bin/hello", "wait"]);
+                spec.image = image;
+                host.write("/etc/gpuslice/config.toml", "");
+                let id = oci
+                    .start(&spec)
+                    .unwrap_or_else(|done| panic!("{case}: {done:?}"));
+                let said = oci.exec(&id, &["/bin/hello"]);
+                assert_eq!(
+                    (said.code, said.out.as_str(), said.err.as_str()),
+                    (0, "hello from the image\n", ""),
+                    "{case}"
+                );
+                oci.remove(&id);
+                assert_nothing_left(&host);
+
+                host.write(
+                    "/etc/gpuslice/config.toml",
+                    "when-not-injectable = \"refuse\"\n",
+                );
+                let done = oci.start(&spec).expect_err(&case);
+                if binary == "runc" {
+                    assert!(done.out.contains(word), "{case}: {done:?}");
+                }
+                assert_nothing_left(&host);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_root_whose_file_system_is_read_only_gets_its_slice() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.sh("mkdir /run/empty").ok();
+    for (binary, stage, users) in [
+        ("runc", "prestart", false),
+        ("runc", "createRuntime", false),
+        ("runc", "createRuntime", true),
+        ("runc", "createContainer", false),
+        ("crun", "createRuntime", false),
+        ("crun", "createRuntime", true),
+        ("crun", "createContainer", false),
+    ] {
+        let case = format!("{binary} {stage} {users}");
+        let mut oci = Oci::new(&host, binary, stage);
+        let mut spec = Spec::new("hard").memory("2GiB");
+        spec.user_namespace = users;
+        spec.mounts.push(("/etc/hosts".into(), "/etc/hosts".into()));
+        oci.prepare(&spec);
+        let root = format!("{}/rootfs", Oci::bundle("hard"));
+        host.sh(&format!(
+            "umount {root} && mount -t overlay -o lowerdir=/run/empty:/run/build/containers/debian overlay {root} && ! touch {root}/etc/x 2>/dev/null"
+        ))
+        .ok();
+        let done = oci.run("hard");
+        assert_eq!(done.code, 0, "{case}: {done:?}");
+        assert_sliced(&oci, "hard", 2 * GIB);
+        // What the engine had mounted in /etc is still there, and /etc is still all there.
+        let hosts = std::fs::read_to_string(host.path("/etc/hosts")).expect("hosts");
+        assert_eq!(
+            oci.exec("hard", &["cat", "/etc/hosts"]).out,
+            hosts,
+            "{case}"
+        );
+        assert!(
+            oci.exec("hard", &["cat", "/etc/passwd"])
+                .out
+                .contains("/tmp:/bin/bash")
+        );
+        let wrote = oci.exec("hard", &["sh", "-c", "echo x > /etc/x"]);
+        assert_ne!(wrote.code, 0, "{case}: /etc can be written");
+        oci.remove("hard");
+        assert_nothing_left(&host);
+    }
+}
+
+#[test]
+fn a_container_with_other_ids_gets_its_slice_from_the_stages_outside_it() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut spec = Spec::new("mapped").memory("2GiB");
+    spec.user_namespace = true;
+    for binary in ["runc", "crun"] {
+        for stage in OUTSIDE {
+            let mut oci = Oci::new(&host, binary, stage);
+            let id = oci
+                .start(&spec)
+                .unwrap_or_else(|done| panic!("{binary} {stage}: {done:?}"));
+            assert_sliced(&oci, &id, 2 * GIB);
+            let map = oci.exec(&id, &["cat", "/proc/self/uid_map"]).ok();
+            assert!(map.contains("100000"), "{map}");
+            oci.remove(&id);
+        }
+        // Inside it there is no right to any of this: it is said, and the container does not start.
+        let mut oci = Oci::new(&host, binary, "createContainer");
+        let done = oci.start(&spec).expect_err("no rights");
+        assert_ne!(done.code, 0);
+        assert_nothing_left(&host);
+    }
+    let mut podman = Podman::new(&host, "crun", "createRuntime");
+    let id = podman.start(&spec).expect("it starts");
+    assert_sliced(&podman, &id, 2 * GIB);
+    podman.remove(&id);
+}
+
+#[test]
+fn on_unified_memory_the_hosts_meminfo_is_asked_not_the_containers_copy() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("gb10");
+    // As lxcfs shows it: the cgroup's numbers.
+    host.write(
+        "/run/fake-meminfo",
+        "MemTotal:        1048576 kB\nMemFree:          524288 kB\nMemAvailable:     524288 kB\n",
+    );
+    for binary in ["runc", "crun"] {
+        for stage in STAGES {
+            let mut oci = Oci::new(&host, binary, stage);
+            let mut spec = Spec::new("spark").memory("40GiB");
+            spec.gpus = "gb10";
+            let mut config = oci.config(&spec);
+            config["mounts"].as_array_mut().expect("mounts").push(json!({
+                "destination": "/proc/meminfo", "type": "bind", "source": "/run/fake-meminfo", "options": ["bind", "ro"],
+            }));
+            oci.prepare_as(&spec, &config);
+            oci.run("spark").ok();
+            assert_sliced(&oci, "spark", 40 * GIB);
+            let check = Check::run(&oci, "spark");
+            let free = check.free().first().copied().unwrap_or_default();
+            assert!(
+                free > 39 * GIB,
+                "{binary} {stage}: {free} free: {}",
+                check.json()
+            );
+            oci.remove("spark");
+            assert_nothing_left(&host);
+        }
+    }
+}

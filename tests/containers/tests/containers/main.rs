@@ -1,0 +1,16 @@
+//! Containers of real runtimes, each test on a machine of its own.
+//! Touches: what `gpuslice_containers::host` says.
+//!
+//! Where containers cannot be started, one line says why, and nothing is tested.
+
+mod bare;
+mod crash;
+mod hostile_input;
+mod hostile_root;
+mod hostile_run;
+mod images;
+mod inside;
+mod many;
+mod pods;
+mod runtimes;
+mod ways;

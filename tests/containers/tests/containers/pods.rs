@@ -1,0 +1,192 @@
+//! Slices by a pod's annotations: as a kubelet asks containerd for them, and by podman's `play kube`.
+
+use gpuslice_containers::cri::Cri;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::podman::Podman;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert_unsliced};
+use gpuslice_containers::spec::Spec;
+use serde_json::{Value, json};
+
+/// A containerd that `gpuslice runtime configure` has configured.
+fn containerd(host: &Host) -> Cri<'_> {
+    Cri::new(
+        host,
+        "gpuslice",
+        "gpuslice runtime configure --runtime containerd",
+    )
+}
+
+fn annotations(pairs: &[(&str, &str)]) -> Value {
+    Value::Object(
+        pairs
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), json!(value)))
+            .collect(),
+    )
+}
+
+#[test]
+fn a_kubelet_asks_containerd_for_pods_with_slices() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let cri = containerd(&host);
+    let none = json!({});
+    let pod = annotations(&[("gpuslice.io/memory", "5GiB"), ("other.io/memory", "1GiB")]);
+    let pod = cri.run_pod("one", &pod).expect("a pod");
+    let whole = cri
+        .run_container(&pod, &Spec::new("whole"), &none)
+        .expect("a container");
+    assert_sliced(&cri, &whole, 5 * GIB);
+    // Its own beats the pod's; its root is read-only.
+    let mut spec = Spec::new("own");
+    spec.read_only = true;
+    let own = cri.run_container(&pod, &spec, &annotations(&[("gpuslice.io/memory", "2GiB")]));
+    let own = own.expect("a container");
+    assert_sliced(&cri, &own, 2 * GIB);
+    assert_sliced(&cri, &whole, 5 * GIB);
+    let config = format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{own}/config.json");
+    let config = std::fs::read_to_string(host.path(&config)).expect("its configuration");
+    assert!(
+        !config.contains("other.io"),
+        "what is not ours is not passed"
+    );
+    // A kubelet restarts a container by making another.
+    cri.remove_container(&own);
+    let again = cri.run_container(&pod, &spec, &annotations(&[("gpuslice.io/memory", "3GiB")]));
+    let again = again.expect("a container");
+    assert_sliced(&cri, &again, 3 * GIB);
+    cri.remove_container(&again);
+    cri.remove_container(&whole);
+    cri.remove_pod(&pod);
+    assert_nothing_left(&host);
+
+    // More than there is: the pod's author reads who holds what.
+    let pod = annotations(&[("gpuslice.io/memory", "15GiB")]);
+    let first = cri.run_pod("first", &pod).expect("a pod");
+    let second = cri.run_pod("second", &pod).expect("a pod");
+    let holder = cri
+        .run_container(&first, &Spec::new("holder"), &none)
+        .expect("a container");
+    let refused = cri
+        .run_container(&second, &Spec::new("late"), &none)
+        .expect_err("no room");
+    assert!(refused.err.contains("15.00 GiB"), "{}", refused.err);
+    cri.remove_container(&holder);
+    let late = cri
+        .run_container(&second, &Spec::new("late"), &none)
+        .expect("there is room now");
+    assert_sliced(&cri, &late, 15 * GIB);
+    cri.remove_container(&late);
+    cri.remove_pod(&first);
+    cri.remove_pod(&second);
+    assert_nothing_left(&host);
+}
+
+#[test]
+fn a_pods_annotations_name_containers_and_share_a_slice() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let cri = containerd(&host);
+    let none = json!({});
+    let pod = annotations(&[
+        ("gpuslice.io/memory", "5GiB"),
+        ("gpuslice.io/containers", "engine"),
+        ("gpuslice.io/container.small.memory", "1GiB"),
+    ]);
+    let pod = cri.run_pod("named", &pod).expect("a pod");
+    let engine = cri
+        .run_container(&pod, &Spec::new("engine"), &none)
+        .expect("a container");
+    let sidecar = cri
+        .run_container(&pod, &Spec::new("sidecar"), &none)
+        .expect("a container");
+    assert_sliced(&cri, &engine, 5 * GIB);
+    assert_unsliced(&cri, &sidecar);
+    for id in [engine, sidecar] {
+        cri.remove_container(&id);
+    }
+    cri.remove_pod(&pod);
+    assert_nothing_left(&host);
+
+    // 16 GiB for both together: apart they would not fit.
+    let shared = annotations(&[
+        ("gpuslice.io/memory", "16GiB"),
+        ("gpuslice.io/share", "pod"),
+    ]);
+    let pod = cri.run_pod("shared", &shared).expect("a pod");
+    let one = cri
+        .run_container(&pod, &Spec::new("one"), &none)
+        .expect("a container");
+    let two = cri
+        .run_container(&pod, &Spec::new("two"), &none)
+        .expect("it shares");
+    assert_sliced(&cri, &one, 16 * GIB);
+    assert_sliced(&cri, &two, 16 * GIB);
+    // The slice is there as long as one of them is.
+    cri.remove_container(&one);
+    assert_sliced(&cri, &two, 16 * GIB);
+    let other = cri
+        .run_pod("other", &annotations(&[("gpuslice.io/memory", "16GiB")]))
+        .expect("a pod");
+    let refused = cri.run_container(&other, &Spec::new("late"), &none);
+    assert!(refused.is_err(), "the pod's slice was given away");
+    cri.remove_container(&two);
+    cri.remove_pod(&pod);
+    cri.remove_pod(&other);
+    assert_nothing_left(&host);
+}
+
+#[test]
+fn podman_plays_a_pod_of_kubernetes() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut podman = Podman::new(&host, "crun", "createRuntime");
+    podman.import_pause();
+    let mounts: Vec<Value> = Spec::new("x")
+        .all_mounts()
+        .iter()
+        .enumerate()
+        .map(|(at, (_, to, how))| json!({"name": format!("m{at}"), "mountPath": to, "readOnly": *how == "ro"}))
+        .collect();
+    let volumes: Vec<Value> = Spec::new("x")
+        .all_mounts()
+        .iter()
+        .enumerate()
+        .map(|(at, (from, ..))| json!({"name": format!("m{at}"), "hostPath": {"path": from}}))
+        .collect();
+    let container = |name: &str| {
+        json!({
+            "name": name,
+            "image": "localhost/debian:1",
+            "imagePullPolicy": "Never",
+            "command": ["/usr/bin/sleep", "1000000"],
+            "env": [{"name": "GPUSLICE_SIM", "value": "rtx3090"}, {"name": "GPUSLICE_SIM_STATE", "value": "/state"}],
+            "volumeMounts": mounts,
+        })
+    };
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "played", "annotations": {"gpuslice.io/memory": "6GiB"}},
+        "spec": {"hostNetwork": true, "volumes": volumes, "containers": [container("a"), container("b")]},
+    });
+    // YAML takes JSON.
+    host.write("/run/pod.yaml", pod.to_string());
+    podman.podman(&["play", "kube", "/run/pod.yaml"]).ok();
+    for name in ["played-a", "played-b"] {
+        assert_sliced(&podman, name, 6 * GIB);
+    }
+    podman
+        .podman(&["pod", "rm", "-f", "-t", "0", "played"])
+        .ok();
+    podman.remove("played-a");
+    assert_nothing_left(&host);
+}

@@ -1,0 +1,63 @@
+//! The ways in, as an operator sets them up: `gpuslice runtime configure`, `gpuslice cdi generate`.
+
+use crate::runtimes::keeps_its_promises;
+use gpuslice_containers::docker::Docker;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::podman::Podman;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::spec::Spec;
+
+#[test]
+fn docker_with_a_runtime_for_each_size() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.write("/etc/docker/daemon.json", "{\n    \"debug\": false\n}\n");
+    let configure = "gpuslice runtime configure --runtime docker --size 8GiB --size 3GiB";
+    host.sh(configure).ok();
+    let again = host.sh(configure).ok();
+    assert!(again.contains("nothing to change"), "{again}");
+    let mut docker = Docker::new(&host, "gpuslice");
+    keeps_its_promises(&host, &mut docker);
+    drop(docker);
+    host.sh("gpuslice runtime configure --runtime docker --remove")
+        .ok();
+    let left = std::fs::read_to_string(host.path("/etc/docker/daemon.json"));
+    assert!(left.is_ok_and(|text| !text.contains("gpuslice")));
+}
+
+#[test]
+fn podman_by_hooks_by_runtime_and_by_cdi() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut podman = Podman::new(&host, "crun", "createRuntime");
+    host.sh("rm /usr/share/containers/oci/hooks.d/*gpuslice*")
+        .ok();
+
+    host.sh("gpuslice runtime configure --runtime podman").ok();
+    keeps_its_promises(&host, &mut podman);
+
+    host.sh("gpuslice runtime configure --runtime podman --by runtime")
+        .ok();
+    let mut wrapped = Podman::again(&host, "gpuslice");
+    keeps_its_promises(&host, &mut wrapped);
+    host.sh("gpuslice runtime configure --runtime podman --remove")
+        .ok();
+
+    host.sh("gpuslice cdi generate --sim rtx3090 --output /etc/cdi/gpuslice.yaml")
+        .ok();
+    let device = "--device=gpuslice.io/slice=6gib";
+    let spec = Spec::new("cdi");
+    let options = podman.options(&spec);
+    let mut arguments = vec!["run", "-d", device];
+    arguments.extend(options.iter().map(String::as_str));
+    podman.podman(&arguments).ok();
+    assert_sliced(&podman, "cdi", 6 * GIB);
+    podman.remove("cdi");
+    assert_nothing_left(&host);
+}

@@ -1,0 +1,6 @@
+"""vllm.logger."""
+import logging
+
+
+def init_logger(name):
+    return logging.getLogger(name)

