@@ -20,6 +20,8 @@ mod sync;
 #[cfg(not(all(test, loom)))]
 mod calls;
 #[cfg(not(all(test, loom)))]
+mod file;
+#[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
 mod notes;
@@ -53,6 +55,8 @@ use shared::refuse;
 mod crash_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod file_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod life_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights};
-use super::layout::{self, Device, File, Foreign, KINDS, Kind, Node, SIZE};
+use super::file::{self, File, Foreign};
+use super::layout::{self, Device, KINDS, Kind, Node, SIZE};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Amount, Outcome, Own};
@@ -41,7 +42,7 @@ pub enum LedgerError {
 
 /// Turns what the first words of a file say into a refusal.
 pub(super) fn refuse(magic: u64, version: u32, slots: u32) -> Result<(), LedgerError> {
-    layout::check(magic, version, slots).map_err(LedgerError::from)
+    file::check(magic, version, slots).map_err(LedgerError::from)
 }
 
 impl From<Foreign> for LedgerError {
