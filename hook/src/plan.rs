@@ -94,6 +94,9 @@ impl Plan {
             let inventory = ask::ask(sim_vars).map_err(with_hint)?;
             plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
             plan.inventory = Some(inventory);
+        } else {
+            let nothing = format!("slice file {} limits no device", path.display());
+            plan.warnings.push(nothing);
         }
         plan.file = Some(path);
         Ok(plan)
@@ -203,13 +206,17 @@ fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
     }
 }
 
-/// A person without a GPU has tried the first example.
+/// There is no driver. A person without a GPU has tried the first example.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; --sim rtx3090 runs on a simulated GPU")]
+pub(crate) struct NoDriver(String);
+
 fn with_hint(error: AskError) -> anyhow::Error {
     match error {
         AskError::Driver {
             error: missing @ CudaError::NoLibrary(_),
             ..
-        } => anyhow::anyhow!("{missing}; --sim rtx3090 runs on a simulated GPU"),
+        } => NoDriver(missing.to_string()).into(),
         _ => error.into(),
     }
 }

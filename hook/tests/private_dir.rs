@@ -149,4 +149,12 @@ fn the_watcher_removes_nothing_but_private_folders() {
     assert_eq!(status, 125);
     assert!(err.contains("is not a private folder of ours"), "{err}");
     assert!(place.path().exists());
+    // A person's own, that happens to be called so.
+    let own = place.path().join("gpuslice-notes");
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("text"), "").unwrap();
+    let (_, err, status) = told(HERE.gpuslice().arg("tidy-up").arg(&own));
+    assert_eq!(status, 125);
+    assert!(err.contains("is not empty"), "{err}");
+    assert!(own.join("text").exists());
 }

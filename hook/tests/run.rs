@@ -351,3 +351,41 @@ fn a_stranger_cannot_find_the_ledger_of_roots_slice() {
     assert_eq!(out, "40\n666\n");
     assert_eq!(err.matches("Permission denied").count(), 3, "{err}");
 }
+
+#[test]
+fn a_log_file_alone_is_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let option = format!("--log-file={}", file.display());
+    let script = "echo $GPUSLICE_LOG";
+    let log = |options: &[&str]| told(&mut HERE.run(options, script)).0;
+    assert_eq!(log(&["--sim=rtx3090", "--memory=1GiB", &option]), "warn\n");
+    let both = ["--sim=rtx3090", "--memory=1GiB", "--log=info", &option];
+    assert_eq!(log(&both), "info\n");
+}
+
+#[test]
+fn a_slice_file_that_limits_nothing_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slice.json");
+    fs::write(&file, "{\"version\":1}").unwrap();
+    let option = format!("--config={}", file.display());
+    let (out, err, status) = told(&mut HERE.run(&["--sim=rtx3090", &option], "echo started"));
+    let expected = format!(
+        "gpuslice: warning: slice file {} limits no device\n",
+        file.display()
+    );
+    assert_eq!((out.as_str(), err, status), ("started\n", expected, 0));
+}
+
+#[test]
+fn a_check_of_a_slice_without_a_driver_has_the_status_of_no_driver() {
+    let place = tempfile::tempdir().unwrap();
+    let driver = place.path().join("libcuda.so.1");
+    fs::write(&driver, "").unwrap();
+    let mut command = HERE.gpuslice();
+    with_driver(command.args(["check", "--memory=1GiB"]), &driver);
+    let (out, err, status) = told(&mut command);
+    assert_eq!((out.as_str(), status), ("", 2), "{err}");
+    assert!(err.starts_with("gpuslice: no NVIDIA driver here"), "{err}");
+}
