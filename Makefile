@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers goldens install clean
+.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers gpu-kit goldens install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -55,9 +55,10 @@ clippy:
 loom: ## the ledger's protocol, every interleaving of two processes and bounded ones of three
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test --locked --release -p gpuslice-config ledger
 
-miri: ## the pure code under miri, where the nightly toolchain has it
+miri: ## the pure code under miri, where a nightly toolchain has it or can get it
+	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
-		PROPTEST_CASES=16 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
+		PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
 			$(CARGO) +nightly miri test --locked -p gpuslice-config --lib; \
 	else echo "miri: not run, no nightly toolchain here has it"; fi
 
@@ -76,15 +77,26 @@ readers: build clients ## that node and Java see a slice's memory too (installs 
 	tests/setup.sh readers
 	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
 
+gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
+	tests/gpu/pack.sh $(TARGET)/gpu-kit
+
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
 
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
+	ln -sfn gpuslice $(DESTDIR)$(PREFIX)/bin/gpusliced
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/gpusliced.service
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
+	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/containers/oci/hooks.d packaging/hooks.d/*.json
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*
+	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslice.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/gpuslice/examples packaging/examples/*
+	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || install -D -m 644 packaging/etc/config.toml $(DESTDIR)/etc/gpuslice/config.toml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
 	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice

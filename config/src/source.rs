@@ -4,6 +4,10 @@
 /// The slice that the hook has mounted: it wins over any environment, which images can set.
 pub const MOUNTED_SLICE: &core::ffi::CStr = c"/.gpuslice/slice.json";
 
+/// The same, where nobody can make a folder in the container's root: in the runtime's `/dev`. Such a
+/// file names its ledger and all else that it needs by their paths.
+pub const MOUNTED_IN_DEV: &core::ffi::CStr = c"/dev/gpuslice/slice.json";
+
 /// The host's live meminfo that the hook has mounted, even where `/proc/meminfo` is a copy.
 pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
 

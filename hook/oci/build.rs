@@ -9,5 +9,6 @@ fn main() {
     if is("CARGO_CFG_TARGET_ENV", "musl") && is("CARGO_CFG_TARGET_ARCH", "x86_64") {
         // 45 KiB of relocations become 1: musl reads both kinds.
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        println!("cargo:rustc-link-arg-bins=-Wl,-z,noseparate-code");
     }
 }

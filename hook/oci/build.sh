@@ -9,3 +9,5 @@ mkdir -p "$target/release"
 # Replaced, not written over: it may be running.
 cp "$target/$machine/hook/gpuslice-hook" "$target/release/gpuslice-hook.new"
 mv "$target/release/gpuslice-hook.new" "$target/release/gpuslice-hook"
+# The same as an OCI runtime, by its name.
+ln -sf gpuslice-hook "$target/release/gpuslice-runtime"

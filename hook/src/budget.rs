@@ -4,7 +4,7 @@
 use crate::inventory::{Inventory, Target};
 use crate::learned::Headrooms;
 use crate::slice_options::{DeviceLimit, Headroom, Selector, SliceOptions};
-use gpuslice_config::slice::{ListedDevice, Slice, SliceFault, Text};
+use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
 use gpuslice_config::units::Bytes;
 
 /// Why the options make no slice here.
@@ -136,6 +136,16 @@ pub fn budget(
             })?;
         }
     }
+    // Where both are the same memory, a model that was loaded would be there twice.
+    let shared = slice
+        .devices()
+        .any(|device| device.integrated == Some(true));
+    let usual = match shared {
+        true => PageCache::Drop,
+        false => PageCache::Keep,
+    };
+    slice.page_cache = options.page_cache.map_or(usual, Into::into);
+    slice.page_cache_share = options.page_cache_share;
     Ok(Budget { slice, warnings })
 }
 

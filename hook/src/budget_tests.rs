@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::inventory::{Device, MigInstance};
+use crate::slice_options::PageCacheChoice;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{self, PresentAs, Total};
 
@@ -117,6 +118,30 @@ fn every_option_reaches_the_slice() {
             Some(Bytes::ZERO)
         )
     );
+}
+
+#[test]
+fn model_files_are_dropped_where_both_memories_are_one_unless_the_options_say_otherwise() {
+    let mut unified = machine(&[24]);
+    for device in &mut unified.devices {
+        device.integrated = true;
+    }
+    let page_cache = |machine: &Inventory, choice| {
+        let options = SliceOptions {
+            page_cache: choice,
+            ..memory(Bytes::gib(8))
+        };
+        budget(&options, machine, "run-1", &Headrooms::new())
+            .unwrap()
+            .slice
+            .page_cache
+    };
+    assert_eq!(page_cache(&machine(&[24]), None), PageCache::Keep);
+    assert_eq!(page_cache(&unified, None), PageCache::Drop);
+    let keep = Some(PageCacheChoice::Keep);
+    assert_eq!(page_cache(&unified, keep), PageCache::Keep);
+    let behind = Some(PageCacheChoice::DropBehind);
+    assert_eq!(page_cache(&machine(&[24]), behind), PageCache::DropBehind);
 }
 
 #[test]

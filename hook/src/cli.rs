@@ -3,7 +3,7 @@
 
 use crate::child_signal::ChildSignal;
 use crate::{
-    cache, cdi, check, devices, driver_limit, exit, headroom, inventory, pages, report, run,
+    cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
     runtime, standard_streams, status, tidy_up,
 };
 use clap::{Parser, Subcommand};
@@ -36,7 +36,7 @@ pub enum Verb {
     Check(check::Args),
     /// Show the slices that are running: what they may hold, and who holds what
     Status(status::Args),
-    /// Show where the memory of the slices is, on the device and on the host, and what grows
+    /// Show where the memory of slices is, on device and host, and what of it grows
     Report(report::Args),
     /// List the headroom that runs have learned, or forget it
     Headroom(headroom::Args),
@@ -46,6 +46,8 @@ pub enum Verb {
     Residency(cache::ResidencyArgs),
     /// List the GPUs of this machine, by the names that other verbs take
     Devices(devices::Args),
+    /// Remove what dead runs and containers have left
+    Gc(gc::Args),
     /// Describe slices to container engines as CDI devices
     Cdi(cdi::Args),
     /// Let a container engine give its containers slices
@@ -74,6 +76,9 @@ pub enum Verb {
 #[must_use]
 pub fn main() -> c_int {
     standard_streams::fill_closed();
+    if cache::watch::is_called() {
+        return c_int::from(cache::watch::entry());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -106,6 +111,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::DropCache(args) => cache::drop_cache(&args),
         Verb::Residency(args) => cache::residency(&args),
         Verb::Devices(args) => devices::main(&args),
+        Verb::Gc(args) => gc::main(&args),
         Verb::Cdi(args) => cdi::main(&args),
         Verb::Runtime(args) => runtime::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),

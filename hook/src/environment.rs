@@ -123,8 +123,8 @@ impl Prepared {
 /// The slice that the hook has mounted, where there is one.
 #[must_use]
 pub fn mounted_slice() -> Option<PathBuf> {
-    let path = path_of(source::MOUNTED_SLICE);
-    path.exists().then_some(path)
+    let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
+    places.map(path_of).into_iter().find(|path| path.exists())
 }
 
 /// A variable to set, or with None to remove.
@@ -158,8 +158,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let simulated = sim.as_ref().and(state.as_deref());
-    let promise = plan.promise(simulated, meminfo.as_deref())?;
+    let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
     let file = plan.finish(private.as_ref(), meminfo.as_deref(), promise.as_ref())?;
 
     let config = file.clone().map(OsString::from);

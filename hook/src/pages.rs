@@ -100,8 +100,13 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     whole.build();
     let mut pages = vec![("gpuslice.1".to_owned(), page(whole.clone(), "gpuslice")?)];
     add_pages(&whole, "gpuslice", &mut pages)?;
+    let daemon = crate::cache::watch::Args::command();
+    pages.push((format!("{DAEMON}.1"), page(daemon, DAEMON)?));
     Ok(pages)
 }
+
+/// The same executable by another name.
+const DAEMON: &str = "gpusliced";
 
 /// The pages of a command's verbs, and of theirs.
 fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
@@ -116,7 +121,8 @@ fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) 
 
 fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     let version = format!("gpuslice {}", env!("CARGO_PKG_VERSION"));
-    let verb = name.strip_prefix("gpuslice-");
+    let daemon = (name == DAEMON).then_some(name);
+    let verb = name.strip_prefix("gpuslice-").or(daemon);
     let more = command
         .get_after_help()
         .or(command.get_after_long_help())

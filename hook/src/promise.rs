@@ -17,6 +17,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The folder's name, wherever it is.
 pub const FOLDER: &str = "promises";
@@ -29,6 +30,10 @@ const LINK: &str = "promise";
 
 /// How the names of runs begin, among the containers' in the same folder.
 const RUN: &str = "run";
+
+/// How long a run waits for what another is about to give back: a service that is started again.
+const PATIENCE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why there is no promise.
 #[derive(Debug, thiserror::Error)]
@@ -150,9 +155,19 @@ impl Promises {
             folder: self.folder.clone(),
             source,
         };
-        let _lock = self.lock().map_err(failed)?;
-        let room = Room::on(host, reserve, self.standing());
-        let full = room.admit(budget).err();
+        let start = Instant::now();
+        // The hook takes the same lock, and does not wait long for it.
+        let (_lock, room, full) = loop {
+            let lock = self.lock().map_err(failed)?;
+            let lingering = self.lingering() && start.elapsed() < PATIENCE;
+            let room = Room::on(host, reserve, self.standing());
+            match room.admit(budget) {
+                Err(_) if lingering => {}
+                done => break (lock, room, done.err()),
+            }
+            drop(lock);
+            std::thread::sleep(INTERVAL);
+        };
         let overcommitted = match full {
             Some(full) if !overcommit => return Err(PromiseError::Full(full)),
             full => full,
@@ -169,6 +184,14 @@ impl Promises {
             folder: self.folder.clone(),
             overcommitted,
         })
+    }
+
+    /// Whether a run has a promise whose command has ended: its watcher is about to take it back,
+    /// unless the command has left something in the background.
+    fn lingering(&self) -> bool {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let mut owners = own.iter().filter_map(|held| owner(&held.slice));
+        owners.any(|owner| !owner.command_lives())
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -271,10 +294,13 @@ fn own_id(name: &str) -> String {
 }
 
 impl Owner<'_> {
+    fn command_lives(&self) -> bool {
+        start_time(self.pid).is_some_and(|started| started == self.started)
+    }
+
     /// The command lives, or what it left behind still uses its slice.
     fn lives(&self, folder: &Path) -> bool {
-        let command = start_time(self.pid).is_some_and(|started| started == self.started);
-        command
+        self.command_lives()
             || registry::running().iter().any(|entry| {
                 registry::private_folder(&entry.file)
                     .and_then(|private| fs::read_link(private.join(LINK)).ok())

@@ -4,7 +4,7 @@
 use clap::{ArgGroup, Args, ValueEnum};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::policy::Thresholds;
-use gpuslice_config::slice::{PresentAs, Pressure, Total};
+use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::units::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -76,6 +76,21 @@ pub struct SliceOptions {
     /// still granted then; used: percent of the slice; freed: what is worth releasing again
     #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", value_parser = threshold)]
     pub threshold: Vec<Threshold>,
+
+    /// What becomes of model files' pages in the page cache: they stay, go when the file is closed
+    /// and unmapped, or go while it is loaded [default: drop on unified memory, else keep]
+    #[arg(
+        long,
+        value_name = "keep|drop|drop-behind",
+        requires = "limit",
+        hide_possible_values = true
+    )]
+    pub page_cache: Option<PageCacheChoice>,
+
+    /// Tell other slices, by locks on a model's file, which of its bytes are still needed, and
+    /// drop none that they need
+    #[arg(long, requires = "limit")]
+    pub page_cache_share: bool,
 
     /// On unified memory, start although the host cannot promise as much; the slice is then shown
     /// free what is really left
@@ -231,6 +246,27 @@ fn threshold(text: &str) -> Result<Threshold, String> {
             ));
         }
     })
+}
+
+/// `--page-cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageCacheChoice {
+    /// They stay.
+    Keep,
+    /// They go at the end.
+    Drop,
+    /// They go while the file is loaded.
+    DropBehind,
+}
+
+impl From<PageCacheChoice> for PageCache {
+    fn from(choice: PageCacheChoice) -> PageCache {
+        match choice {
+            PageCacheChoice::Keep => PageCache::Keep,
+            PageCacheChoice::Drop => PageCache::Drop,
+            PageCacheChoice::DropBehind => PageCache::DropBehind,
+        }
+    }
 }
 
 /// How a person names a GPU.

@@ -6,6 +6,8 @@
 )]
 mod support;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -204,4 +206,50 @@ fn what_was_asked_of_a_host_that_runs_short_stands_in_the_slice_file() {
     let expected = serde_json::json!([1u64 << 30, "release", 16u64 << 30, 7]);
     let found: Vec<&Value> = asked.iter().map(|key| &slice[key]).collect();
     assert_eq!(serde_json::json!(found), expected);
+}
+
+#[test]
+fn a_run_that_follows_another_at_once_does_not_find_the_others_promise() {
+    let spark = Spark::new();
+    for _ in 0..10 {
+        let (out, err, status) = told(&mut spark.run(&["--memory=100GiB"], "echo started"));
+        assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
+    }
+}
+
+#[test]
+fn what_a_command_left_in_the_background_keeps_the_promise() {
+    let spark = Spark::new();
+    let script = "sleep 60 <&- >&- 2>&- & echo $!";
+    let (out, _, status) = told(&mut spark.run(&["--memory=100GiB"], script));
+    assert_eq!(status, 0);
+    let left = Pid::from_raw(out.trim().parse().unwrap());
+    let mut next = spark.run(&["--memory=100GiB"], "echo started");
+    let (out, err, status) = told(&mut next);
+    kill(left, Signal::SIGKILL).unwrap();
+    assert_eq!((out.as_str(), status), ("", 125), "{err}");
+    spark.gone();
+}
+
+#[test]
+fn without_a_simulated_machine_the_promises_are_where_all_slices_of_this_user_look() {
+    let home = Home::new();
+    let mut command = HERE.gpuslice();
+    let sim = HERE.folder.join("../sim");
+    home.of(&mut command)
+        .env("LD_LIBRARY_PATH", sim)
+        .env("GPUSLICE_SIM", "gb10")
+        .args(["run", "--memory=16MiB", "--", "sh", "-c"])
+        .arg("cat $GPUSLICE_CONFIG; ls $XDG_RUNTIME_DIR/gpuslice/promises");
+    let (out, err, status) = told(&mut command);
+    assert_eq!((err.as_str(), status), ("", 0));
+    let (slice, listed) = out.split_at(out.rfind('}').unwrap() + 1);
+    let slice: Value = serde_json::from_str(slice).unwrap();
+    let own = Path::new(slice["promise"].as_str().unwrap()).to_owned();
+    let folder = home.runtime.path().join("gpuslice/promises");
+    assert_eq!(own.parent(), Some(folder.as_path()));
+    assert_eq!(own.file_name().unwrap().to_str(), Some(listed.trim()));
+    eventually("it is gone", || {
+        fs::read_dir(&folder).unwrap().next().is_none()
+    });
 }

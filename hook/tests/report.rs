@@ -50,9 +50,15 @@ actions = {
     "arena": lambda: (threading.Thread(target=other, daemon=True).start(), done.wait()),
     "main": lambda: (take(), give()),
     "trim": lambda: libc.malloc_trim(0),
+    "untouched": lambda: untouched(),
     "hold": lambda: held.append(bytearray(os.urandom(64 << 20))),
     "share": lambda: held.append(shared()),
 }
+def untouched():
+    blocks = [libc.malloc(100000) for _ in range(1000)]
+    for block in blocks[::2]:
+        libc.free(block)
+    held.extend(blocks[1::2])
 def shared():
     import mmap
     memory = mmap.mmap(-1, 32 << 20)
@@ -176,6 +182,23 @@ fn what_malloc_keeps_of_what_was_freed_is_seen_in_every_arena_and_gone_after_a_t
         after.abs_diff(live) < 8 * MIB,
         "{live} in use, and {after} after the trim"
     );
+}
+
+#[test]
+fn what_was_freed_and_never_touched_is_not_kept() {
+    let mut program = Program::start(&["--sim=rtx3090"]);
+    let before = program.host();
+    let said = program.does("untouched");
+    assert!(
+        said > 40 * MIB,
+        "malloc keeps only {said}: nothing is tested"
+    );
+    for _ in 0..2 {
+        // Looking at it does not make it be there.
+        let after = program.host();
+        let kept = bytes(&after["kept"]).abs_diff(bytes(&before["kept"]));
+        assert!(kept < 4 * MIB, "{before} {after}");
+    }
 }
 
 #[test]

@@ -16,6 +16,9 @@ _gpuslice() {
             ",$1")
                 cmd="gpuslice"
                 ;;
+            gpuslice,cdi)
+                cmd="gpuslice__subcmd__cdi"
+                ;;
             gpuslice,check)
                 cmd="gpuslice__subcmd__check"
                 ;;
@@ -24,6 +27,9 @@ _gpuslice() {
                 ;;
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
+                ;;
+            gpuslice,driver-limit)
+                cmd="gpuslice__subcmd__driver__subcmd__limit"
                 ;;
             gpuslice,drop-cache)
                 cmd="gpuslice__subcmd__drop__subcmd__cache"
@@ -34,17 +40,29 @@ _gpuslice() {
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
                 ;;
+            gpuslice,report)
+                cmd="gpuslice__subcmd__report"
+                ;;
             gpuslice,residency)
                 cmd="gpuslice__subcmd__residency"
                 ;;
             gpuslice,run)
                 cmd="gpuslice__subcmd__run"
                 ;;
+            gpuslice,runtime)
+                cmd="gpuslice__subcmd__runtime"
+                ;;
             gpuslice,status)
                 cmd="gpuslice__subcmd__status"
                 ;;
+            gpuslice__subcmd__cdi,generate)
+                cmd="gpuslice__subcmd__cdi__subcmd__generate"
+                ;;
             gpuslice__subcmd__headroom,reset)
                 cmd="gpuslice__subcmd__headroom__subcmd__reset"
+                ;;
+            gpuslice__subcmd__runtime,configure)
+                cmd="gpuslice__subcmd__runtime__subcmd__configure"
                 ;;
             *)
                 ;;
@@ -53,7 +71,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status headroom drop-cache residency devices completions man"
+            opts="-h -V --help --version run check status report headroom drop-cache residency devices cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -66,8 +84,57 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__cdi)
+            opts="-h --help generate"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__cdi__subcmd__generate)
+            opts="-h --output --format --size --hook --sim --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "yaml json" -- "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hook)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -95,6 +162,22 @@ _gpuslice() {
                     ;;
                 --reserve)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
                     return 0
                     ;;
                 --name)
@@ -143,12 +226,46 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__devices)
-            opts="-h --json --sim --help"
+            opts="-h --json --write --sim --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --write)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__driver__subcmd__limit)
+            opts="-h --cgroup --device --memory --sim --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cgroup)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --sim)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -224,6 +341,32 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__report)
+            opts="-h --watch --for --every --json --plot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --plot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__residency)
             opts="-h --all --suffix --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -243,7 +386,8 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -273,6 +417,22 @@ _gpuslice() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --host-allowance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pressure)
+                    COMPREPLY=($(compgen -W "refuse release" -- "${cur}"))
+                    return 0
+                    ;;
+                --threshold)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --page-cache)
+                    COMPREPLY=($(compgen -W "keep drop drop-behind" -- "${cur}"))
+                    return 0
+                    ;;
                 --name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -290,6 +450,58 @@ _gpuslice() {
                     return 0
                     ;;
                 --log-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__runtime)
+            opts="-h --help configure"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__runtime__subcmd__configure)
+            opts="-h --runtime --by --config --hooks-dir --always --size --set-as-default --hook --remove --dry-run --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --runtime)
+                    COMPREPLY=($(compgen -W "docker containerd crio podman nvidia" -- "${cur}"))
+                    return 0
+                    ;;
+                --by)
+                    COMPREPLY=($(compgen -W "hooks runtime" -- "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hooks-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hook)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

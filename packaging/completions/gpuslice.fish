@@ -29,10 +29,15 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Prin
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of slices is, on device and host, and what of it grows'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of the slices is, on the device and on the host, and what grows'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of model files is in the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "cdi" -d 'Describe slices to container engines as CDI devices'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Let a container engine give its containers slices'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Let the driver itself hold a cgroup to a limit, where it can'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
@@ -43,6 +48,13 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache -d 'What becomes of model files\' pages in the page cache: they stay, go when the file is closed and unmapped, or go while it is loaded [default: drop on unified memory, else keep]' -r -f -a "keep\t'They stay'
+drop\t'They go at the end'
+drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -50,6 +62,8 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let th
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
@@ -61,6 +75,13 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -
 discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
+release\t'Asks for what is only kept'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache -d 'What becomes of model files\' pages in the page cache: they stay, go when the file is closed and unmapped, or go while it is loaded [default: drop on unified memory, else keep]' -r -f -a "keep\t'They stay'
+drop\t'They go at the end'
+drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
@@ -69,6 +90,8 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
@@ -77,6 +100,12 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Show it again every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Look for so many seconds, and show it once, at the end' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'How many seconds lie between two looks' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw it over time: an SVG picture, which is up to date as long as it is watched' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Show it again and again, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l json -d 'Print JSON; with --watch, one line each time'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'
@@ -91,8 +120,41 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l suffix -
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l all -d 'In folders, every file, and not only what model files are called'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d 'Write the list that containers are given slices by, instead of printing it' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a device for each size, as in podman run --device gpuslice.io/slice=24gib'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write it here and not on standard output' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l format -d 'yaml or json [default: as the file is called, else yaml]' -r -f -a "yaml\t'YAML'
+json\t'JSON'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l size -d 'A size; may be given several times [default: every whole GiB that the largest GPU has]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l hook -d 'The hook\'s executable [default: gpuslice-hook beside gpuslice]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l sim -d 'For the GPUs of a simulated machine, as in `gpuslice run`' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -f -a "configure" -d 'Let a container engine give its containers slices'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l runtime -d 'The engine' -r -f -a "docker\t'Docker Engine'
+containerd\t'containerd, for Kubernetes'
+crio\t'CRI-O'
+podman\t'podman'
+nvidia\t'nvidia-container-runtime, below which gpuslice-runtime is put'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l by -d 'How: by a hook that the engine runs, or by gpuslice-runtime in place of its runtime' -r -f -a "hooks\t'The engine runs gpuslice-hook'
+runtime\t'The engine runs gpuslice-runtime, which runs the real one'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l config -d 'Its configuration [default: where the engine reads it]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l hooks-dir -d 'podman, CRI-O: the folder that the hook\'s files are put into' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l size -d 'docker: a runtime `gpuslice-8gib` too, for an engine that passes no annotations on' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l hook -d 'The hook\'s executable [default: gpuslice-hook beside gpuslice]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l always -d 'podman, CRI-O: run the hook for every container, not only for those with an annotation'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l set-as-default -d 'Make it the runtime of containers that ask for none'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'The cgroup, by its folder' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'The GPU; its instances cannot be limited so' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'What the cgroup\'s processes may hold of it together' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l sim -d 'The GPU is a simulated machine\'s, as in `gpuslice run`' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand man" -s h -l help -d 'Print help'

@@ -45,6 +45,14 @@ pub(crate) type nvmlDevice_t = *mut c_void;
 pub(crate) const SUCCESS: u32 = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub(crate) const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub(crate) const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
+/// `CUDA_ERROR_ILLEGAL_STATE`.
+pub(crate) const CUDA_ERROR_ILLEGAL_STATE: CUresult = 401;
 /// `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`, and the runtime's code of that name.
 pub(crate) const CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
 /// `NVML_ERROR_INSUFFICIENT_SIZE`.

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
+use gpuslice_config::policy::{self, Thresholds};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::CUdevice;
@@ -96,6 +97,24 @@ pub(crate) fn rounded(bytes: u64) -> Bytes {
 }
 
 impl Account {
+    /// From where on memory is short, as the slice has it.
+    pub(crate) fn thresholds(&self) -> &'static Thresholds {
+        self.runtime.thresholds()
+    }
+
+    /// Whether memory is short for this request: the slice's, or the host's.
+    pub(crate) fn is_short(&self, request: Bytes) -> bool {
+        let held = self.ledger.sum(self.listed);
+        let reading = match self.unified() {
+            true => host::now(self.runtime, &self.device, Some(held), None),
+            false => None,
+        };
+        let charged = reading.map_or(held, |reading| held.plus(reading.charge));
+        let host = reading.as_ref().map(|reading| &reading.host);
+        let memory = self.device.budget.memory;
+        policy::is_short(self.thresholds(), memory, charged, request, host)
+    }
+
     /// Whether the device shares the host's memory.
     pub(crate) fn unified(&self) -> bool {
         self.device.unified == Some(true)

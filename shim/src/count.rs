@@ -33,6 +33,10 @@ pub(crate) static SLICE: Counter = Counter::new();
 pub(crate) static MEMINFO: Counter = Counter::new();
 /// The slice's meminfo cannot be shown.
 pub(crate) static MEMINFO_SHOWN: Counter = Counter::new();
+/// An allocator was asked for its cache.
+pub(crate) static RELEASED: Counter = Counter::new();
+/// malloc was asked for what it keeps.
+pub(crate) static TRIMMED: Counter = Counter::new();
 /// The host's numbers are not of the memory that the driver speaks of.
 pub(crate) static COPY: Counter = Counter::new();
 /// The promises of the machine's slices cannot be read, or ours not be written.

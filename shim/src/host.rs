@@ -204,29 +204,29 @@ fn fresh(
     private: &Private,
     clock: u64,
 ) -> Option<Reading> {
-    let budget = device.budget.memory;
-    let before = promises::others(runtime);
-    let host = Host {
-        memory: runtime.host()?,
-        reserve: runtime.reserve(),
-        others_unused: before,
-        pressed: None,
-    };
     let charge = charge(runtime, device, private, clock);
     let spent = held.map(|held| held.plus(charge));
+    let budget = device.budget.memory;
     let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
-    let host = Host {
-        others_unused: match host.obtainable() < unspent {
+    let seen = |others_unused| {
+        Some(Host {
+            memory: runtime.host()?,
+            reserve: runtime.reserve(),
+            others_unused,
+            pressed: None,
+        })
+    };
+    // If there is enough even when nobody has spent anything, nobody needs to be asked.
+    let mut host = seen(promises::promised(runtime))?;
+    if under_pressure(runtime, &host).obtainable() < unspent {
+        if runtime.promises().is_some() {
+            host = seen(promises::unspent(runtime))?;
             // A neighbour that has spent in between was counted twice.
-            true => before.at_most(promises::others(runtime)),
-            false => before,
-        },
-        ..host
-    };
-    let host = Host {
-        pressed: pressed(runtime, &host, unspent),
-        ..host
-    };
+            let again = promises::unspent(runtime);
+            host.others_unused = host.others_unused.at_most(again);
+        }
+        host.pressed = pressed(runtime, &host, unspent);
+    }
     if let Some(spent) = spent {
         promises::write(runtime, spent);
     }
@@ -242,24 +242,30 @@ fn fresh(
     Some(Reading { host, charge })
 }
 
-/// Whether the machine waits for memory. Looked at only where that would change anything.
-fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
+/// The host, if the machine waited for memory.
+fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
     let thresholds = runtime.thresholds();
     let pressed = Pressed {
         keeps: thresholds.available(host.reserve()),
         beyond: thresholds.request(),
     };
-    let under = Host {
+    Host {
         pressed: Some(pressed),
         ..*host
-    };
+    }
+}
+
+/// Whether the machine waits for memory. Looked at only where that would change anything.
+fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
+    let under = under_pressure(runtime, host);
+    let pressed = under.pressed?;
     if under.obtainable() >= unspent {
         return None;
     }
     let mut head = [0u8; pressure::HEAD];
     let file = File::open(runtime.pressure_file()).ok()?;
     let full = pressure::full_avg10(file.read(&mut head).ok()?)?;
-    if full < thresholds.full() {
+    if full < runtime.thresholds().full() {
         return None;
     }
     let line = [

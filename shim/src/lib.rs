@@ -16,6 +16,8 @@ mod count;
 mod device;
 mod dlsym;
 mod elf;
+#[macro_use]
+mod export;
 mod grains;
 mod graphs;
 mod held;
@@ -24,6 +26,7 @@ mod loader;
 mod log;
 mod measure;
 mod meminfo;
+mod names;
 mod page_cache;
 #[cfg(not(debug_assertions))]
 mod panic;
@@ -31,6 +34,7 @@ mod pools;
 mod private;
 mod promises;
 mod real;
+mod release;
 mod runtime;
 mod shapes;
 mod sys;

@@ -12,6 +12,7 @@ use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
 use crate::host::Kept;
 use crate::pools::POOLS;
+use crate::release::Asked;
 use crate::sys;
 
 /// The page. All zeros is its first state.
@@ -29,6 +30,8 @@ pub(crate) struct Private {
     pub(crate) contexts: [AtomicU64; CONTEXTS],
     /// See `host`.
     pub(crate) host: Kept,
+    /// See `release`.
+    pub(crate) release: Asked,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.

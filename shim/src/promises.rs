@@ -3,6 +3,8 @@
 //! Law: nothing is followed and nothing is mapped; a file that is not as it should be claims what
 //! its name says, which is the host's.
 
+use core::ffi::CStr;
+
 use gpuslice_config::promises::{HEAD, Promise, directory, spent};
 use gpuslice_config::units::Bytes;
 
@@ -11,35 +13,44 @@ use crate::log::Piece::{Raw, Str};
 use crate::runtime::Runtime;
 use crate::sys::{self, File, Listing, Stat};
 
+/// What all slices were promised, ours among them: by the names alone.
+pub(crate) fn promised(runtime: &Runtime) -> Bytes {
+    sum(runtime, |_, _, promise| promise.budget)
+}
+
 /// What the other slices were promised and have not spent.
-pub(crate) fn others(runtime: &Runtime) -> Bytes {
+pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
+    let own = runtime.promise().and_then(|path| Stat::at(path).ok());
+    sum(runtime, |folder, name, promise| {
+        of(folder, name, promise, own.as_ref())
+    })
+}
+
+fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
     let Some(path) = runtime.promises() else {
         return Bytes::ZERO;
     };
     let Ok(folder) = File::open_folder(path) else {
-        count::PROMISES.say(
-            "promises",
-            &[
-                Raw(path.to_bytes()),
-                Str(" cannot be read: nothing is kept for other slices"),
-            ],
-        );
+        let line = [
+            Raw(path.to_bytes()),
+            Str(" cannot be read: nothing is kept for other slices"),
+        ];
+        count::PROMISES.say("promises", &line);
         return Bytes::ZERO;
     };
-    let own = runtime.promise().and_then(|path| Stat::at(path).ok());
-    let mut unused = Bytes::ZERO;
+    let mut sum = Bytes::ZERO;
     let mut listing = Listing::new();
     while let Ok(listed @ [_, ..]) = folder.list(&mut listing) {
         for name in directory::names(listed) {
             if let Some(promise) = Promise::named(name.to_bytes()) {
-                unused = unused.plus(of(&folder, name, &promise, own.as_ref()));
+                sum = sum.plus(of(&folder, name, &promise));
             }
         }
     }
-    unused
+    sum
 }
 
-fn of(folder: &File, name: &core::ffi::CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
+fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
     let file = match folder.open_entry(name) {
         Ok(file) => file,
         // A link is nobody's promise; and one that has just gone is none.

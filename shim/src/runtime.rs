@@ -8,7 +8,9 @@ use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
-use gpuslice_config::slice::{self, DeviceSlice, ModelFiles, PageCache, PresentAs, Slice};
+use gpuslice_config::slice::{
+    self, DeviceSlice, ModelFiles, PageCache, PresentAs, Pressure, Slice,
+};
 use gpuslice_config::source;
 
 use crate::log::{self, Piece::Raw, Piece::Str};
@@ -171,6 +173,12 @@ impl Runtime {
     #[inline]
     pub(crate) fn thresholds(&self) -> &Thresholds {
         &self.slice.thresholds
+    }
+
+    /// Whether allocators are asked for their caches.
+    #[inline]
+    pub(crate) fn releases(&self) -> bool {
+        self.slice.pressure == Pressure::Release
     }
 
     /// Where the machine says how much it waits for memory.

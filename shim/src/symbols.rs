@@ -39,7 +39,7 @@ symbols! {
     Cuda fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult = pool::synchronize, as "cuStreamSynchronize" since 7000 per_thread;
     Cuda fn cuEventSynchronize(hEvent: CUevent) -> CUresult = pool::synchronize, as "cuEventSynchronize" since 2000;
 
-    Cuda fn cuMemCreate(handle: *mut c_ulonglong, size: usize, prop: *const c_void, flags: c_ulonglong) -> CUresult = vmm::create, as "cuMemCreate" since 10020;
+    Cuda fn cuMemCreate(handle: *mut c_ulonglong, size: usize, prop: *const c_void, flags: c_ulonglong) -> CUresult = growth::create, as "cuMemCreate" since 10020;
     Cuda fn cuMemRelease(handle: c_ulonglong) -> CUresult = vmm::release, as "cuMemRelease" since 10020;
     Cuda fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: c_ulonglong, flags: c_ulonglong) -> CUresult = vmm::map, as "cuMemMap" since 10020;
     Cuda fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = vmm::unmap, as "cuMemUnmap" since 10020;
@@ -107,6 +107,16 @@ symbols! {
     Cuda fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult = graph::destroy, as "cuGraphExecDestroy" since 10000;
     Cuda fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = graph::trim, as "cuDeviceGraphMemTrim" since 11040;
 
+    Cuda fn cuStreamBeginCapture(hStream: CUstream) -> CUresult = capture::begin_v1, as "cuStreamBeginCapture" since 10000;
+    Cuda fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult = capture::begin_v1, as "cuStreamBeginCapture" since 10000 per_thread;
+    Cuda fn cuStreamBeginCapture_v2(hStream: CUstream, mode: i32) -> CUresult = capture::begin, as "cuStreamBeginCapture" since 10010;
+    Cuda fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: i32) -> CUresult = capture::begin, as "cuStreamBeginCapture" since 10010 per_thread;
+    Cuda fn cuStreamBeginCaptureToGraph(hStream: CUstream, hGraph: *mut c_void, dependencies: *const c_void, dependencyData: *const c_void, numDependencies: usize, mode: i32) -> CUresult = capture::begin_to_graph, as "cuStreamBeginCaptureToGraph" since 12030;
+    Cuda fn cuStreamBeginCaptureToGraph_ptsz(hStream: CUstream, hGraph: *mut c_void, dependencies: *const c_void, dependencyData: *const c_void, numDependencies: usize, mode: i32) -> CUresult = capture::begin_to_graph, as "cuStreamBeginCaptureToGraph" since 12030 per_thread;
+    Cuda fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut *mut c_void) -> CUresult = capture::end, as "cuStreamEndCapture" since 10000;
+    Cuda fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut *mut c_void) -> CUresult = capture::end, as "cuStreamEndCapture" since 10000 per_thread;
+
+    Cudart fn cudaMalloc(devPtr: *mut *mut c_void, size: usize) -> cudaError_t = growth::malloc;
     Cudart fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> cudaError_t = query::runtime_mem_get_info;
     Cudart fn cudaGetDeviceProperties(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties;
     Cudart fn cudaGetDeviceProperties_v2(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties_v2;

@@ -6,11 +6,12 @@ use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 use core::ptr::null_mut;
 
 use crate::abi::*;
+use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, context, copy, descriptors, files, graph, green, mappings, nvml, pinned, pool,
-    processes, properties, query, reading, release, resolve, vmm,
+    admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
+    pinned, pool, processes, properties, query, reading, release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -63,9 +64,7 @@ macro_rules! symbols {
 
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
 
-        static NAMES: Names = Names::new([$( stringify!($name) ),*]);
-
-        const NAMES_FIRST_LETTERS: u128 = 0 $( | first_letter(stringify!($name)) )*;
+        static NAMES: Names<ROWS, NAMES_LENGTH> = Names::new([$( stringify!($name) ),*]);
 
         /// The row with this number.
         pub(crate) fn row(number: usize) -> Option<Row> {
@@ -153,6 +152,70 @@ macro_rules! hook {
             }
         }
     };
+    // Whoever decides by the caller is told of it: a stub puts the return address into the
+    // register of an argument that the function has not.
+    ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = growth :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The real function in this copy of the library.
+            #[inline]
+            pub(crate) fn real(slot: Slot) -> Option<Real> {
+                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                let address = REAL.get(Library::$lib, slot, NAME);
+                // SAFETY: the library's function of this name has this signature, which is
+                // what the table says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            unsafe extern "C" fn called<const SLOT: u8>($($arg : $ty,)* caller: usize) -> $ret {
+                match real(Slot(SLOT)) {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe {
+                        growth::$shape(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
+                    },
+                    None => Library::$lib.absent(),
+                }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "endbr64",
+                    concat!("mov ", next_register!($($arg)*), ", qword ptr [rsp]"),
+                    "jmp {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "hint #34",
+                    concat!("mov ", next_register!($($arg)*), ", x30"),
+                    "b {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+
+            pub(super) fn entry_of(slot: Slot) -> *mut c_void {
+                const { assert!(SLOTS == 4) };
+                use core::hint::black_box as computed;
+                (match slot.0 {
+                    0 => computed(entry::<0> as *const ()),
+                    1 => computed(entry::<1> as *const ()),
+                    2 => computed(entry::<2> as *const ()),
+                    _ => computed(entry::<3> as *const ()),
+                }) as *mut c_void
+            }
+        }
+        export!($name);
+    };
     ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
@@ -195,86 +258,6 @@ macro_rules! hook {
     };
 }
 
-/// The exported symbol: it only jumps, so that it can tell who calls.
-#[cfg(target_arch = "x86_64")]
-macro_rules! export {
-    ($name:ident) => {
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                "endbr64",
-                "mov rax, qword ptr [rip + {target} + {offset}]",
-                "test rax, rax",
-                "jz 2f",
-                "jmp rax",
-                "2:",
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "sub rsp, 8",
-                "mov edi, {row}",
-                "mov rsi, qword ptr [rsp + 56]",
-                "call {choose}",
-                "add rsp, 8",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "jmp rax",
-                target = sym crate::real::TARGET,
-                offset = const 8 * Row::$name as usize,
-                row = const Row::$name as usize,
-                choose = sym crate::real::choose,
-            )
-        }
-    };
-}
-
-#[cfg(target_arch = "aarch64")]
-macro_rules! export {
-    ($name:ident) => {
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                "hint #34",
-                "adrp x16, {target}",
-                "add x16, x16, :lo12:{target}",
-                "ldr x16, [x16, #{offset}]",
-                "cbz x16, 2f",
-                "br x16",
-                "2:",
-                "stp x29, x30, [sp, #-80]!",
-                "mov x29, sp",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
-                "mov x0, #{row}",
-                "mov x1, x30",
-                "bl {choose}",
-                "mov x16, x0",
-                "ldp x6, x7, [sp, #64]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x29, x30, [sp], #80",
-                "br x16",
-                target = sym crate::real::TARGET,
-                offset = const 8 * Row::$name as usize,
-                row = const Row::$name as usize,
-                choose = sym crate::real::choose,
-            )
-        }
-    };
-}
-
 /// Real functions that the shapes ask, and nobody is answered for.
 macro_rules! asked {
     ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
@@ -301,13 +284,6 @@ macro_rules! asked {
             $( if library == Library::$lib { $name::REAL.store(slot, null_mut()); } )*
         }
     };
-}
-
-const fn first_letter(name: &str) -> u128 {
-    match name.as_bytes().first() {
-        Some(letter @ 0..128) => 1u128 << *letter,
-        _ => 0,
-    }
 }
 
 const fn c_name(name: &'static str) -> &'static CStr {
@@ -350,89 +326,6 @@ asked! {
     Nvml fn nvmlShutdown() -> nvmlReturn_t;
 }
 
-/// All names in one text, so that none of them needs a relocation.
-struct Names {
-    text: [u8; NAMES_LENGTH],
-    starts: [u16; ROWS],
-    lengths: [u8; ROWS],
-    /// The first row of each bucket, and after each row the next one; NONE ends them.
-    buckets: [u8; BUCKETS],
-    others: [u8; ROWS],
-}
-
-/// The letters with which names begin, as bits: most look-ups end here.
-const FIRST_LETTERS: u128 = NAMES_FIRST_LETTERS;
-
-/// Whether a name may begin with this letter.
-#[inline]
-pub(crate) fn begins(letter: u8) -> bool {
-    let bit = 1u128.checked_shl(u32::from(letter)).unwrap_or(0);
-    FIRST_LETTERS & bit != 0
-}
-
-/// Programs look up thousands of names that are none of ours: most buckets are empty.
-const BUCKETS: usize = 128;
-const NONE: u8 = u8::MAX;
-
-/// Names differ in their lengths and at their ends.
-const fn bucket(name: &[u8]) -> usize {
-    let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
-        return 0;
-    };
-    let mixed = name
-        .len()
-        .wrapping_mul(7)
-        .wrapping_add((*last as usize).wrapping_mul(29))
-        .wrapping_add((early[4] as usize).wrapping_mul(13));
-    mixed % BUCKETS
-}
-
-impl Names {
-    #[expect(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        reason = "runs in the compiler, which stops at a fault"
-    )]
-    const fn new(names: [&str; ROWS]) -> Names {
-        let mut made = Names {
-            text: [0; NAMES_LENGTH],
-            starts: [0; ROWS],
-            lengths: [0; ROWS],
-            buckets: [NONE; BUCKETS],
-            others: [NONE; ROWS],
-        };
-        let (mut row, mut end) = (0, 0);
-        while row < ROWS {
-            let name = names[row].as_bytes();
-            made.starts[row] = end as u16;
-            made.lengths[row] = name.len() as u8;
-            let mut letter = 0;
-            while letter < name.len() {
-                made.text[end] = name[letter];
-                end += 1;
-                letter += 1;
-            }
-            end += 1;
-            let bucket = bucket(name);
-            made.others[row] = made.buckets[bucket];
-            made.buckets[bucket] = row as u8;
-            row += 1;
-        }
-        made
-    }
-
-    fn with_nul(&self, row: usize) -> &[u8] {
-        let start = self.starts.get(row).map_or(0, |start| usize::from(*start));
-        let length = self
-            .lengths
-            .get(row)
-            .map_or(0, |length| usize::from(*length));
-        let end = start.saturating_add(length).saturating_add(1);
-        self.text.get(start..end).unwrap_or_default()
-    }
-}
-
 /// The row's name, as C writes it.
 pub(crate) fn name_c(row: Row) -> &'static CStr {
     CStr::from_bytes_until_nul(NAMES.with_nul(row as usize)).unwrap_or_default()
@@ -443,17 +336,15 @@ pub(crate) fn name(row: Row) -> &'static str {
     name_c(row).to_str().unwrap_or_default()
 }
 
+/// Whether a row's name may begin with this letter.
+#[inline]
+pub(crate) fn begins(letter: u8) -> bool {
+    NAMES.begins(letter)
+}
+
 /// The row with exactly this name.
 pub(crate) fn find(name: &CStr) -> Option<Row> {
-    let mut at = *NAMES.buckets.get(bucket(name.to_bytes()))?;
-    while at != NONE {
-        let number = usize::from(at);
-        if NAMES.with_nul(number) == name.to_bytes_with_nul() {
-            return row(number);
-        }
-        at = *NAMES.others.get(number)?;
-    }
-    None
+    row(NAMES.find(name)?)
 }
 
 /// All rows.

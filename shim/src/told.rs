@@ -113,11 +113,13 @@ enum Opened {
 }
 
 fn open() -> Opened {
-    match File::open(source::MOUNTED_SLICE) {
-        // What the hook has mounted wins, even when it cannot be used.
-        Ok(file) => return Opened::File(file, source::MOUNTED_SLICE),
-        Err(sys::ENOENT | sys::ENOTDIR) => {}
-        Err(_) => return Opened::Failed(source::MOUNTED_SLICE),
+    for mounted in [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV] {
+        match File::open(mounted) {
+            // What the hook has mounted wins, even when it cannot be used.
+            Ok(file) => return Opened::File(file, mounted),
+            Err(sys::ENOENT | sys::ENOTDIR) => {}
+            Err(_) => return Opened::Failed(mounted),
+        }
     }
     let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);

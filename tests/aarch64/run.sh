@@ -27,6 +27,14 @@ cc=aarch64-linux-gnu-gcc
 $cc -O1 -Wall -Werror -o "$machine/ask" tests/aarch64/ask.c -ldl -lpthread
 $cc -O1 -Wall -Werror -o "$machine/ask-linked" -DLINKED tests/aarch64/ask.c -L"$machine" -l:libcuda.so.1 -l:libnvidia-ml.so.1 -ldl -lpthread
 
+# Programs that read the host's memory, and one that allocates as PyTorch does.
+clients=tests/clients/c
+$cc -O1 -Wall -Werror -Wno-unused-result -o "$machine/routes" $clients/meminfo_routes.c -ldl
+aarch64-linux-gnu-gcc -O2 -shared -fPIC -DCUDART=13 -Wl,-soname,libcudart.so.13 -o "$machine/libcudart.so.13" tests/sim/cudart/cudart.c -ldl -lpthread
+runtimes="-L$machine -l:libcudart.so.13 -l:libcuda.so.1"
+$cc -O1 -shared -fPIC -Wl,-soname,libc10_cuda.so -o "$machine/libc10_cuda.so" $clients/c10_cuda.c $runtimes
+$cc -O1 -Wall -Werror -o "$machine/torch" $clients/torch.c -L"$machine" -l:libc10_cuda.so $runtimes
+
 passed=0
 failed=0
 expect() { # WHAT EXPECTED COMMAND...
@@ -65,6 +73,42 @@ for program in ask ask-linked; do
         expect "$program by $route, in a slice" 8589934592 guest rtx3090 "$shim" "$state/slice.json" $program "$route"
         expect "$program by $route, in a slice of a GB10" 8589934592 guest gb10 "$shim" "$state/slice.json" $program "$route"
     done
+done
+
+# A slice of unified memory: everything that reads the host's memory reads the slice's.
+gib=$((1 << 30))
+spark='{"uuid":"GPU-b10aaaaa-4444-4555-8666-777788880000","memory":'$((40 * gib))',"integrated":true}'
+unified() { # KEYS: the slice file
+    printf '{"version":1,"meminfo":"%s/gb10/meminfo","reserve":%s,"devices":[%s]%s}\n' "$state" $((8 * gib)) "$spark" "$1" >"$state/unified.json"
+}
+totals() { # ARGUMENTS OF GUEST...: how many routes there are to each total and FREE
+    guest "$@" | sed -n 's/.* total=\([0-9]*\) free=\([0-9]*\).*/\1/p' | sort | uniq -c | sed 's/^ *//'
+}
+here=$(awk '/^MemTotal/ {print $2}' /proc/meminfo)
+unified ""
+expect "meminfo, in a slice of a GB10" "22 $((40 << 20))" totals gb10 "$shim" "$state/unified.json" routes
+expect "meminfo, without a slice" "22 $here" totals gb10 "$shim" "" routes
+unified ',"present_as":"discrete"'
+expect "meminfo, as a discrete card" "22 $here" totals gb10 "$shim" "$state/unified.json" routes
+manners() { guest "$@" | grep -v ' total='; }
+unified ""
+expect "how it is opened" "$(manners gb10 "" "" routes)" manners gb10 "$shim" "$state/unified.json" routes
+
+# PyTorch's allocator is asked for its cache by the function that called, whichever way it grows.
+truncate -s 65536 "$state/ledger"
+printf '{"version":1,"memory":%s,"ledger":"%s/ledger","pressure":"release"}\n' $((10 * gib)) "$state" >"$state/release.json"
+torch() { # EXPANDABLE: what was freed, and what was refused
+    {
+        echo "0 start"
+        echo "0 expandable $1"
+        for number in 0 1 2 3 4 5 6; do echo "0 tensor $number $gib"; done
+        for number in 0 1 2 3; do echo "0 drop $number"; done
+        echo "0 tensor 10 $((3 * gib / 2))"
+        echo "0 statistics"
+    } | guest rtx3090 "$shim" "$state/release.json" torch | tail -1
+}
+for expandable in 0 1; do
+    expect "the cache, expandable $expandable" "0 statistics 0 1 0 $((9 * gib / 2)) $((4 * gib))" torch $expandable
 done
 echo "aarch64: $passed passed, $failed failed"
 [ "$failed" = 0 ]

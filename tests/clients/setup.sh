@@ -28,6 +28,9 @@ for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linu
     command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
 done
 PATH=$PATH:/sbin:/usr/sbin
+for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
+    command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
+done
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 

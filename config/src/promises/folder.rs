@@ -79,6 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no O_NONBLOCK")]
     fn a_folder_of_promises_and_of_other_things() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

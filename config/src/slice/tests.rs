@@ -298,6 +298,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn any_damage_to_a_file_is_an_error_or_another_slice_but_never_a_panic(
         slice in any_slice(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
     ) {

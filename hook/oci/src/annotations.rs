@@ -4,7 +4,7 @@
 
 use crate::identity::{Annotations, Identity};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::slice::{PageCache, PresentAs, Total};
 use gpuslice_config::units::{Bytes, ParseBytesError};
 use std::fmt;
 
@@ -43,29 +43,6 @@ impl std::str::FromStr for Selector {
                 text.parse().map(Selector::Index).map_err(|_| ())
             }
             Err(_) => Err(()),
-        }
-    }
-}
-
-/// What happens to the page cache of model files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageCache {
-    /// Nothing.
-    Keep,
-    /// It goes when a file has been loaded.
-    Drop,
-    /// It goes while a file is loaded.
-    DropBehind,
-}
-
-impl PageCache {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            PageCache::Keep => "keep",
-            PageCache::Drop => "drop",
-            PageCache::DropBehind => "drop-behind",
         }
     }
 }
@@ -269,9 +246,12 @@ pub fn present_as(text: &str) -> Option<PresentAs> {
 /// `keep`, `drop` or `drop-behind`.
 #[must_use]
 pub fn page_cache(text: &str) -> Option<PageCache> {
-    [PageCache::Keep, PageCache::Drop, PageCache::DropBehind]
-        .into_iter()
-        .find(|known| known.name() == text)
+    match text {
+        "keep" => Some(PageCache::Keep),
+        "drop" => Some(PageCache::Drop),
+        "drop-behind" => Some(PageCache::DropBehind),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -13,15 +13,12 @@ use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
 use crate::registry::{Member, Record, Registry, unified};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, driver_limit, gc, host, page_cache, read};
+use crate::{annotations, command, container, driver_limit, gc, host, page_cache, read};
 use anyhow::{Context, anyhow, bail};
 use gpuslice_config::meminfo;
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
-use nix::unistd::{Gid, Uid};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// In whose namespaces the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +46,20 @@ pub type Lines = Vec<String>;
 /// # Errors
 /// [`Failure`] says whether the container may start all the same.
 pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
-    let annotated = annotations::any(&state.annotations) || given.memory.is_some();
-    let on = |on: OnErrors, annotated: bool| match annotated {
+    let spec = spec::read(&state.bundle);
+    let annotated = given.memory.is_some()
+        || annotations::any(&state.annotations)
+        || spec
+            .as_ref()
+            .is_ok_and(|spec| annotations::any(&spec.annotations));
+    let on = |on: OnErrors| match annotated {
         true => on.annotated,
         false => on.others,
     };
     let policy = policy::read(&given.places)
-        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default(), annotated)))?;
-    let spec = spec::read(&state.bundle)
-        .map_err(|error| Failure::Failed(error.into(), on(policy.on_error, annotated)))?;
-    let annotated = annotated || annotations::any(&spec.annotations);
-    let failed = |error| Failure::Failed(error, on(policy.on_error, annotated));
+        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default())))?;
+    let failed = |error| Failure::Failed(error, on(policy.on_error));
+    let spec = spec.map_err(|error| failed(error.into()))?;
     let Some(plan) = planned(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<crate::plan::PlanError>() {
             Some(crate::plan::PlanError::Annotation(_)) | None => failed(error),
@@ -70,7 +70,7 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
     else {
         return Ok(Lines::new());
     };
-    let owner = owner(state, stage).map_err(failed)?;
+    let owner = container::owner(state, stage).map_err(failed)?;
     let mut run = Run {
         plan: &plan.0,
         devices: &plan.1,
@@ -148,22 +148,6 @@ pub fn planned(
     }
 }
 
-/// The container's first process. In its own pid namespace the runtime's number is not ours, but
-/// the runtime's child that runs us is that process.
-fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
-    match stage {
-        Stage::Container => Owner::parent().context("cannot find the container's first process"),
-        Stage::Runtime if state.pid <= 1 => {
-            bail!(
-                "the runtime names process {}, which is no container's",
-                state.pid
-            )
-        }
-        Stage::Runtime => Owner::of(state.pid)
-            .with_context(|| format!("the container's first process, {}, is gone", state.pid)),
-    }
-}
-
 /// Takes back what was recorded and made.
 fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
     let registry = Registry::lock(places)?;
@@ -200,8 +184,14 @@ impl Run<'_> {
             .flat_map(|record| &record.containers)
             .find(|member| member.id == plan.container);
         match known {
-            // The hook is configured twice.
-            Some(member) if member.owner == owner => return Ok(true),
+            // The hook is configured twice, or was killed and is tried again.
+            Some(member) if member.owner == owner => {
+                if !host::is_prepared(places, &plan.container) {
+                    let made = host::prepare(plan, places, &given.steps);
+                    made.map_err(|error| failed(error.into()))?;
+                }
+                return Ok(true);
+            }
             Some(member) => {
                 return Err(Failure::Refused(anyhow!(
                     "a container {} is running already (process {}, bundle {})",
@@ -290,17 +280,28 @@ impl Run<'_> {
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),
             Stage::Runtime => {
-                let namespace = foreign_namespace(state.pid).map_err(failed)?;
-                (Some(namespace), mapped_root(state.pid).map_err(failed)?)
+                let namespace = container::namespace(state.pid).map_err(failed)?;
+                (
+                    Some(namespace),
+                    container::mapped_root(state.pid).map_err(failed)?,
+                )
             }
         };
         let sources = Sources::take(self.plan, &self.given.places);
         let sources = sources.map_err(|error| failed(error.into()))?;
         let rootfs = spec.rootfs(&state.bundle);
+        let text = self.plan.files.first().map_or("", |file| &file.text);
         let target = Target {
             namespace,
             rootfs: &rootfs,
             mapped,
+            program: spec
+                .process
+                .as_ref()
+                .and_then(|process| process.args.first())
+                .map(String::as_str),
+            hosts_dev: container::hosts_dev().map_err(failed)?,
+            slice_in_dev: inject::slice_in_dev(text),
         };
         let home = File::open("/proc/self/ns/mnt").map_err(|error| failed(error.into()))?;
         let outcome = inject::inject(sources, &target, &self.given.steps);
@@ -311,6 +312,14 @@ impl Run<'_> {
         }
         match outcome.map_err(|error| failed(error.into()))? {
             Outcome::Injected | Outcome::Already => Ok(()),
+            Outcome::Unreached => {
+                let name = &self.plan.name;
+                self.lines.push(format!(
+                    "{name}: its first program is static, so its slice holds only for the dynamic \
+                     programs that it starts"
+                ));
+                Ok(())
+            }
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
                 NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
                     "this host's policy starts no container that no slice can be put into: {why}"
@@ -324,37 +333,6 @@ impl Run<'_> {
             },
         }
     }
-}
-
-/// The container's mount namespace, which must not be ours.
-fn foreign_namespace(pid: i32) -> anyhow::Result<File> {
-    let path = format!("/proc/{pid}/ns/mnt");
-    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
-    let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
-    let own = File::open("/proc/self/ns/mnt").context("cannot open /proc/self/ns/mnt")?;
-    if identity(&namespace)? == identity(&own)? {
-        bail!("process {pid} has no mount namespace of its own: it is not a container's");
-    }
-    Ok(namespace)
-}
-
-/// Who the container's root is on the host; None where it is root there, too.
-fn mapped_root(pid: i32) -> anyhow::Result<Option<(Uid, Gid)>> {
-    let first = |name: &str| {
-        let path = format!("/proc/{pid}/{name}");
-        let text = read::file(Path::new(&path), 1 << 16);
-        let text = text.with_context(|| format!("cannot read {path}"))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let mut lines = text.lines().filter_map(|line| {
-            let mut fields = line.split_ascii_whitespace();
-            let (inside, outside) = (fields.next()?, fields.next()?);
-            (inside == "0").then(|| outside.parse::<u32>().ok())?
-        });
-        anyhow::Ok(lines.next().unwrap_or(0))
-    };
-    let (uid, gid) = (first("uid_map")?, first("gid_map")?);
-    let mapped = (uid, gid) != (0, 0);
-    Ok(mapped.then(|| (Uid::from_raw(uid), Gid::from_raw(gid))))
 }
 
 /// The host's memory, and what of it was promised.

@@ -2,6 +2,7 @@
 //! Touches: the file, by `pread`. Law: the file is an image's and may say anything: every number
 //! in it is bounded before it is used.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -9,16 +10,54 @@ use std::os::unix::fs::FileExt;
 const MANY: u64 = 4096;
 
 /// The longest name.
-const NAME: usize = 128;
+const NAME: u64 = 128;
 
 /// A kind of machine, as `e_machine` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine(pub u16);
 
+/// A file, and the part of it that was read last: what is looked at lies close together.
+#[derive(Debug)]
+struct Reader<'a> {
+    file: &'a File,
+    block: RefCell<(u64, Vec<u8>)>,
+}
+
+/// How much is read at once.
+const BLOCK: usize = 4096;
+
+impl Reader<'_> {
+    fn read(&self, into: &mut [u8], at: u64) -> Option<()> {
+        let mut block = self.block.borrow_mut();
+        if copy(&block, into, at).is_none() {
+            let start = at & !511;
+            block.0 = start;
+            block.1.resize(BLOCK, 0);
+            let length = self.file.read_at(&mut block.1, start).ok()?;
+            block.1.truncate(length);
+            copy(&block, into, at)?;
+        }
+        Some(())
+    }
+
+    fn bytes<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(&mut bytes, at)?;
+        Some(bytes)
+    }
+}
+
+fn copy(block: &(u64, Vec<u8>), into: &mut [u8], at: u64) -> Option<()> {
+    let start = usize::try_from(at.checked_sub(block.0)?).ok()?;
+    let from = block.1.get(start..)?.get(..into.len())?;
+    into.copy_from_slice(from);
+    Some(())
+}
+
 /// A dynamic 64-bit little-endian file.
 #[derive(Debug)]
 pub struct Elf<'a> {
-    file: &'a File,
+    file: Reader<'a>,
     machine: Machine,
     /// Where in the file addresses are: address, offset, length.
     loaded: Vec<(u64, u64, u64)>,
@@ -36,12 +75,6 @@ const GNU_HASH: u64 = 0x6fff_fef5;
 const VERDEF: u64 = 0x6fff_fffc;
 const VERNEED: u64 = 0x6fff_fffe;
 
-fn bytes<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Some(bytes)
-}
-
 fn u16_in(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -58,7 +91,11 @@ impl<'a> Elf<'a> {
     /// Reads the headers. None: it is not such a file.
     #[must_use]
     pub fn read(file: &'a File) -> Option<Elf<'a>> {
-        let header: [u8; 64] = bytes(file, 0)?;
+        let file = Reader {
+            file,
+            block: RefCell::default(),
+        };
+        let header: [u8; 64] = file.bytes(0)?;
         // Its magic number, 64 bits, little-endian.
         if !header.starts_with(b"\x7fELF\x02\x01") {
             return None;
@@ -75,7 +112,7 @@ impl<'a> Elf<'a> {
         let mut dynamic = None;
         for index in 0..count {
             let at = first.checked_add(index.checked_mul(length)?)?;
-            let entry: [u8; 56] = bytes(file, at)?;
+            let entry: [u8; 56] = elf.file.bytes(at)?;
             let place = (u64_in(&entry, 8)?, u64_in(&entry, 32)?);
             match u32_in(&entry, 0)? {
                 LOAD => elf.loaded.push((u64_in(&entry, 16)?, place.0, place.1)),
@@ -92,7 +129,7 @@ impl<'a> Elf<'a> {
 
     fn read_dynamic(&mut self, at: u64, length: u64) -> Option<()> {
         for index in 0..(length / 16).min(MANY) {
-            let entry: [u8; 16] = bytes(self.file, at.checked_add(index.checked_mul(16)?)?)?;
+            let entry: [u8; 16] = self.file.bytes(at.checked_add(index.checked_mul(16)?)?)?;
             let (tag, value) = (u64_in(&entry, 0)?, u64_in(&entry, 8)?);
             if tag == 0 {
                 break;
@@ -125,23 +162,27 @@ impl<'a> Elf<'a> {
 
     fn name(&self, offset: u32) -> Option<Vec<u8>> {
         let at = self.table(STRTAB)?.checked_add(u64::from(offset))?;
-        let mut name = [0; NAME];
-        let length = self.file.read_at(&mut name, at).ok()?;
-        let name = name.get(..length)?;
-        let end = name.iter().position(|byte| *byte == 0)?;
-        Some(name.get(..end)?.to_vec())
+        let mut name = Vec::new();
+        for place in 0..NAME {
+            let [byte] = self.file.bytes(at.checked_add(place)?)?;
+            match byte {
+                0 => return Some(name),
+                byte => name.push(byte),
+            }
+        }
+        None
     }
 
     fn symbol(&self, index: u64) -> Option<[u8; 24]> {
         let at = self.table(SYMTAB)?.checked_add(index.checked_mul(24)?)?;
-        bytes(self.file, at)
+        self.file.bytes(at)
     }
 
     /// The names without which it does not load. They stand before those that it defines.
     #[must_use]
     pub fn undefined(&self) -> Option<Vec<Vec<u8>>> {
         const GLOBAL: u8 = 1;
-        let hash: [u8; 16] = bytes(self.file, self.table(GNU_HASH)?)?;
+        let hash: [u8; 16] = self.file.bytes(self.table(GNU_HASH)?)?;
         let end = u64::from(u32_in(&hash, 4)?).min(MANY);
         let mut names = Vec::new();
         for index in 1..end {
@@ -164,17 +205,19 @@ impl<'a> Elf<'a> {
         let step = |sum: u32, byte: &u8| sum.wrapping_mul(33).wrapping_add(u32::from(*byte));
         let wanted = name.iter().fold(5381, step);
         let table = self.table(GNU_HASH)?;
-        let header: [u8; 16] = bytes(self.file, table)?;
+        let header: [u8; 16] = self.file.bytes(table)?;
         let (buckets, first) = (u32_in(&header, 0)?, u32_in(&header, 4)?);
         let filter = u64::from(u32_in(&header, 8)?).checked_mul(8)?;
         let buckets_at = table.checked_add(16)?.checked_add(filter)?;
         let bucket = u64::from(wanted.checked_rem(buckets)?).checked_mul(4)?;
-        let start: [u8; 4] = bytes(self.file, buckets_at.checked_add(bucket)?)?;
+        let start: [u8; 4] = self.file.bytes(buckets_at.checked_add(bucket)?)?;
         let start = u32::from_le_bytes(start).checked_sub(first)?;
         let chains = buckets_at.checked_add(u64::from(buckets).checked_mul(4)?)?;
         for step in 0..MANY {
             let place = u64::from(start).checked_add(step)?;
-            let hash: [u8; 4] = bytes(self.file, chains.checked_add(place.checked_mul(4)?)?)?;
+            let hash: [u8; 4] = self
+                .file
+                .bytes(chains.checked_add(place.checked_mul(4)?)?)?;
             let hash = u32::from_le_bytes(hash);
             if hash | 1 == wanted | 1 {
                 let symbol = self.symbol(place.checked_add(u64::from(first))?)?;
@@ -197,10 +240,10 @@ impl<'a> Elf<'a> {
         };
         let mut versions = Vec::new();
         for _ in 0..MANY {
-            let entry: [u8; 16] = bytes(self.file, at)?;
+            let entry: [u8; 16] = self.file.bytes(at)?;
             let mut of = at.checked_add(u64::from(u32_in(&entry, 8)?))?;
             for _ in 0..u16_in(&entry, 2)? {
-                let needed: [u8; 16] = bytes(self.file, of)?;
+                let needed: [u8; 16] = self.file.bytes(of)?;
                 versions.push(self.name(u32_in(&needed, 8)?)?);
                 of = of.checked_add(u64::from(u32_in(&needed, 12)?))?;
             }
@@ -220,9 +263,9 @@ impl<'a> Elf<'a> {
         };
         let mut versions = Vec::new();
         for _ in 0..MANY {
-            let entry: [u8; 20] = bytes(self.file, at)?;
+            let entry: [u8; 20] = self.file.bytes(at)?;
             let name_at = at.checked_add(u64::from(u32_in(&entry, 12)?))?;
-            let name: [u8; 4] = bytes(self.file, name_at)?;
+            let name: [u8; 4] = self.file.bytes(name_at)?;
             versions.push(self.name(u32::from_le_bytes(name))?);
             match u32_in(&entry, 16)? {
                 0 => break,

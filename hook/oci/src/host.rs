@@ -53,9 +53,6 @@ const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
 /// # Errors
 /// What cannot be made.
 pub fn prepare(plan: &Plan, places: &Places, steps: &Steps) -> Result<(), HostError> {
-    let root = places.container_root(&plan.container);
-    make_root(plan, &root).map_err(failed("fill", &root))?;
-    steps.reached("folder");
     make_ledger(places, &plan.slice, steps)?;
     steps.reached("ledger");
     let promised = unified(&plan.devices);
@@ -63,7 +60,14 @@ pub fn prepare(plan: &Plan, places: &Places, steps: &Steps) -> Result<(), HostEr
         make_promise(places, promised, &plan.slice)?;
     }
     steps.reached("promise");
-    Ok(())
+    let root = places.container_root(&plan.container);
+    make_root(plan, &root).map_err(failed("fill", &root))
+}
+
+/// Whether an earlier hook has made all of it. The list is the last that is made.
+#[must_use]
+pub fn is_prepared(places: &Places, container: &str) -> bool {
+    preload(places, container).exists()
 }
 
 fn folder(path: &Path) -> io::Result<()> {

@@ -63,6 +63,30 @@ const LIBC: [&str; 8] = [
     "lib/libc.so.6",
 ];
 
+/// Where programs are that are named without a path.
+const PROGRAMS: [&str; 6] = [
+    "usr/local/sbin",
+    "usr/local/bin",
+    "usr/sbin",
+    "usr/bin",
+    "sbin",
+    "bin",
+];
+
+/// Whether a container's first program is known to be static. Of a script nothing is known.
+#[must_use]
+pub fn is_static(image: &Root, program: Option<&str>) -> bool {
+    let Some(program) = program else { return false };
+    let file = match program.strip_prefix('/') {
+        Some(path) => image.regular(path).ok(),
+        None => PROGRAMS
+            .iter()
+            .find_map(|folder| image.regular(&format!("{folder}/{program}")).ok()),
+    };
+    let is_static = |file: &File| Elf::read(file).map(|elf| !elf.has_loader());
+    file.as_ref().and_then(is_static).unwrap_or(false)
+}
+
 impl Needs {
     /// Reads what the library at hand needs. None: it is no library.
     #[must_use]
@@ -107,7 +131,10 @@ impl Needs {
             return Some(Unsuited::Machine);
         }
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let versions = libc.defined_versions().unwrap_or_default();
+        let versions = match self.versions.is_empty() {
+            true => Vec::new(),
+            false => libc.defined_versions().unwrap_or_default(),
+        };
         let version = self
             .versions
             .iter()

@@ -4,8 +4,10 @@
 
 pub mod admission;
 pub mod annotations;
+pub mod arena;
 pub mod arguments;
 pub mod command;
+mod container;
 pub mod create;
 pub mod delete;
 pub mod devices;

@@ -1,7 +1,7 @@
 //! What is to be done for one container.
 //! Touches: its arguments. Law: pure, so that it can be printed and looked at before it is done.
 
-use crate::annotations::{self, AnnotationError, Asked, PageCache, Request, Selector};
+use crate::annotations::{self, AnnotationError, Asked, Request, Selector};
 use crate::devices::{Devices, Target};
 use crate::identity::{Annotations, Identity};
 use crate::place::Places;
@@ -10,7 +10,7 @@ use crate::registry::{Budget, unified};
 use crate::spec::Spec;
 use crate::state::{State, is_id};
 use gpuslice_config::promises;
-use gpuslice_config::slice::{self, ListedDevice, Slice, SliceError, Text};
+use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -275,6 +275,7 @@ fn slice_file(
     slice.present_as = asked.present_as.unwrap_or_default();
     slice.reserve = policy.reserve.filter(|_| unified(devices) > Bytes::ZERO);
     slice.host_allowance = asked.host_allowance;
+    slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);
     slice.memory = asked.memory;
     slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
     for budget in devices {

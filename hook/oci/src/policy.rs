@@ -2,14 +2,15 @@
 //! Touches: that file.
 //! Law: a key that is not understood is an error, and a file that others may write to is not used.
 
-use crate::annotations::{PageCache, Request, Selector, page_cache, present_as, total};
+use crate::annotations::{Request, Selector, page_cache, present_as, total};
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::slice::{PresentAs, Total};
+use gpuslice_config::slice::{PageCache, PresentAs, Total};
 use gpuslice_config::units::Bytes;
-use serde::de::Error;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -235,7 +236,12 @@ fn text(path: &std::path::Path) -> io::Result<String> {
 /// # Errors
 /// What is wrong, and where.
 pub fn parse(text: &str) -> Result<Policy, String> {
-    toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let breaks = before.map_or(0, |before| before.matches('\n').count());
+        let line = breaks.saturating_add(1);
+        format!("line {line}: {}", error.message())
+    })
 }
 
 impl Policy {
@@ -265,20 +271,37 @@ fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum TextOrNumber {
-    Number(u64),
-    Text(String),
+/// A size or a name of a GPU: a text, or a number without quotes.
+struct TextOrNumber(String);
+
+impl<'de> Deserialize<'de> for TextOrNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TextOrNumber, D::Error> {
+        from.deserialize_any(Either)
+    }
+}
+
+struct Either;
+
+impl Visitor<'_> for Either {
+    type Value = TextOrNumber;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a text or a whole number")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber(text.to_owned()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber(number.to_string()))
+    }
 }
 
 fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-    let text = match TextOrNumber::deserialize(from)? {
-        TextOrNumber::Number(bytes) => bytes.to_string(),
-        TextOrNumber::Text(text) => text,
-    };
-    text.parse()
-        .map_err(|fault| D::Error::custom(format!("{text:?} is {fault}")))
+    let TextOrNumber(text) = TextOrNumber::deserialize(from)?;
+    let fault = |fault| D::Error::custom(format!("{text:?} is {fault}"));
+    text.parse().map_err(fault)
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
@@ -310,11 +333,7 @@ fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCach
 
 fn selectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Selector>>, D::Error> {
     let texts: Vec<TextOrNumber> = Vec::deserialize(from)?;
-    let selector = |text: TextOrNumber| {
-        let text = match text {
-            TextOrNumber::Number(index) => index.to_string(),
-            TextOrNumber::Text(text) => text,
-        };
+    let selector = |TextOrNumber(text): TextOrNumber| {
         let unknown = || D::Error::custom(format!("{text:?} is no index or uuid of a GPU"));
         text.parse().map_err(|()| unknown())
     };

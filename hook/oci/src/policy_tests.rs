@@ -100,12 +100,14 @@ fn what_is_not_understood_is_refused_with_its_line() {
     for (text, said) in [
         ("overcomit = true", "overcomit"),
         ("reserve = \"12Q\"", "not a size: unknown unit"),
-        ("reserve = -1", "TextOrNumber"),
+        ("reserve = -1", "a size cannot be negative"),
+        ("reserve = 1.5", "a text or a whole number"),
         ("[page-cache]\nmode = \"flush\"", "keep, drop, drop-behind"),
         ("[default]\ntotal = \"slice\"", "memory"),
         ("devices = [\"first\"]", "no index or uuid"),
         ("[on-error]\nannotated = \"shrug\"", "shrug"),
         ("x", "line 1"),
+        ("\n\novercomit = true", "line 3: unknown field `overcomit`"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");

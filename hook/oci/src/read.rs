@@ -7,13 +7,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+/// How much room there is at first.
+const FIRST: usize = 16 << 10;
+
 /// Reads at most `cap` bytes.
 ///
 /// # Errors
 /// When it cannot be read, or there is more.
 pub fn capped(from: impl Read, cap: usize) -> io::Result<Vec<u8>> {
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
-    let mut bytes = Vec::new();
+    // Most of what is read is smaller than this, and so read at once.
+    let mut bytes = Vec::with_capacity(cap.min(FIRST).saturating_add(1));
     from.take(limit).read_to_end(&mut bytes)?;
     match bytes.len() > cap {
         true => Err(io::Error::new(

@@ -5,11 +5,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
 
 /// Every moment, in order.
-pub const STEPS: [&str; 14] = [
+pub const STEPS: [&str; 13] = [
     "locked",
     "admitted",
     "recorded",
-    "folder",
     "ledger-folder",
     "ledger-mounted",
     "ledger",

@@ -11,6 +11,7 @@ mod progress;
 mod report;
 mod resident;
 mod survey;
+pub mod watch;
 
 use crate::standard_streams;
 use gpuslice_config::units::Bytes;

@@ -211,9 +211,11 @@ impl Report {
                 format!("would drop {would} of {}\n", files(count))
             }
             false => format!(
-                "dropped {dropped} of {}{}\n",
+                "dropped {dropped} of {}{}; {} before, {} after\n",
                 files(touched),
-                Rate(dropped, self.seconds)
+                Rate(dropped, self.seconds),
+                self.sum(|_| true, |file| file.before),
+                self.sum(|_| true, |file| file.after),
             ),
         };
         let unseen = match (self.unseen_processes, self.has(State::Left)) {

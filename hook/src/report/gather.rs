@@ -6,6 +6,7 @@ use crate::status::gather::{DeviceStatus, SliceStatus, gather};
 use crate::status::process;
 use crate::{environment, slice_file};
 use gpuslice_config::meminfo::{self, HostMemory};
+use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -128,7 +129,7 @@ impl SliceReport {
 pub(super) fn report() -> Report {
     let mut report = Report::default();
     let mut named = None;
-    for status in gather() {
+    for status in gather(&Places::default()) {
         let slice = slice_file::read(&status.file).ok();
         let own = slice.as_ref().and_then(|slice| slice.meminfo);
         named = named.or(own.map(|path| path.as_str().to_owned()));

@@ -1,5 +1,5 @@
 //! What glibc's malloc keeps of what a program has freed, seen from outside.
-//! Touches: another process's memory, by reading it; its pagemap. Never: anything of that process.
+//! Touches: another process's memory, by reading it; its pagemap.
 //!
 //! A heap is a chain of chunks, each of which says how long it is and whether the one before it
 //! is in use. The chain is believed only where it ends exactly at the heap's end; the process
@@ -23,10 +23,12 @@ const LINKS: u64 = 48;
 /// arena's first heap the arena.
 const OWN_WORDS: [u64; 3] = [32, 48, 64];
 const ARENA: std::ops::Range<u64> = 1024..4096;
-/// How often a chain is read anew, and how many pieces of memory are read at most.
+/// How often a chain is read anew, and how many bytes are read at most: half a minute's work.
 const ATTEMPTS: usize = 3;
-const PIECES: usize = 200_000;
-const PIECE: usize = 16 << 10;
+const READ: usize = 64 << 30;
+/// What is read at once: where chunks are small much, and where they are large only a head.
+const MUCH: usize = 64 << 10;
+const LITTLE: usize = 4 << 10;
 
 /// A mapping that can be part of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,9 @@ impl Memory for Process {
     }
 
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
-        const PRESENT: u64 = 1 << 63;
+        // Present, and nobody else's: a page that was only read is the kernel's page of zeros,
+        // and one that is shared with a forked process stays when this one gives it back.
+        const OWN: u64 = (1 << 63) | (1 << 56);
         let (mut page, end) = (from / PAGE, to / PAGE);
         let mut resident = 0u64;
         let mut entries = [0u8; 4096];
@@ -82,10 +86,10 @@ impl Memory for Process {
             if whole.is_empty() {
                 break;
             }
-            let present = whole
+            let own = whole
                 .iter()
-                .filter(|entry| u64::from_ne_bytes(**entry) & PRESENT != 0);
-            resident = resident.saturating_add(present.count() as u64);
+                .filter(|entry| u64::from_ne_bytes(**entry) & OWN == OWN);
+            resident = resident.saturating_add(own.count() as u64);
             page = page.saturating_add(whole.len() as u64);
         }
         Ok(resident)
@@ -98,7 +102,7 @@ pub(super) fn kept(memory: &mut impl Memory, areas: &[Area]) -> Option<u64> {
         memory,
         at: 0,
         piece: Vec::new(),
-        left: PIECES,
+        left: READ,
     };
     let mut pages = 0u64;
     for area in areas {
@@ -128,7 +132,7 @@ struct Reader<'a, M> {
     memory: &'a mut M,
     at: u64,
     piece: Vec<u8>,
-    /// How many more pieces are read before it takes too long.
+    /// How many more bytes are read before it takes too long.
     left: usize,
 }
 
@@ -138,9 +142,12 @@ impl<M: Memory> Reader<'_, M> {
         if let Some(word) = self.known(at) {
             return Some(word);
         }
-        self.left = self.left.checked_sub(1)?;
-        self.piece.resize(PIECE, 0);
-        self.at = at & !(PAGE.wrapping_sub(1));
+        let page = at & !(PAGE.wrapping_sub(1));
+        let goes_on = page == self.at.saturating_add(self.piece.len() as u64);
+        let length = if goes_on { MUCH } else { LITTLE };
+        self.left = self.left.checked_sub(length)?;
+        self.piece.resize(length, 0);
+        self.at = page;
         let read = self.memory.read(self.at, &mut self.piece).unwrap_or(0);
         self.piece.truncate(read);
         self.known(at)
@@ -234,3 +241,8 @@ impl<M: Memory> Reader<'_, M> {
         Some(pages)
     }
 }
+
+#[cfg(test)]
+#[path = "heap_tests.rs"]
+#[expect(clippy::arithmetic_side_effects, reason = "addresses are made up here")]
+mod tests;

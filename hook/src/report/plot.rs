@@ -50,7 +50,7 @@ pub(super) fn svg(moments: &[Moment]) -> String {
         let (end, foot) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         let _ = writeln!(
             svg,
-            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{end}\" y2=\"{y:.1}\" stroke=\"#0002\"/>\
+            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{end}\" y2=\"{y:.1}\" stroke=\"black\" stroke-opacity=\"0.15\"/>\
              <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{:.1} {name}</text>\
              <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{:.0} s</text>",
             LEFT - 6.0,

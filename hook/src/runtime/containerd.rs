@@ -98,13 +98,29 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
     let containerd = ["plugins", plugin, "containerd"];
     let runtimes = [&containerd[..], &["runtimes"]].concat();
     let runtimes = table(&mut document, &runtimes)?;
+    let alone = runtimes.is_empty();
     runtimes.insert(super::NAME, Item::Table(handler));
+    if alone {
+        runtimes.insert(RUNC, Item::Table(usual()));
+    }
     if default {
         let containerd = table(&mut document, &containerd)?;
         put(containerd, DEFAULT, value(super::NAME));
     }
     Ok(document.to_string())
 }
+
+/// Where there is a table of runtimes it takes the place of containerd's own. Without the one that
+/// is the default there, which Debian's file does not say again, its CRI does not start.
+fn usual() -> Table {
+    let mut usual = Table::new();
+    usual.insert("runtime_type", value("io.containerd.runc.v2"));
+    usual.decor_mut().set_prefix(USUAL);
+    usual
+}
+
+/// By this it is known again, to be taken out.
+const USUAL: &str = "\n# As without this table (gpuslice).\n";
 
 /// The file without it.
 pub(super) fn remove(text: &str) -> anyhow::Result<String> {
@@ -125,6 +141,11 @@ fn remove_from(document: &mut DocumentMut, plugin: &str) -> anyhow::Result<()> {
     let path = ["plugins", plugin, "containerd", "runtimes"];
     if find(document, &[&path[..], &[super::NAME]].concat()).is_some() {
         table(document, &path)?.remove(super::NAME);
+    }
+    let runc = find(document, &[&path[..], &[RUNC]].concat()).and_then(Item::as_table);
+    let prefix = runc.and_then(|runc| runc.decor().prefix()?.as_str());
+    if prefix == Some(USUAL) {
+        table(document, &path)?.remove(RUNC);
     }
     Ok(())
 }

@@ -25,6 +25,10 @@ runtime_type = "io.containerd.runc.v2"
 pod_annotations = ["gpuslice.io/*"]
 container_annotations = ["gpuslice.io/*"]
 base_runtime_spec = "/etc/containerd/gpuslice-base-spec.json"
+
+# As without this table (gpuslice).
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
 "#;
     assert!(ours.contains(handler), "{ours}");
     assert_eq!(ours.replace(handler, ""), DEBIAN);

@@ -40,10 +40,8 @@ pub(super) const PODMAN: Engine = Engine {
     files: &["containers.conf"],
     folder: "containers.conf.d",
     hooks: &["engine"],
-    usual: &[
-        "/usr/share/containers/oci/hooks.d",
-        "/etc/containers/oci/hooks.d",
-    ],
+    // Its manual names /etc/containers/oci/hooks.d, too; podman 4.3 does not read it unless told.
+    usual: &["/usr/share/containers/oci/hooks.d"],
     runtimes: &["engine", "runtimes"],
     default: "runtime",
 };

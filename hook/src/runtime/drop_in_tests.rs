@@ -35,7 +35,11 @@ fn said(engine: &Engine, files: &[(&str, &str)], wanted: &Wanted<'_>) -> Option<
 
 #[test]
 fn an_engine_that_reads_the_folder_already_needs_no_file() {
-    assert_eq!(said(&PODMAN, &[], &BY_HOOKS), None);
+    let usual = Wanted {
+        hooks: Some("/usr/share/containers/oci/hooks.d"),
+        ..BY_HOOKS
+    };
+    assert_eq!(said(&PODMAN, &[], &usual), None);
     let theirs = "[crio.runtime]\nhooks_dir = [\"/a\", \"/etc/containers/oci/hooks.d\"]\n";
     assert_eq!(said(&CRIO, &[("crio.conf", theirs)], &BY_HOOKS), None);
 }

@@ -1,6 +1,7 @@
 //! What is known of the slices that are running.
 //! Touches: the registry, slice files, ledgers and promises (by reading), /proc.
 
+use super::containers::{self, ContainerStatus};
 use super::process::{self, Seen};
 use crate::admission::Room;
 use crate::promise::{self, Promises};
@@ -11,6 +12,7 @@ use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
 use gpuslice_config::{policy, promises};
+use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -23,6 +25,9 @@ pub(crate) struct SliceStatus {
     pub(crate) name: String,
     /// The command's process, where it is still there.
     pub(crate) pid: Option<i32>,
+    /// The containers that have it; none for a run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) containers: Vec<ContainerStatus>,
     /// The slice file.
     pub(crate) file: PathBuf,
     /// Its ledger; None where nothing is counted.
@@ -104,9 +109,9 @@ pub(crate) struct ProcessStatus {
 }
 
 /// All slices that can be seen from here.
-pub(crate) fn gather() -> Vec<SliceStatus> {
+pub(crate) fn gather(places: &Places) -> Vec<SliceStatus> {
     if let Some(mounted) = environment::mounted_slice() {
-        return vec![slice(&mounted, None)];
+        return vec![slice(&mounted, None, None)];
     }
     let entries = registry::running();
     let pid = |entry: &Entry| {
@@ -115,13 +120,23 @@ pub(crate) fn gather() -> Vec<SliceStatus> {
             .exists()
             .then(|| pid.as_raw())
     };
-    entries
+    let runs = entries
         .iter()
-        .map(|entry| slice(&entry.file, pid(entry)))
-        .collect()
+        .map(|entry| slice(&entry.file, pid(entry), None));
+    let of_containers = containers::held(places).into_iter().map(of_containers);
+    runs.chain(of_containers).collect()
 }
 
-fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
+fn of_containers(held: containers::Held) -> SliceStatus {
+    let pid = held.containers.first().map(|container| container.pid);
+    SliceStatus {
+        containers: held.containers,
+        ..slice(&held.file, pid, Some(&held.files))
+    }
+}
+
+/// `there` is where a container's files are, which its slice file names as they are seen inside.
+fn slice(file: &Path, pid: Option<i32>, there: Option<&containers::Files>) -> SliceStatus {
     let mut status = SliceStatus {
         pid,
         file: file.to_owned(),
@@ -140,7 +155,10 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
         Total::Slice => "slice",
         Total::Device => "device",
     };
-    status.ledger = slice_ledger::path(file, &slice);
+    status.ledger = match there {
+        Some(there) => Some(there.ledger.clone()),
+        None => slice_ledger::path(file, &slice),
+    };
     let mut bytes = [0; SIZE];
     let read = status
         .ledger
@@ -157,13 +175,16 @@ fn slice(file: &Path, pid: Option<i32>) -> SliceStatus {
             None
         }
     };
-    status.promise = promise(&slice);
+    let own = match there {
+        Some(there) => there.promise.clone(),
+        None => slice.promise.map(|path| PathBuf::from(path.as_str())),
+    };
+    status.promise = own.and_then(|own| promise(&slice, own));
     status.devices = devices(file, &slice, held.as_ref());
     status
 }
 
-fn promise(slice: &Slice) -> Option<PromiseStatus> {
-    let file = PathBuf::from(slice.promise?.as_str());
+fn promise(slice: &Slice, file: PathBuf) -> Option<PromiseStatus> {
     let folder = file.parent()?;
     let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
     let held = promises::read_folder(folder).ok()?;

@@ -2,14 +2,17 @@
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
 //! driver, a mapping, a lock that anybody waits for.
 
+mod containers;
 pub(crate) mod gather;
 pub(crate) mod process;
 pub(crate) mod table;
 
 use crate::exit;
 use gather::SliceStatus;
+use gpuslice_oci::place::Places;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `gpuslice status`.
@@ -23,15 +26,21 @@ pub struct Args {
     /// Print JSON; with --watch, one line each second
     #[arg(long)]
     pub json: bool,
+
+    /// The hook's folders are below this one (for tests)
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
-The slices are those of this user's runs, or, in a container that has one, that slice. What is
-used is what the processes of the slice have allocated. The driver is not asked.
+The slices are those of this user's runs and, for root, of containers; or, in a container that has
+one, that slice. What is used is what the processes of the slice have allocated. The driver is not
+asked.
 
-JSON: slices [name, pid (of the command), file, ledger, enforce, total, uncounted, error, promise
-{file, budget, spent, unused, host_available, host_left} (on unified memory), devices [device,
-limit, headroom, headroom_learned, used, left, by_kind, refusals {count, worst_short_by},
+JSON: slices [name, pid (of the command), containers [id, name, pid] (not of runs), file, ledger,
+enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available, host_left}
+(on unified memory), devices [device, limit, headroom, headroom_learned, used, left, by_kind,
+refusals {count, worst_short_by},
 processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -60,9 +69,10 @@ pub(crate) fn on_screen(said: &str) -> String {
 /// When nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let mut out = io::stdout();
+    let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && out.is_terminal();
     loop {
-        let slices = gather::gather();
+        let slices = gather::gather(&places);
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),

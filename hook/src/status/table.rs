@@ -23,6 +23,13 @@ fn slice(slice: &SliceStatus) -> String {
         name => name.to_owned(),
     };
     let mut about = Vec::new();
+    let ids = slice.containers.iter().map(|it| short(&it.id));
+    let ids: Vec<String> = ids.map(text::printable).collect();
+    match ids.len() {
+        0 => {}
+        1 => about.push(format!("container {}", ids.join(""))),
+        _ => about.push(format!("containers {}", ids.join(" "))),
+    }
     if let Some(pid) = slice.pid {
         about.push(format!("pid {pid}"));
     }
@@ -54,6 +61,11 @@ fn slice(slice: &SliceStatus) -> String {
         said.push_str(&device(one));
     }
     said
+}
+
+/// As much of an id as engines show.
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
 }
 
 fn promise(promise: &PromiseStatus) -> String {

@@ -1,6 +1,7 @@
 //! What people see of slices.
 
 use super::*;
+use crate::status::containers::ContainerStatus;
 use crate::status::gather::{ProcessStatus, RefusalsShown};
 use serde_json::json;
 use std::path::PathBuf;
@@ -83,6 +84,25 @@ llama (pid 4711)
 llama (pid 4711)
   GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 0 B, left 8.00 GiB
 "
+    );
+}
+
+#[test]
+fn the_containers_of_a_slice_are_named_as_engines_name_them() {
+    let container = |id: &str| ContainerStatus {
+        id: id.to_owned(),
+        name: "app".to_owned(),
+        pid: 4711,
+    };
+    let of = |ids: &[&str]| SliceStatus {
+        name: "team/app".to_owned(),
+        containers: ids.iter().map(|id| container(id)).collect(),
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        table(&[of(&["8e6f1c7f7a1be5f00d"]), of(&["one", "two"])]),
+        "team/app (container 8e6f1c7f7a1b, pid 4711)\n\n\
+         team/app (containers one two, pid 4711)\n"
     );
 }
 

@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gpuslice_config::slice::{ModelFiles, PageCache};
 
+use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::runtime;
 use files::Number;
 use kernel::Descriptor;
@@ -48,7 +49,7 @@ pub(crate) fn opened(path: &[u8], fd: impl FnOnce() -> i32) {
             if let Some(models) = models()
                 && models.has_name(path)
             {
-                model_opened(models, Descriptor(fd()));
+                model_opened(models, path, Descriptor(fd()));
             }
         }
     }
@@ -88,7 +89,7 @@ extern "C" fn wish() -> u8 {
 
 /// Whether a path may be a model's in any slice: its name has a suffix, or is a checksum.
 fn is_plausible(path: &[u8]) -> bool {
-    for place in [&b"/proc/"[..], b"/sys/", b"/dev/"] {
+    for place in [&b"/proc/"[..], b"/sys/"] {
         if path.starts_with(place) {
             return false;
         }
@@ -100,12 +101,20 @@ fn is_plausible(path: &[u8]) -> bool {
 
 #[cold]
 #[inline(never)]
-fn model_opened(models: &ModelFiles, fd: Descriptor) {
+fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
     if !owner::is_this_process() || !kernel::reads(fd) {
         return;
     }
     let Some(stat) = kernel::stat(fd) else { return };
-    if stat.size < models.smallest.get() || kernel::is_memory(fd) {
+    if stat.size < models.smallest.get() {
+        return;
+    }
+    if kernel::is_memory(fd) {
+        let line = [
+            Raw(path),
+            Str(" lies in memory: there is no other copy to go back to"),
+        ];
+        log::say(Level::Info, "page cache", &line, None);
         return;
     }
     if let Some(number) = files::opened(fd, stat) {

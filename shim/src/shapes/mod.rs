@@ -5,12 +5,14 @@
 
 pub(crate) mod admit;
 pub(crate) mod array;
+pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod descriptors;
 pub(crate) mod files;
 pub(crate) mod graph;
 pub(crate) mod green;
+pub(crate) mod growth;
 pub(crate) mod mappings;
 pub(crate) mod nvml;
 pub(crate) mod pinned;

@@ -90,7 +90,7 @@ static void stale(void) {
     }
     close(next);
     printf("same number: %d, other: %s\n", next == fd, cached(other));
-    touch(map(model, length, MAP_SHARED), 4096);
+    munmap((void *)map(model, length, MAP_SHARED), length);
     for (int at = 0; at < 100; at++)
         close(open(model, O_RDONLY));
     printf("descriptors: %d\n", open_descriptors());

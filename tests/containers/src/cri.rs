@@ -7,6 +7,7 @@ use crate::place;
 use crate::podman::Podman;
 use crate::spec::Spec;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::process::Child;
 
@@ -16,6 +17,8 @@ pub struct Cri<'h> {
     host: &'h Host,
     daemon: Child,
     pods: HashMap<String, String>,
+    /// What each pod was asked for with: a kubelet says it again for each of its containers.
+    asked: RefCell<HashMap<String, Value>>,
     handler: &'static str,
     /// Whether a container's own annotations are the pod's or its own.
     pub annotate_pod: bool,
@@ -43,6 +46,7 @@ impl<'h> Cri<'h> {
             host,
             daemon,
             pods: HashMap::new(),
+            asked: RefCell::default(),
             handler,
             annotate_pod: true,
         };
@@ -85,11 +89,10 @@ impl<'h> Cri<'h> {
     /// When it did not start.
     pub fn run_pod(&self, name: &str, annotations: &Value) -> Result<String, Done> {
         let config = self.pod_config(name, annotations);
-        let answer = self.call(
-            "RunPodSandbox",
-            &json!({"config": config, "runtime_handler": self.handler}),
-        )?;
-        Ok(id(&answer, "pod_sandbox_id"))
+        let request = json!({"config": config, "runtime_handler": self.handler});
+        let pod = id(&self.call("RunPodSandbox", &request)?, "pod_sandbox_id");
+        self.asked.borrow_mut().insert(pod.clone(), config);
+        Ok(pod)
     }
 
     fn pod_config(&self, name: &str, annotations: &Value) -> Value {
@@ -138,7 +141,7 @@ impl<'h> Cri<'h> {
                 "readonly_rootfs": spec.read_only,
             }},
         });
-        let pod_config = self.pod_config(&spec.name, &json!({}));
+        let pod_config = self.asked.borrow().get(pod).cloned();
         let request =
             json!({"pod_sandbox_id": pod, "config": config, "sandbox_config": pod_config});
         let container = id(&self.call("CreateContainer", &request)?, "container_id");

@@ -14,15 +14,19 @@ pub const GIB: u64 = 1 << 30;
 /// When it does not.
 #[track_caller]
 pub fn assert_sliced(engine: &dyn Engine, id: &str, limit: u64) {
+    assert_sliced_from(engine, id, limit, "/.gpuslice/libgpuslice.so");
+}
+
+/// The same, with the library somewhere else.
+///
+/// # Panics
+/// When it does not.
+#[track_caller]
+pub fn assert_sliced_from(engine: &dyn Engine, id: &str, limit: u64, library: &str) {
     let check = Check::run(engine, id);
     let name = engine.name();
     assert!(check.consistent(), "{name}: {}", check.json());
-    assert_eq!(
-        check.library(),
-        Some("/.gpuslice/libgpuslice.so"),
-        "{name}: {}",
-        check.json()
-    );
+    assert_eq!(check.library(), Some(library), "{name}: {}", check.json());
     assert_eq!(check.totals(), [limit], "{name}: {}", check.json());
     assert!(check.answers() > 50, "{name}: {}", check.json());
 }

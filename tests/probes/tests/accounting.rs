@@ -162,6 +162,24 @@ fn over_on(scenario: &str, keys: &str, probe: &str) -> String {
 }
 
 #[test]
+fn captures_and_the_runtimes_memory_are_as_the_driver_has_them() {
+    let expected = "cuStreamBeginCapture 0\ncuStreamEndCapture 0\n\
+        cuStreamBeginCapture_ptsz 0\ncuStreamEndCapture_ptsz 0\n\
+        cuStreamBeginCapture_v2 0\ncuStreamBeginCapture_v2_ptsz 0\n\
+        cuStreamBeginCaptureToGraph 801\ncuStreamBeginCaptureToGraph_ptsz 801\n\
+        cudaMalloc 0 took=16\n";
+    for keys in [
+        EIGHT.to_owned(),
+        format!("{EIGHT},\"pressure\":\"release\""),
+    ] {
+        for route in ROUTES {
+            let bench = Bench::counted("rtx3090", &keys);
+            assert_eq!(bench.probe("cuda_capture", 12, route), expected, "{route}");
+        }
+    }
+}
+
+#[test]
 fn a_pool_takes_what_it_has_reserved_until_it_gives_it_back() {
     says("cuda_pool", &rows(POOL));
 }

@@ -242,3 +242,33 @@ fn a_device_that_claims_to_be_discrete_claims_it_everywhere() {
         says(&bench, "runtime_properties", major, &expected);
     }
 }
+
+#[test]
+fn every_copy_to_the_device_arrives_by_every_route() {
+    let names = [
+        "cuMemcpyHtoD",
+        "cuMemcpyHtoD_v2",
+        "cuMemcpyHtoD_v2_ptds",
+        "cuMemcpyHtoDAsync",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyHtoDAsync_v2_ptsz",
+        "cuMemcpy",
+        "cuMemcpy_ptds",
+        "cuMemcpyAsync",
+        "cuMemcpyAsync_ptsz",
+        "cuMemcpyBatchAsync",
+        "cuMemcpyBatchAsync_ptsz",
+        "cuMemcpyBatchAsync_v2",
+        "cuMemcpyBatchAsync_v2_ptsz",
+    ];
+    let expected: String = names
+        .iter()
+        .map(|name| format!("{name} 0 arrived\n"))
+        .collect();
+    for keys in [
+        EIGHT,
+        "\"memory\":8589934592,\"page_cache\":\"drop-behind\"",
+    ] {
+        says(&Bench::sliced("rtx3090", keys), "cuda_copy", 13, &expected);
+    }
+}

@@ -20,6 +20,7 @@ fn every_line_of_the_table_has_a_probe() {
     let mut probed = BTreeSet::new();
     for (probe, major) in [
         ("cuda_array", 12),
+        ("cuda_capture", 12),
         ("cuda_context", 12),
         ("cuda_copy", 13),
         ("cuda_graph", 12),

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// others that load the same file keep it resident.
 pub struct Models {
     folder: PathBuf,
+    _locked: File,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -28,10 +29,13 @@ impl Models {
     pub fn of(mib: u64) -> Models {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let all = place::target().join("models");
+        std::fs::create_dir_all(&all)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", all.display()));
+        // Another test binary may be at them.
+        let locked = File::create(all.join("lock")).and_then(|file| file.lock().map(|()| file));
+        let locked = locked.unwrap_or_else(|error| panic!("cannot lock the models: {error}"));
         let folder = all.join(mib.to_string());
         if !folder.exists() {
-            std::fs::create_dir_all(&all)
-                .unwrap_or_else(|error| panic!("cannot make {}: {error}", all.display()));
             let unfinished = all.join(format!("unfinished.{}", std::process::id()));
             let _ = Run::new(place::venv("python"))
                 .arg(place::source("python/make_models.py"))
@@ -42,7 +46,11 @@ impl Models {
             std::fs::rename(&unfinished, &folder)
                 .unwrap_or_else(|error| panic!("cannot keep the models: {error}"));
         }
-        Models { folder, _one: one }
+        Models {
+            folder,
+            _locked: locked,
+            _one: one,
+        }
     }
 
     /// One of the files, without a page in the page cache.

@@ -279,3 +279,54 @@ fn thresholds_are_the_slices_own() {
     let refused = worker.code(&format!("alloc 3 {}", 2 * MIB));
     assert_eq!(refused, OUT_OF_MEMORY, "the reserve is kept");
 }
+
+#[test]
+fn whatever_meminfo_says_nothing_ends_and_no_number_is_above_the_total() {
+    let folder = tempfile::tempdir().unwrap();
+    let meminfo = folder.path().join("meminfo");
+    let live = |total: u64, free: u64, available: u64| {
+        format!("MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {available} kB\n")
+    };
+    let good = live(127_600_748, 108_265_472, 121_267_814);
+    write(&meminfo, good.as_bytes());
+    let slice = slice(&json!({"meminfo": meminfo.display().to_string()}));
+    let mut worker = slice.worker();
+    let usual = worker.free();
+    assert_eq!(usual, LIMIT - CONTEXT);
+    for text in [
+        String::new(),
+        "garbage".into(),
+        "MemTotal:".into(),
+        "MemTotal: 0 kB\nMemFree: 0 kB\nMemAvailable: 0 kB\n".into(),
+        live(1, 0, 0),
+        live(127_600_748, 0, 0),
+        live(127_600_748, 5, 127_600_748),
+        live(u64::MAX, u64::MAX, u64::MAX),
+        live(127_600_748, 1, 999_999_999_999),
+        "MemTotal: -5 kB\nMemFree: -5 kB\nMemAvailable: -5 kB\n".into(),
+        "x".repeat(1 << 20),
+        "MemTotal: 127600748 kB\nMemFree: 108265472 kB\n".into(),
+    ] {
+        write(&meminfo, text.as_bytes());
+        std::thread::sleep(Duration::from_millis(2)); // a reading is believed for one
+        let said = worker.info();
+        let shown = text.get(..60).unwrap_or(&text);
+        assert!(
+            said.total <= LIMIT && said.free <= usual,
+            "{said:?}: {shown}"
+        );
+        let nvml = worker.ask("nvml");
+        if let [0, free, total, used] = nvml[..] {
+            assert_eq!(total, free + used, "{shown}");
+            assert!(total.cast_unsigned() <= LIMIT, "{shown}");
+        }
+        assert_eq!(worker.ask("meminfo")[0], 0, "{shown}");
+        if worker.code(&format!("alloc 0 {}", 2 * MIB)) == 0 {
+            worker.must("free 0");
+        }
+    }
+    std::fs::remove_file(&meminfo).unwrap();
+    assert!(worker.free() <= usual);
+    write(&meminfo, good.as_bytes());
+    comes_to(&mut worker, usual);
+}

@@ -1,8 +1,12 @@
 //! `gpuslice-hook`: what an OCI runtime starts; and `gpuslice-runtime`, what starts one.
 //! Touches: this process, before anything else; then what `stages` touches.
 
+use gpuslice_oci::arena::Arena;
 use gpuslice_oci::{stages, sys, wrapper};
 use std::process::ExitCode;
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();

@@ -4,19 +4,23 @@
 //! nothing attached.
 
 pub mod preload;
+mod read_only;
 pub mod root;
 pub mod sources;
 
 use crate::host;
-use crate::image::{Needs, Unsuited};
+use crate::image::{self, Needs, Unsuited};
 use crate::place::Places;
-use crate::plan::MOUNT;
+use crate::plan::{MOUNT, PRELOAD};
 use crate::read;
 use crate::steps::Steps;
 use crate::sys;
+use gpuslice_config::slice;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+use nix::unistd::{Gid, Uid};
 use root::{Folder, Root};
 use sources::Sources;
 use std::fs::File;
@@ -34,6 +38,8 @@ pub enum Outcome {
     Injected,
     /// It had it already: the hook is configured twice.
     Already,
+    /// The container has its slice, but its first program is static, and loads no library.
+    Unreached,
     /// The image cannot load the library.
     Unsuited(Unsuited),
 }
@@ -88,7 +94,13 @@ pub struct Target<'a> {
     /// Its root, as seen from the root of that namespace.
     pub rootfs: &'a Path,
     /// Its root user, as the host numbers it.
-    pub mapped: Option<(nix::unistd::Uid, nix::unistd::Gid)>,
+    pub mapped: Option<(Uid, Gid)>,
+    /// Its first program, as the runtime was told.
+    pub program: Option<&'a str>,
+    /// The device that the host's own /dev is on.
+    pub hosts_dev: u64,
+    /// The slice file, for an image that nobody can write to.
+    pub slice_in_dev: String,
 }
 
 /// Mounts that are taken away again unless all of them are there.
@@ -131,52 +143,117 @@ pub fn inject(
         below,
         preload,
         preload_text,
+        slice_text,
         ..
     } = sources;
-    let place = root.plain_folder(root.fd(), MOUNT);
-    let place = place.map_err(inside("make /.gpuslice"))?;
     let mut attached = Attached(Vec::new());
-    let there = is_attached(place.as_fd(), own.as_fd())?;
-    if !there {
-        attach_own(own, below, place.as_fd(), &mut attached, steps)?;
+    let (place, at) = place(&root, target.hosts_dev)?;
+    if at == IN_DEV {
+        write(slice_text, target.slice_in_dev.as_bytes()).map_err(inside("write slice.json"))?;
     }
-    let listed = list(&root, preload, preload_text, &mut attached, steps)?;
+    let there = is_attached(place.as_fd(), own.as_fd())?;
+    let own = match there {
+        true => place,
+        false => attach_own(own, below, place.as_fd(), &mut attached, steps)?,
+    };
+    let list = List {
+        mount: preload,
+        text: preload_text,
+        library: format!("{at}/libgpuslice.so"),
+        own: own.as_fd(),
+    };
+    let listed = list.put(&root, &mut attached, steps)?;
     // All of them are there: none is taken away.
     std::mem::take(&mut attached.0);
     steps.reached("done");
-    match there && listed {
-        true => Ok(Outcome::Already),
-        false => Ok(Outcome::Injected),
+    Ok(match there && listed {
+        true => Outcome::Already,
+        false if image::is_static(&root, target.program) => Outcome::Unreached,
+        false => Outcome::Injected,
+    })
+}
+
+/// Where the slice is in an image that can be written to, and in one that cannot.
+const IN_ROOT: &str = "/.gpuslice";
+/// The shim looks here, too.
+const IN_DEV: &str = "/dev/gpuslice";
+
+/// The folder that the slice is mounted on, and its name in the container.
+fn place(root: &Root, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
+    match root.plain_folder(root.fd(), MOUNT) {
+        Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
+            let place = read_only::folder_in_dev(root, "gpuslice", hosts_dev);
+            Ok((place.map_err(inside("make /dev/gpuslice"))?, IN_DEV))
+        }
+        place => Ok((place.map_err(inside("make /.gpuslice"))?, IN_ROOT)),
     }
+}
+
+/// The slice file for a container that sees its slice in /dev, where the shim's own defaults do
+/// not lead.
+#[must_use]
+pub fn slice_in_dev(text: &str) -> String {
+    let Ok(mut slice) = slice::parse(text.as_bytes()) else {
+        return text.to_owned();
+    };
+    let path = |name: &str| Some(slice::Text::new(&format!("{IN_DEV}/{name}")));
+    slice.meminfo = path("meminfo");
+    slice.ledger = path("ledger/ledger");
+    if slice
+        .devices()
+        .any(|device| device.integrated == Some(true))
+    {
+        slice.promises = path("promises");
+        slice.promise = path("promise");
+    }
+    slice.to_json()
 }
 
 /// Whether a container has its slice already, as seen from its own mount namespace.
 #[must_use]
 pub fn is_there(rootfs: &Path, places: &Places, container: &str) -> bool {
-    let look = || -> io::Result<bool> {
+    let look = |name: &str, at: &str| -> io::Result<bool> {
         let root = Root::open(rootfs, None)?;
         let folder = File::open(places.container_root(container))?;
         let list = File::open(host::preload(places, container))?;
-        let etc = root.folder("etc")?;
-        let own = root::stands(root.fd(), MOUNT)?;
-        let listed = root::stands(etc.fd.as_fd(), LIST)?;
-        let same = root::same(own.as_fd(), folder.as_fd())?;
-        Ok(same && root::same(listed.as_fd(), list.as_fd())?)
+        let own = root.existing(name)?;
+        let listed = root.existing(PRELOAD)?;
+        Ok(root::same(own.as_fd(), folder.as_fd())?
+            && is_listed(
+                listed.as_fd(),
+                list.as_fd(),
+                &format!("{at}/libgpuslice.so"),
+            )?)
     };
-    look().unwrap_or(false)
+    let there = |name, at| look(name, at).unwrap_or(false);
+    there(MOUNT, IN_ROOT) || there("dev/gpuslice", IN_DEV)
+}
+
+/// Whether a list is the one that we have mounted: the file itself, or in a layer that nobody
+/// can write to.
+fn is_listed(found: BorrowedFd<'_>, own: BorrowedFd<'_>, library: &str) -> io::Result<bool> {
+    if root::same(found, own)? {
+        return Ok(true);
+    }
+    if !root::is_regular(found)? || !fstatvfs(found)?.flags().contains(FsFlags::ST_RDONLY) {
+        return Ok(false);
+    }
+    let text = read::capped(root::reopen(found)?, preload::CAP)?;
+    Ok(text.starts_with(format!("{library}\n").as_bytes()))
 }
 
 fn is_attached(place: BorrowedFd<'_>, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
     root::same(place, own).map_err(inside("look at /.gpuslice"))
 }
 
+/// Mounts the slice and what belongs into it. The mount's own root is returned.
 fn attach_own(
     own: OwnedFd,
     below: Vec<(PathBuf, OwnedFd)>,
     place: BorrowedFd<'_>,
     attached: &mut Attached,
     steps: &Steps,
-) -> Result<(), InjectError> {
+) -> Result<OwnedFd, InjectError> {
     sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     let at = own.try_clone().map_err(inside("mount /.gpuslice"))?;
     attached.0.push(own);
@@ -188,31 +265,7 @@ fn attach_own(
         attached.0.push(mount);
     }
     steps.reached("submounts");
-    Ok(())
-}
-
-/// Puts the library on the loader's list. Whether it was there already is returned.
-fn list(
-    root: &Root,
-    preload: OwnedFd,
-    text: File,
-    attached: &mut Attached,
-    steps: &Steps,
-) -> Result<bool, InjectError> {
-    let etc = root.folder("etc").map_err(inside("open /etc"))?;
-    let point = point(root, &etc)?;
-    let same = root::same(point.as_fd(), preload.as_fd());
-    if same.map_err(inside("look at /etc/ld.so.preload"))? {
-        return Ok(true);
-    }
-    let read = root::reopen(point.as_fd()).and_then(|file| read::capped(file, preload::CAP));
-    let existing = read.map_err(inside("read the image's /etc/ld.so.preload"))?;
-    let merged = preload::merge(&existing, &format!("/{MOUNT}/libgpuslice.so"));
-    write(text, &merged).map_err(inside("write /etc/ld.so.preload"))?;
-    steps.reached("preload-written");
-    sys::attach(preload.as_fd(), point.as_fd()).map_err(inside("mount /etc/ld.so.preload"))?;
-    attached.0.push(preload);
-    Ok(false)
+    Ok(at)
 }
 
 fn write(mut file: File, text: &[u8]) -> io::Result<()> {
@@ -220,15 +273,78 @@ fn write(mut file: File, text: &[u8]) -> io::Result<()> {
     file.write_all(text)
 }
 
-/// The regular file on which the list is mounted.
-fn point(root: &Root, etc: &Folder) -> Result<OwnedFd, InjectError> {
-    let found = match root::stands(etc.fd.as_fd(), LIST) {
-        Err(Errno::ENOENT) if etc.foreign => return Err(InjectError::Volume),
-        Err(Errno::ENOENT) => {
-            let made = root.make_file(etc.fd.as_fd(), LIST);
-            made.map_err(inside("make /etc/ld.so.preload"))?;
-            root::stands(etc.fd.as_fd(), LIST)
+/// The loader's list, to be put into the container.
+struct List<'a> {
+    mount: OwnedFd,
+    text: File,
+    library: String,
+    own: BorrowedFd<'a>,
+}
+
+/// What the list is put on.
+enum Point {
+    /// A regular file.
+    File(OwnedFd),
+    /// Nothing, in a folder that nobody can write to.
+    Nothing,
+}
+
+impl List<'_> {
+    /// Puts the library on the list. Whether it was there already is returned.
+    fn put(self, root: &Root, attached: &mut Attached, steps: &Steps) -> Result<bool, InjectError> {
+        let etc = root.folder("etc").map_err(inside("open /etc"))?;
+        let point = match point(root, &etc)? {
+            Point::File(point) => point,
+            Point::Nothing => {
+                self.write(b"", steps)?;
+                let upper = root::stands(self.own, "etc").map_err(io::Error::from);
+                let layer =
+                    upper.and_then(|upper| read_only::layer_over(etc.fd.as_fd(), upper.as_fd()));
+                attached
+                    .0
+                    .push(layer.map_err(inside("mount a layer over /etc"))?);
+                return Ok(false);
+            }
+        };
+        let listed = is_listed(point.as_fd(), self.mount.as_fd(), &self.library);
+        if listed.map_err(inside("look at /etc/ld.so.preload"))? {
+            return Ok(true);
         }
+        let read = root::reopen(point.as_fd()).and_then(|file| read::capped(file, preload::CAP));
+        let existing = read.map_err(inside("read the image's /etc/ld.so.preload"))?;
+        self.write(&existing, steps)?;
+        let mounted = sys::attach(self.mount.as_fd(), point.as_fd());
+        mounted.map_err(inside("mount /etc/ld.so.preload"))?;
+        attached.0.push(self.mount);
+        Ok(false)
+    }
+
+    fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
+        let merged = preload::merge(existing, &self.library);
+        let text = self.text.try_clone().and_then(|text| write(text, &merged));
+        text.map_err(inside("write /etc/ld.so.preload"))?;
+        steps.reached("preload-written");
+        Ok(())
+    }
+}
+
+/// What the list is mounted on; made where there is nothing, but never in a volume.
+fn point(root: &Root, etc: &Folder) -> Result<Point, InjectError> {
+    let found = match root::stands(etc.fd.as_fd(), LIST) {
+        Err(Errno::ENOENT) if etc.foreign => {
+            let flags = fstatvfs(&etc.fd).map_err(|error| inside("look at /etc")(error.into()))?;
+            return match flags.flags().contains(FsFlags::ST_RDONLY) {
+                true => Ok(Point::Nothing),
+                false => Err(InjectError::Volume),
+            };
+        }
+        Err(Errno::ENOENT) => match root.make_file(etc.fd.as_fd(), LIST) {
+            Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Ok(Point::Nothing),
+            made => {
+                made.map_err(inside("make /etc/ld.so.preload"))?;
+                root::stands(etc.fd.as_fd(), LIST)
+            }
+        },
         found => found,
     };
     let found = match found {
@@ -237,7 +353,7 @@ fn point(root: &Root, etc: &Folder) -> Result<OwnedFd, InjectError> {
     };
     let regular = root::is_regular(found.as_fd());
     match regular.map_err(inside("look at /etc/ld.so.preload"))? {
-        true => Ok(found),
+        true => Ok(Point::File(found)),
         false => Err(InjectError::NotAFile),
     }
 }

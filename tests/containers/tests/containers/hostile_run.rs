@@ -9,67 +9,6 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
-/// CVE-2021-30465, CVE-2025-23359, CVE-2026-24260: the root changes between a look and a step.
-/// A thousand starts while somebody who shares the root swaps /etc with a link to the host's.
-#[test]
-fn cve_2021_30465_a_thousand_starts_against_somebody_who_swaps_etc() {
-    const WORKERS: usize = 4;
-    const STARTS: usize = 250;
-    if !ready() {
-        return;
-    }
-    let host = Host::new();
-    host.sh("mkdir /opt/prey && echo mine > /opt/prey/ld.so.conf")
-        .ok();
-    let before = (host.changes(), host.mounts().len());
-    let outcomes: Vec<(usize, usize)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|worker| {
-                let host = &host;
-                scope.spawn(move || {
-                    let name = format!("racer{worker}");
-                    let oci = Oci::new(host, "crun", ["createRuntime", "createContainer"][worker % 2]);
-                    let spec = Spec::new(&name).memory("1GiB").running(&["/usr/bin/busybox", "true"]);
-                    oci.prepare(&spec);
-                    let bundle = Oci::bundle(&name);
-                    let target = if worker < 2 { "/opt/prey" } else { "../../../../opt/prey" };
-                    host.sh(&format!("umount {bundle}/rootfs && cp -a /run/build/containers/debian/. {bundle}/rootfs && ln -s {target} {bundle}/rootfs/swap")).ok();
-                    let root = format!("{bundle}/rootfs");
-                    let arguments = [format!("{root}/etc"), format!("{root}/swap")];
-                    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                    let log = format!("/run/race{worker}.log");
-                    let mut race = host.spawn("/run/build/containers/race", &arguments, &log);
-                    let script = format!(
-                        "ok=0; for i in $(seq {STARTS}); do crun run -b {bundle} {name} >/dev/null 2>&1 </dev/null && ok=$((ok+1)); crun delete -f {name} 2>/dev/null; done; echo $ok"
-                    );
-                    let ok: usize = host.sh(&script).ok().trim().parse().expect("a number");
-                    assert!(race.try_wait().expect("the racer").is_none(), "the racer gave up");
-                    let _ = race.kill();
-                    let _ = race.wait();
-                    host.sh(&format!("rm -rf {bundle}")).ok();
-                    (ok, STARTS - ok)
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().expect("a worker"))
-            .collect()
-    });
-    host.run("gpuslice", &["gc"]).ok();
-    assert_eq!((host.changes(), host.mounts().len()), before);
-    assert_eq!(host.list("/opt/prey"), ["ld.so.conf"]);
-    assert_nothing_left(&host);
-    // Both happened: else there was no race.
-    let started: usize = outcomes.iter().map(|(started, _)| started).sum();
-    let refused: usize = outcomes.iter().map(|(_, refused)| refused).sum();
-    assert_eq!(started + refused, WORKERS * STARTS);
-    assert!(
-        started > 50 && refused > 50,
-        "{started} started, {refused} refused"
-    );
-}
-
 /// CVE-2025-23266: a hook runs with the image's environment, and loads the image's code on the host.
 #[test]
 fn cve_2025_23266_an_evil_library_in_the_images_environment() {
@@ -132,8 +71,11 @@ fn the_hook_is_static_and_small() {
         !file.windows(15).any(|text| text == b"/lib64/ld-linux"),
         "it has an interpreter"
     );
-    let same = std::fs::canonicalize(host.path("/usr/bin").join("gpuslice-runtime"));
-    assert!(same.is_ok_and(|path| path.ends_with("gpuslice-hook")));
+    let runtime = std::fs::read_link(host.path("/usr/bin/gpuslice-runtime"));
+    assert_eq!(
+        runtime.expect("a link"),
+        std::path::Path::new("gpuslice-hook")
+    );
 }
 
 /// Toolkit 1.18 and our own prototype: a mount that propagates to the host.

@@ -12,5 +12,6 @@ mod images;
 mod inside;
 mod many;
 mod pods;
+mod race;
 mod runtimes;
 mod ways;

@@ -49,7 +49,7 @@ fn podman_by_hooks_by_runtime_and_by_cdi() {
     host.sh("gpuslice runtime configure --runtime podman --remove")
         .ok();
 
-    host.sh("gpuslice cdi generate --sim rtx3090 --output /etc/cdi/gpuslice.yaml")
+    host.sh("gpuslice cdi generate --size 6GiB --size 2GiB --output /etc/cdi/gpuslice.yaml")
         .ok();
     let device = "--device=gpuslice.io/slice=6gib";
     let spec = Spec::new("cdi");

@@ -245,6 +245,11 @@ impl Graphs {
         memory.used = memory.used.saturating_sub(bytes);
     }
 
+    /// What a stream was captured into.
+    pub(crate) fn captured(&mut self, stream: Handle) -> Option<Handle> {
+        self.captures.remove(&stream)
+    }
+
     /// The graph that a stream is captured into.
     pub(crate) fn capturing(&self, stream: Handle) -> Option<Handle> {
         self.captures.get(&stream).copied()
@@ -274,15 +279,10 @@ pub(crate) fn capture_free(state: &mut State, to: Handle, at: u64) -> Answer {
     add(state, to, Node::Free(at)).map(drop)
 }
 
-fn begin_capture(stream: Handle) -> Answer {
-    let driver = driver()?;
-    let mut state = driver.state();
-    if stream == 0 || state.graphs.captures.contains_key(&stream) {
-        return Err(INVALID_VALUE);
-    }
-    let graph = create(&mut state);
+/// A stream is captured from now on, into a graph of its own.
+pub(crate) fn begin_capture(state: &mut State, stream: Handle) {
+    let graph = create(state);
     state.graphs.captures.insert(stream, graph);
-    Ok(())
 }
 
 fn add_node(out: Out<Handle>, to: Handle, params: In<i32>) -> Answer {
@@ -493,25 +493,5 @@ cuda! {
             _ => return Err(INVALID_VALUE),
         }
         Ok(())
-    }
-
-    fn cuStreamBeginCapture(stream: Handle) {
-        begin_capture(stream)
-    }
-
-    fn cuStreamBeginCapture_v2(stream: Handle, _mode: i32) {
-        begin_capture(stream)
-    }
-
-    fn cuStreamEndCapture(stream: Handle, out: Out<Handle>) {
-        let driver = driver()?;
-        let graph = driver.state().graphs.captures.remove(&stream);
-        out.set(graph.ok_or(INVALID_VALUE)?)
-    }
-
-    fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
-        let driver = driver()?;
-        crate::stream::known(stream)?;
-        out.set(i32::from(driver.state().graphs.capturing(stream).is_some()))
     }
 }

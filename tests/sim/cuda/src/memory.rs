@@ -246,6 +246,13 @@ cuda! {
     }
 
     fn cuMemFree_v2(at: CUdeviceptr) {
+        // What PyTorch's release of its cache comes to in a capture.
+        let mut state = driver()?.state();
+        if !state.capturing.is_empty() {
+            state.capturing.values_mut().for_each(|invalid| *invalid = true);
+            return Err(STREAM_CAPTURE_UNSUPPORTED);
+        }
+        drop(state);
         release(at, FREEABLE)
     }
 }

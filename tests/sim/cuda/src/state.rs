@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) vmm: crate::vmm::Vmm,
     pub(crate) arrays: BTreeMap<Handle, crate::array::Array>,
     pub(crate) streams: BTreeMap<Handle, Handle>,
+    /// Streams that are being captured, and whether that has come to nothing.
+    pub(crate) capturing: BTreeMap<Handle, bool>,
     pub(crate) events: BTreeMap<Handle, std::time::Instant>,
     pub(crate) graphs: crate::graph::Graphs,
     pub(crate) greens: Vec<crate::green::Green>,

@@ -30,6 +30,18 @@ pub(crate) fn known(stream: Handle) -> Answer {
         .ok_or(INVALID_HANDLE)
 }
 
+/// Nothing is recorded: a graph of this driver is empty.
+fn begin_capture(stream: Handle) -> Answer {
+    known(stream)?;
+    // The default streams cannot be captured.
+    let mut state = driver()?.state();
+    if stream <= 2 || state.capturing.insert(stream, false).is_some() {
+        return Err(ILLEGAL_STATE);
+    }
+    crate::graph::begin_capture(&mut state, stream);
+    Ok(())
+}
+
 fn synchronize() -> Answer {
     let driver = driver()?;
     pool::settle_all(driver, &mut driver.state());
@@ -114,6 +126,32 @@ cuda! {
         known(stream)?;
         let owner = driver()?.state().streams.get(&stream).copied();
         out.set(owner.unwrap_or(current()?.handle()))
+    }
+
+    fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
+        known(stream)?;
+        let capture = driver()?.state().capturing.get(&stream).copied();
+        out.set(capture.map_or(0, |invalid| if invalid { 2 } else { 1 }))
+    }
+
+    fn cuStreamBeginCapture(stream: Handle) {
+        begin_capture(stream)
+    }
+
+    fn cuStreamBeginCapture_v2(stream: Handle, _mode: i32) {
+        begin_capture(stream)
+    }
+
+    fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
+        known(stream)?;
+        let driver = driver()?;
+        let mut state = driver.state();
+        let captured = state.graphs.captured(stream);
+        match state.capturing.remove(&stream) {
+            None => Err(ILLEGAL_STATE),
+            Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
+            Some(false) => graph.set(captured.ok_or(UNKNOWN)?),
+        }
     }
 
     fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {

@@ -1,0 +1,138 @@
+//! Memory for a process that lives a millisecond: handed out from one block and given back by its
+//! end. Thirty times into the kernel for memory took a third of the hook's own time.
+//! Touches: its block; beyond it, the system's allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Enough for an ordinary container. Its pages are there only when they are touched.
+const SIZE: usize = 512 << 10;
+
+/// The block.
+#[repr(align(64))]
+pub struct Arena {
+    block: UnsafeCell<[u8; SIZE]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: a part of the block is handed out once, to whoever has advanced `used` over it.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An unused block.
+    #[must_use]
+    pub const fn new() -> Arena {
+        Arena {
+            block: UnsafeCell::new([0; SIZE]),
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    fn take(&self, layout: Layout) -> Option<*mut u8> {
+        let mut used = self.used.load(Relaxed);
+        loop {
+            let start = used.checked_next_multiple_of(layout.align())?;
+            let end = start.checked_add(layout.size())?;
+            if end > SIZE || layout.align() > 64 {
+                return None;
+            }
+            match self.used.compare_exchange(used, end, Relaxed, Relaxed) {
+                Ok(_) => return Some(self.block.get().cast::<u8>().wrapping_add(start)),
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    fn has(&self, pointer: *mut u8) -> bool {
+        let start = self.block.get() as usize;
+        (pointer as usize).wrapping_sub(start) < SIZE
+    }
+
+    /// Whether a part is the last that was handed out, and if so, resizes it in place.
+    fn resize(&self, pointer: *mut u8, layout: Layout, size: usize) -> bool {
+        let start = (pointer as usize).wrapping_sub(self.block.get() as usize);
+        let (end, new) = (start.wrapping_add(layout.size()), start.wrapping_add(size));
+        let last = |used| (used == end && new <= SIZE).then_some(new);
+        self.used.fetch_update(Relaxed, Relaxed, last).is_ok()
+    }
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        Arena::new()
+    }
+}
+
+// SAFETY: parts do not overlap, are aligned, and live as long as the process; what does not come
+// from the block comes from the system, and goes back there.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match self.take(layout) {
+            Some(pointer) => pointer,
+            // SAFETY: the caller's contract is the system's.
+            None => unsafe { System.alloc(layout) },
+        }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if self.has(pointer) {
+            self.resize(pointer, layout, 0);
+        } else {
+            // SAFETY: it came from the system, with this layout.
+            unsafe { System.dealloc(pointer, layout) };
+        }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !self.has(pointer) {
+            // SAFETY: it came from the system, with this layout.
+            return unsafe { System.realloc(pointer, layout, size) };
+        }
+        if size <= layout.size() || self.resize(pointer, layout, size) {
+            return pointer;
+        }
+        let Ok(wanted) = Layout::from_size_align(size, layout.align()) else {
+            return std::ptr::null_mut();
+        };
+        // SAFETY: the layout is sound, its size larger than that of what was there, so not zero.
+        let new = unsafe { self.alloc(wanted) };
+        if !new.is_null() {
+            // SAFETY: the new part is larger and apart from the old one.
+            unsafe { std::ptr::copy_nonoverlapping(pointer, new, layout.size()) };
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_aligned_apart_and_grow_in_place_when_they_are_the_last() {
+        static ARENA: Arena = Arena::new();
+        let layout = |size, align| Layout::from_size_align(size, align).unwrap();
+        // SAFETY: the layout is not of size zero.
+        let one = unsafe { ARENA.alloc(layout(3, 1)) };
+        // SAFETY: nor is this one.
+        let two = unsafe { ARENA.alloc(layout(8, 8)) };
+        assert!(ARENA.has(one) && ARENA.has(two) && (two as usize).is_multiple_of(8));
+        assert!(two as usize - one as usize >= 3);
+        // SAFETY: `two` is of this layout.
+        let grown = unsafe { ARENA.realloc(two, layout(8, 8), 64) };
+        assert_eq!(grown, two);
+        // SAFETY: `one` is three bytes.
+        unsafe { one.copy_from_nonoverlapping(b"abc".as_ptr(), 3) };
+        // SAFETY: `one` is of this layout, and not the last.
+        let moved = unsafe { ARENA.realloc(one, layout(3, 1), 100) };
+        // SAFETY: the first three bytes were copied.
+        assert_eq!(unsafe { std::slice::from_raw_parts(moved, 3) }, b"abc");
+        assert_ne!(moved, one);
+        // SAFETY: it is larger than the block.
+        let large = unsafe { ARENA.alloc(layout(SIZE, 1)) };
+        assert!(!large.is_null() && !ARENA.has(large));
+        // SAFETY: it came from this allocator, with this layout.
+        unsafe { ARENA.dealloc(large, layout(SIZE, 1)) };
+    }
+}

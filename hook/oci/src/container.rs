@@ -1,0 +1,65 @@
+//! A container that is being created, as the host sees its first process.
+//! Touches: /proc of that process; the host's /dev.
+
+use crate::create::Stage;
+use crate::owner::Owner;
+use crate::read;
+use crate::state::State;
+use anyhow::{Context, bail};
+use nix::unistd::{Gid, Uid};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The container's first process. In its own pid namespace the runtime's number is not ours, but
+/// the runtime's child that runs us is that process.
+pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
+    match stage {
+        Stage::Container => Owner::parent().context("cannot find the container's first process"),
+        Stage::Runtime if state.pid <= 1 => {
+            bail!(
+                "the runtime names process {}, which is no container's",
+                state.pid
+            )
+        }
+        Stage::Runtime => Owner::of(state.pid)
+            .with_context(|| format!("the container's first process, {}, is gone", state.pid)),
+    }
+}
+
+/// The container's mount namespace, which must not be ours.
+pub(crate) fn namespace(pid: i32) -> anyhow::Result<File> {
+    let path = format!("/proc/{pid}/ns/mnt");
+    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
+    let own = File::open("/proc/self/ns/mnt").context("cannot open /proc/self/ns/mnt")?;
+    if identity(&namespace)? == identity(&own)? {
+        bail!("process {pid} has no mount namespace of its own: it is not a container's");
+    }
+    Ok(namespace)
+}
+
+/// The device that the host's own /dev is on.
+pub(crate) fn hosts_dev() -> anyhow::Result<u64> {
+    let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;
+    Ok(facts.dev())
+}
+
+/// Who the container's root is on the host; None where it is root there, too.
+pub(crate) fn mapped_root(pid: i32) -> anyhow::Result<Option<(Uid, Gid)>> {
+    let first = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        let text = read::file(Path::new(&path), 1 << 16);
+        let text = text.with_context(|| format!("cannot read {path}"))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut lines = text.lines().filter_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (inside, outside) = (fields.next()?, fields.next()?);
+            (inside == "0").then(|| outside.parse::<u32>().ok())?
+        });
+        anyhow::Ok(lines.next().unwrap_or(0))
+    };
+    let (uid, gid) = (first("uid_map")?, first("gid_map")?);
+    let mapped = (uid, gid) != (0, 0);
+    Ok(mapped.then(|| (Uid::from_raw(uid), Gid::from_raw(gid))))
+}

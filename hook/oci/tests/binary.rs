@@ -1,0 +1,28 @@
+//! The binary that is shipped: static and small.
+//! Touches: target/release/gpuslice-hook, which `make` builds.
+
+use gpuslice_oci::elf::Elf;
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_hook_is_static_and_under_a_mebibyte() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = top.join("target/release/gpuslice-hook");
+    let file = File::open(&path)
+        .unwrap_or_else(|error| panic!("{}: {error} (run make first)", path.display()));
+    let length = file.metadata().unwrap().len();
+    assert!(length <= 1 << 20, "{length} bytes");
+    let elf = Elf::read(&file).unwrap();
+    assert!(!elf.has_loader(), "it asks for a dynamic loader");
+    assert_eq!(elf.needed_versions(), Some(Vec::new()));
+    // An image's LD_PRELOAD says nothing to it (CVE-2025-23266).
+    let said = Command::new(&path)
+        .arg("--version")
+        .env("LD_PRELOAD", "/nowhere/evil.so")
+        .env("LD_LIBRARY_PATH", "/nowhere")
+        .output()
+        .unwrap();
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+}

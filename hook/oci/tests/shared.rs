@@ -1,0 +1,130 @@
+//! What slices have together: a pod's ledger, the promises of a machine with unified memory.
+//! Touches: mount namespaces of its own. Needs root.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use support::{Container, Host, SPARK, is_root};
+
+fn text(path: std::path::PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let pod = |id: &str, memory: &str| {
+        let annotations = [
+            ("gpuslice.io/memory", memory),
+            ("gpuslice.io/share", "pod"),
+            ("io.kubernetes.cri.container-name", id),
+            (
+                "io.kubernetes.cri.sandbox-id",
+                "0123456789abcdef0123456789abcdef",
+            ),
+        ];
+        host.asking(id, &annotations)
+    };
+    let (one, two, other) = (
+        pod("one", "20GiB"),
+        pod("two", "20GiB"),
+        pod("other", "4GiB"),
+    );
+    one.is_given_its_slice();
+    two.is_given_its_slice();
+    let ledger = |container: &Container<'_>| {
+        let facts = fs::metadata(container.inside(".gpuslice/ledger/ledger")).unwrap();
+        (facts.dev(), facts.ino())
+    };
+    assert_eq!(ledger(&one), ledger(&two));
+    let said = other.is_refused();
+    assert!(
+        said.contains("slice pod-0123456789abcdef is shared, and one has it with another budget"),
+        "{said}"
+    );
+    assert!(one.hook(&["poststop"]).status.success());
+    assert!(host.run("ledgers/pod-0123456789abcdef/ledger").exists());
+    assert!(two.hook(&["poststop"]).status.success());
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.devices(&format!(
+        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
+    ));
+    fs::create_dir(host.path("proc")).unwrap();
+    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
+    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    host.policy("reserve = \"8GiB\"");
+    let asking = |id: &str, memory: &str| host.asking(id, &[("gpuslice.io/memory", memory)]);
+    let one = asking("one", "60GiB");
+    one.is_given_its_slice();
+    assert_eq!(text(one.inside(".gpuslice/meminfo")), meminfo);
+    // 100 - 8 - 60 = 32 are left, and not more until the first has spent some.
+    let two = asking("two", "40GiB");
+    let said = two.is_refused();
+    assert!(
+        said.contains(
+            "32.00 GiB are left, 40.00 GiB are asked for; of the promises, held by one 60.00 GiB"
+        ),
+        "{said}"
+    );
+    let spent = (10u64 << 30).to_le_bytes();
+    fs::write(one.inside(".gpuslice/promise"), spent).unwrap();
+    two.is_given_its_slice();
+    let promise = two
+        .inside(".gpuslice/promises")
+        .join(format!("{}.one", 60u64 << 30));
+    assert_eq!(fs::read(&promise).unwrap(), spent);
+    assert!(
+        fs::write(&promise, "lies").is_err(),
+        "another's promise was written to"
+    );
+    assert_eq!(
+        fs::metadata(two.inside(".gpuslice/promise")).unwrap().len(),
+        4096
+    );
+    for container in [&one, &two] {
+        assert!(container.hook(&["poststop"]).status.success());
+    }
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+/// A tenant may make its own promise longer than promises are; there is room for others all
+/// the same.
+#[test]
+fn a_tenant_cannot_fill_the_promises() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.devices(&format!(
+        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
+    ));
+    host.policy("overcommit = true");
+    let (liar, honest) = (host.container("liar"), host.container("honest"));
+    liar.is_given_its_slice();
+    let filled = fs::write(liar.inside(".gpuslice/promise"), vec![1; 8 << 20]);
+    assert!(
+        filled.is_err(),
+        "the promises are not in a file system of their own"
+    );
+    honest.is_given_its_slice();
+    assert_eq!(
+        fs::metadata(honest.inside(".gpuslice/promise"))
+            .unwrap()
+            .len(),
+        4096
+    );
+}

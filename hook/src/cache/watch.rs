@@ -1,0 +1,269 @@
+//! `gpusliced`: drops model files from the page cache when their last user is gone, for programs
+//! that no preload reaches (static ones, Go's) and for those that were killed.
+//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard error.
+//! Law: it never keeps anybody waiting. A drop that came too early costs a second reading, no more.
+
+use super::choose::{SUFFIXES, has_suffix};
+use super::evict::evict;
+use super::filesystem::Filesystem;
+use super::resident::resident;
+use crate::{cli, exit, text};
+use anyhow::Context;
+use gpuslice_config::units::Bytes;
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Drops model files from the page cache when their last user is gone.
+#[derive(clap::Parser, Debug)]
+#[command(name = "gpusliced", version, max_term_width = 100, after_help = NOTES)]
+pub struct Args {
+    /// Its configuration
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/gpuslice/gpusliced.toml"
+    )]
+    pub config: PathBuf,
+}
+
+const NOTES: &str = "\
+Programs in a slice drop their own model files. gpusliced does it for those that no preload reaches,
+static and Go programs, and for what was killed. It is off unless it is started:
+  systemctl enable --now gpusliced
+
+The configuration:
+  paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
+  smallest = \"64MiB\"           smaller files stay (default)
+  suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
+  settle_seconds = 2.0         how long nobody may have used a file (default)
+
+It takes CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
+
+/// What the configuration says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    paths: Vec<PathBuf>,
+    #[serde(default = "smallest")]
+    smallest: String,
+    #[serde(default = "suffixes")]
+    suffixes: Vec<String>,
+    #[serde(default = "settle_seconds")]
+    settle_seconds: f64,
+}
+
+fn smallest() -> String {
+    "64MiB".to_owned()
+}
+
+fn suffixes() -> Vec<String> {
+    SUFFIXES.map(str::to_owned).to_vec()
+}
+
+fn settle_seconds() -> f64 {
+    2.0
+}
+
+/// A model file that somebody has let go of.
+struct Released {
+    file: File,
+    since: Instant,
+}
+
+/// So many at once; of others the end is missed, and they stay in the page cache.
+const PENDING: usize = 256;
+
+/// Watches until it is ended.
+///
+/// # Errors
+/// When the configuration cannot be read, or the kernel does not let it watch.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let text = fs::read_to_string(&args.config)
+        .with_context(|| format!("cannot read {}", args.config.display()))?;
+    let config: Config =
+        toml::from_str(&text).with_context(|| format!("in {}", args.config.display()))?;
+    let smallest: Bytes = config
+        .smallest
+        .parse()
+        .with_context(|| format!("smallest in {}", args.config.display()))?;
+    let settle = Duration::try_from_secs_f64(config.settle_seconds)
+        .with_context(|| format!("settle_seconds in {}", args.config.display()))?;
+    ignore_broken_leases();
+    let watched = watch(&config.paths)?;
+    for path in &config.paths {
+        cli::tell(&format!("watching the filesystem of {}", path.display()));
+    }
+    let mut released: HashMap<(u64, u64), Released> = HashMap::new();
+    loop {
+        wait(&watched, &released, settle)?;
+        for file in let_go(&watched)? {
+            let Ok(data) = file.metadata() else {
+                continue;
+            };
+            let wanted = data.is_file()
+                && data.len() >= smallest.get()
+                && has_suffix(&path_of(&file), &config.suffixes);
+            let known = released.contains_key(&(data.dev(), data.ino()));
+            if wanted && (known || released.len() < PENDING) {
+                let since = Instant::now();
+                // The newer descriptor replaces the older: one is held at a time.
+                released.insert((data.dev(), data.ino()), Released { file, since });
+            }
+        }
+        let is_settled = |file: &Released| file.since.elapsed() >= settle;
+        for (_, file) in released.extract_if(|_, file| is_settled(file)) {
+            drop_if_unused(&file.file);
+        }
+    }
+}
+
+/// Asks for every close on the filesystems.
+fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
+    let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
+    let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
+    let fanotify = Fanotify::init(group, events)
+        .context("the kernel does not let us watch (it takes CAP_SYS_ADMIN)")?;
+    for path in paths {
+        let whole = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
+        // The last descriptor and the last mapping of an opening are gone when it is closed.
+        fanotify
+            .mark(
+                whole,
+                MaskFlags::FAN_CLOSE,
+                nix::fcntl::AT_FDCWD,
+                Some(path),
+            )
+            .with_context(|| format!("cannot watch the filesystem of {}", path.display()))?;
+    }
+    Ok(fanotify)
+}
+
+/// Waits for an event, or until the first file has settled.
+fn wait(
+    watched: &Fanotify,
+    released: &HashMap<(u64, u64), Released>,
+    settle: Duration,
+) -> anyhow::Result<()> {
+    let due = released
+        .values()
+        .map(|file| settle.saturating_sub(file.since.elapsed()))
+        .min();
+    let timeout = match due {
+        // A millisecond late rather than early, which would be asked again at once.
+        Some(due) => PollTimeout::try_from(due.saturating_add(Duration::from_millis(1)))
+            .unwrap_or(PollTimeout::MAX),
+        None => PollTimeout::NONE,
+    };
+    match poll(
+        &mut [PollFd::new(watched.as_fd(), PollFlags::POLLIN)],
+        timeout,
+    ) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for events"),
+    }
+}
+
+/// The files that were closed. An event without one says that some were missed.
+fn let_go(watched: &Fanotify) -> anyhow::Result<Vec<File>> {
+    let events = match watched.read_events() {
+        Ok(events) => events,
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("cannot read events"),
+    };
+    let files = events.iter().filter_map(|event| {
+        let descriptor = event.fd()?.try_clone_to_owned().ok()?;
+        Some(File::from(descriptor))
+    });
+    Ok(files.collect())
+}
+
+fn path_of(file: &File) -> PathBuf {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
+}
+
+/// Drops a file that nobody else has open or mapped; whoever has will close it, too.
+fn drop_if_unused(file: &File) {
+    let (Ok(data), false) = (file.metadata(), is_in_use(file)) else {
+        return;
+    };
+    let on = Filesystem::of(file);
+    let before = resident(file, &data, on).ok().flatten();
+    if matches!(on, Filesystem::Memory(_)) || before.is_some_and(|seen| seen.bytes == Bytes::ZERO) {
+        return;
+    }
+    let shown = path_of(file);
+    let shown = text::printable(&shown.display().to_string());
+    match evict(file, &data, on, before, &mut |_| {}) {
+        Ok(after) => {
+            let bytes = |seen: Option<super::resident::Resident>| {
+                seen.map_or(Bytes::ZERO, |seen| seen.bytes)
+            };
+            let gone = bytes(before).minus(bytes(after));
+            cli::tell(&format!("dropped {gone} of {shown}, {} left", bytes(after)));
+        }
+        Err(error) => cli::tell(&format!("cannot drop {shown}: {error}")),
+    }
+}
+
+/// Whether anybody else has the file open or mapped: then it can have no write lease. The lease is
+/// given back at once. A filesystem that has none cannot say; there a drop may come too early.
+fn is_in_use(file: &File) -> bool {
+    match lease(file, libc::F_WRLCK) {
+        Ok(()) => {
+            let _ = lease(file, libc::F_UNLCK);
+            false
+        }
+        Err(error) => error.raw_os_error() == Some(libc::EAGAIN),
+    }
+}
+
+fn lease(file: &File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: fcntl(2) with F_SETLEASE takes numbers only.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Who opens a file while we have a lease on it makes the kernel send us SIGIO, which kills.
+fn ignore_broken_leases() {
+    let ignore = nix::sys::signal::SigHandler::SigIgn;
+    // SAFETY: no handler is installed, the signal is ignored.
+    let _was = unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGIO, ignore) };
+}
+
+/// Whether this executable was called by the daemon's name.
+#[must_use]
+pub fn is_called() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name() == Some("gpusliced".as_ref()))
+}
+
+/// The daemon's own entry: reads its arguments and watches.
+#[must_use]
+pub fn entry() -> u8 {
+    match <Args as clap::Parser>::try_parse() {
+        Ok(args) => main(&args).unwrap_or_else(|error| {
+            cli::tell(&format!("{error:#}"));
+            exit::FAILED
+        }),
+        Err(error) => {
+            let _ = error.print();
+            if error.use_stderr() {
+                exit::FAILED
+            } else {
+                exit::SUCCESS
+            }
+        }
+    }
+}

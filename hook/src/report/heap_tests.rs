@@ -1,0 +1,121 @@
+//! Heaps made up word by word: what is followed, and what is not believed.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Words at addresses; everything else is zero, and all of it is resident.
+#[derive(Default)]
+struct Made {
+    words: BTreeMap<u64, u64>,
+    reads: usize,
+}
+
+impl Memory for Made {
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads += 1;
+        buffer.fill(0);
+        let end = at.saturating_add(buffer.len() as u64);
+        for (place, word) in self.words.range(at..end) {
+            let place = usize::try_from(place - at).unwrap();
+            let bytes = word.to_ne_bytes();
+            let room = &mut buffer[place..];
+            let length = room.len().min(8);
+            room[..length].copy_from_slice(&bytes[..length]);
+        }
+        Ok(buffer.len())
+    }
+
+    fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
+        Ok((to - from) / PAGE)
+    }
+}
+
+impl Made {
+    /// Puts chunks of these lengths one after the other: length, and whether it is in use.
+    fn chunks(&mut self, mut at: u64, chunks: &[(u64, bool)]) -> u64 {
+        let mut before = true;
+        for (length, used) in chunks {
+            self.words.insert(at + 8, length | u64::from(before));
+            at += length;
+            if !used {
+                self.words.insert(at, *length);
+            }
+            before = *used;
+        }
+        at
+    }
+}
+
+const START: u64 = 0x5555_0000_0000;
+
+fn main_heap(chunks: &[(u64, bool)]) -> (Made, Area) {
+    let mut made = Made::default();
+    let end = made.chunks(START, chunks);
+    let area = Area {
+        start: START,
+        end,
+        main: true,
+    };
+    (made, area)
+}
+
+#[test]
+fn whole_pages_of_free_chunks_are_kept_and_the_top_is_too() {
+    let chunks = [
+        (0x290, true),
+        (0x5000, false),
+        (0x1d70, true),
+        (0x3000, true),
+    ];
+    let (mut made, area) = main_heap(&chunks);
+    // Of 0x290..0x5290 four whole pages, and of the top 0x7000..0xa000 all but the first.
+    assert_eq!(kept(&mut made, &[area]), Some((4 + 2) * PAGE));
+}
+
+#[test]
+fn a_chain_that_does_not_end_with_the_heap_is_not_believed() {
+    let (mut made, area) = main_heap(&[(0x290, true), (0x5000, false), (0x3d70, true)]);
+    made.words.insert(START + 0x298, 0x4f00 | 1);
+    assert_eq!(kept(&mut made, &[area]), None);
+}
+
+#[test]
+fn an_arenas_heaps_are_found_where_they_begin() {
+    let (first, second) = (0x7f00_0000_0000, 0x7f00_0400_0000);
+    let mut made = Made::default();
+    // The first holds the arena, the second only names it.
+    for (heap, previous) in [(first, 0), (second, first)] {
+        made.words.insert(heap, first + 48);
+        made.words.insert(heap + 8, previous);
+        made.words.insert(heap + 16, 0x2_1000);
+    }
+    let used_up = made.chunks(first + 48 + 2208, &[(0x10_000, false), (0x1_0710, true)]);
+    // A heap that is used up ends with two chunks that are none.
+    made.words.insert(used_up + 8, 16 | 1);
+    made.words.insert(used_up + 24, 1);
+    assert_eq!(used_up + 32, first + 0x2_1000);
+    made.chunks(second + 48, &[(0x2_0000, true), (0x1000 - 48, true)]);
+    let area = Area {
+        start: first - 0x10_000,
+        end: second + 0x10_0000,
+        main: false,
+    };
+    assert_eq!(kept(&mut made, &[area]), Some(15 * PAGE));
+}
+
+proptest! {
+    #[test]
+    fn any_memory_is_read_to_an_end(
+        words in prop::collection::btree_map((0u64..1 << 13).prop_map(|at| START + at * 8), any::<u64>(), 0..200),
+        small in prop::collection::btree_map((0u64..1 << 13).prop_map(|at| START + at * 8), 0u64..1 << 17, 0..200),
+        main in any::<bool>(),
+    ) {
+        let mut made = Made { words, reads: 0 };
+        made.words.extend(small);
+        let area = Area { start: START, end: START + (1 << 16), main };
+        let kept = kept(&mut made, &[area]);
+        prop_assert!(kept.is_none_or(|kept| kept <= 1 << 16));
+        prop_assert!(made.reads <= 1 << 16, "{}", made.reads);
+    }
+}

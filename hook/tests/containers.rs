@@ -1,0 +1,170 @@
+//! `gpuslice status` and `gpuslice gc` of slices that the OCI hook has made, on a host of its own.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
+mod support;
+
+use gpuslice_config::ledger::{Ledger, Open};
+use gpuslice_config::units::Bytes;
+use gpuslice_oci::owner::Owner;
+use gpuslice_oci::place::Places;
+use gpuslice_oci::registry::{Budget, Member, Record, Registry};
+use serde_json::Value;
+use std::ffi::CString;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use support::{Home, Installation, told};
+use tempfile::TempDir;
+
+const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
+
+struct Host {
+    root: TempDir,
+    home: Home,
+    here: Installation,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        Host {
+            root: tempfile::tempdir_in("/dev/shm").unwrap(),
+            home: Home::new(),
+            here: Installation::new(name),
+        }
+    }
+
+    fn places(&self) -> Places {
+        Places::below(self.root.path())
+    }
+
+    /// A container as the hook leaves it, whose first process is `process`.
+    fn container(&self, id: &str, process: &Sleeper) {
+        let places = self.places();
+        let owner = Owner::of(i32::try_from(process.0.id()).unwrap()).unwrap();
+        let registry = Registry::lock(&places).unwrap();
+        let record = Record {
+            version: Record::VERSION,
+            slice: id.to_owned(),
+            name: format!("team/{id}"),
+            namespace: None,
+            shared: false,
+            devices: vec![Budget {
+                uuid: UUID.parse().unwrap(),
+                memory: Bytes::gib(8),
+                integrated: false,
+            }],
+            containers: vec![Member {
+                id: id.to_owned(),
+                name: id.to_owned(),
+                owner,
+                bundle: "/bundle".into(),
+                drops: Vec::new(),
+            }],
+        };
+        registry.write(&record).unwrap();
+        let (root, ledger) = (places.container_root(id), places.ledger(id));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&ledger).unwrap();
+        let slice = format!(
+            r#"{{"version": 1, "name": "team/{id}", "devices": [{{"uuid": "{UUID}", "memory": 8589934592}}]}}"#
+        );
+        fs::write(root.join("slice.json"), slice).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            let flags = nix::mount::MsFlags::empty();
+            let none: Option<&str> = None;
+            nix::mount::mount(none, &ledger, Some("tmpfs"), flags, none).unwrap();
+        }
+        let ledger = places.ledger_file(id).display().to_string();
+        let ledger = CString::new(ledger).unwrap();
+        Ledger::open(&ledger, Open::Create { mode: 0o600 }).unwrap();
+    }
+
+    fn told(&self, words: &[&str]) -> (String, String, i32) {
+        let mut command = self.here.gpuslice();
+        command.args(words).arg("--root").arg(self.root.path());
+        told(self.home.of(&mut command))
+    }
+}
+
+/// A process that ends with its handle.
+struct Sleeper(Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn sleeper() -> Sleeper {
+    let mut sleep = Command::new("sleep");
+    let sleep = sleep.arg("1000").stdin(Stdio::null());
+    Sleeper(
+        sleep
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    )
+}
+
+fn said(text: &str) -> (String, String, i32) {
+    (text.to_owned(), String::new(), 0)
+}
+
+#[test]
+fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
+    let host = Host::new("containers");
+    let (one, other) = (sleeper(), sleeper());
+    host.container("living", &one);
+    host.container("dead", &other);
+    drop(other);
+    let shown = format!(
+        "team/living (container living, pid {})\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        one.0.id()
+    );
+    assert_eq!(host.told(&["status"]), said(&shown));
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["slices"][0]["containers"][0]["id"], "living");
+    assert_eq!(json["slices"][0]["containers"][0]["pid"], one.0.id());
+    // A query removes nothing.
+    let slices = || fs::read_dir(host.places().slices()).unwrap().count();
+    assert_eq!(slices(), 2);
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: gpuslice gc of containers needs root");
+        return;
+    }
+    assert_eq!(host.told(&["gc"]), said("removed container dead\n"));
+    assert_eq!((slices(), host.told(&["status"])), (1, said(&shown)));
+    assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
+    drop(one);
+    assert_eq!(host.told(&["gc"]), said("removed container living\n"));
+    let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!((slices(), left(&host.places().containers())), (0, 0));
+    assert_eq!(left(&host.places().ledgers()), 0);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_goes_only_by_force() {
+    let host = Host::new("containers-force");
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: gpuslice gc of containers needs root");
+        return;
+    }
+    let living = sleeper();
+    host.container("living", &living);
+    let wrong = host.places().slice("wrong");
+    fs::write(&wrong, "{").unwrap();
+    let (_, err, status) = host.told(&["gc"]);
+    assert!(
+        status == 125 && err.contains("gpuslice gc --force"),
+        "{err}"
+    );
+    let removed = format!("removed the record {}\n", wrong.display());
+    assert_eq!(host.told(&["gc", "--force"]), said(&removed));
+    assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
+    drop(living);
+}

@@ -1,0 +1,155 @@
+//! `gpusliced`, with programs that no preload reaches and that are killed. It watches a whole
+//! filesystem, where other tests have files: so the names here are nobody else's.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use support::{start, told};
+use tempfile::TempDir;
+
+const SIZE: usize = 8 << 20;
+
+/// The daemon, and what it says.
+struct Daemon {
+    process: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Daemon {
+    fn start(folder: &Path, config: &str) -> Daemon {
+        // It is the same executable by another name.
+        let named = folder.join("gpusliced");
+        fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), &named).unwrap();
+        let file = folder.join("gpusliced.toml");
+        fs::write(&file, config).unwrap();
+        let mut command = Command::new(named);
+        command.arg("--config").arg(file).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let said = BufReader::new(process.stderr.take().unwrap());
+        Daemon { process, said }
+    }
+
+    /// Reads until a line has `part` in it; the lines on the way, and that one.
+    fn until(&mut self, part: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            let read = self.said.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended before it said \"{part}\": {lines:?}");
+            lines.push(line);
+            if lines.last().is_some_and(|line| line.contains(part)) {
+                return lines;
+            }
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn folder() -> TempDir {
+    // A link to the executable is made in it, and it is on a device.
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn write(path: &Path) {
+    fs::write(path, (0u8..251).cycle().take(SIZE).collect::<Vec<u8>>()).unwrap();
+}
+
+fn read(path: &Path) {
+    let mut all = Vec::new();
+    File::open(path).unwrap().read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), SIZE);
+}
+
+fn resident(path: &Path) -> u64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuslice"));
+    let (out, err, status) = told(command.args(["residency", "--json"]).arg(path));
+    assert_eq!((err.as_str(), status), ("", 0));
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    said.get("before").unwrap().as_u64().unwrap()
+}
+
+#[test]
+fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
+    let folder = folder();
+    let holder = folder.path().join("holder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/holder.c");
+    let mut compile = Command::new("cc");
+    let (_, said, status) = told(
+        compile
+            .args(["-static", "-O1", "-o"])
+            .arg(&holder)
+            .arg(source),
+    );
+    assert_eq!(status, 0, "{said}");
+    let config = format!(
+        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"weights\"]\nsettle_seconds = 0.2\n",
+        folder.path()
+    );
+    let mut daemon = Daemon::start(folder.path(), &config);
+    daemon.until("watching the filesystem of");
+
+    // What was written and closed is dropped, and is on the device before.
+    let model = folder.path().join("model.weights");
+    write(&model);
+    daemon.until("/model.weights, 0 B left");
+    assert_eq!(resident(&model), 0);
+
+    // While the static program has it mapped, others that read it and close it change nothing.
+    let (mut child, said) = start(Command::new(&holder).arg(&model).stdin(Stdio::piped()));
+    assert_eq!(said, "ready");
+    read(&model);
+    let marker = folder.path().join("marker.weights");
+    write(&marker);
+    // It was closed after the model was, and by now is dropped: the model's turn is over as well.
+    let on_the_way = daemon.until("/marker.weights, 0 B left");
+    let of_the_model = |line: &&String| line.contains("/model.weights");
+    assert_eq!(on_the_way.iter().find(of_the_model), None);
+    assert_eq!(resident(&model), SIZE as u64);
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+    daemon.until("/model.weights, 0 B left");
+    assert_eq!(resident(&model), 0);
+    read(&model);
+    daemon.until("/model.weights, 0 B left");
+}
+
+#[test]
+fn other_files_and_small_ones_stay() {
+    let folder = folder();
+    let config = format!(
+        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"tensors\"]\nsettle_seconds = 0\n",
+        folder.path()
+    );
+    let mut daemon = Daemon::start(folder.path(), &config);
+    daemon.until("watching the filesystem of");
+    let at = |name: &str| folder.path().join(name);
+    write(&at("other.gguf"));
+    fs::write(at("small.tensors"), vec![1; 1 << 20]).unwrap();
+    write(&at("model.tensors"));
+    let said = daemon.until("/model.tensors, 0 B left");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(resident(&at("other.gguf")), SIZE as u64);
+    assert_eq!(resident(&at("small.tensors")), 1 << 20);
+}
+
+#[test]
+fn a_configuration_with_an_unknown_key_is_refused_by_name() {
+    let folder = folder();
+    let mut daemon = Daemon::start(folder.path(), "paths = []\nsmalest = \"1MiB\"\n");
+    let said = daemon.until("unknown field `smalest`");
+    assert!(said.concat().starts_with("gpuslice: in "), "{said:?}");
+    assert_eq!(daemon.process.wait().unwrap().code(), Some(125));
+}

@@ -1,0 +1,120 @@
+//! The files that packages ship say what gpuslice does.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
+
+use gpuslice_hook::hook_entry::{self, When};
+use gpuslice_oci::annotations::{self, Asked};
+use gpuslice_oci::identity::Identity;
+use gpuslice_oci::policy::{self, Policy};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn packaging(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../packaging")
+        .join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(packaging(path)).unwrap()
+}
+
+#[test]
+fn golden_hooks_are_what_runtime_configure_writes() {
+    let files = hook_entry::folder_files(hook_entry::INSTALLED, When::Annotated);
+    for (name, text) in &files {
+        let path = format!("hooks.d/{name}");
+        if std::env::var_os("UPDATE_GOLDENS").is_some() {
+            fs::write(packaging(&path), text).unwrap();
+        }
+        assert_eq!(
+            &read(&path),
+            text,
+            "{path} is out of date: run `make goldens`"
+        );
+    }
+    let shipped = fs::read_dir(packaging("hooks.d")).unwrap();
+    assert_eq!(shipped.count(), files.len());
+}
+
+#[test]
+fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
+    let shipped = read("etc/config.toml");
+    assert_eq!(policy::parse(&shipped).unwrap(), Policy::default());
+    let setting = |line: &str| {
+        let line = line.strip_prefix('#').unwrap_or(line);
+        (!line.starts_with(' ')).then(|| line.to_owned())
+    };
+    let all: Vec<String> = shipped.lines().filter_map(setting).collect();
+    let all = policy::parse(&all.join("\n")).unwrap();
+    assert!(all.default.is_some() && all.devices.is_some() && all.reserve.is_some());
+    assert!(all.library.is_some() && !all.runtime.is_empty() && !all.namespaces.is_empty());
+}
+
+#[test]
+fn the_annotations_of_the_examples_are_understood() {
+    let pod = read("examples/pod.yaml");
+    let lines = pod.lines().filter_map(|line| {
+        let (key, value) = line.trim().split_once(": ")?;
+        key.starts_with(annotations::PREFIX)
+            .then(|| (key.to_owned(), value.to_owned()))
+    });
+    let lines: std::collections::BTreeMap<String, String> = lines.collect();
+    assert_eq!(lines.len(), 2);
+    for (container, memory) in [("small", 8_u64), ("large", 24)] {
+        let who = Identity {
+            name: Some(container.to_owned()),
+            ..Identity::default()
+        };
+        let Asked::Slice(request) = annotations::read(&lines, &who).unwrap() else {
+            panic!("{container} asks for nothing");
+        };
+        assert_eq!(request.memory.unwrap().get(), memory << 30);
+    }
+}
+
+#[test]
+fn the_examples_for_engines_are_what_runtime_configure_knows() {
+    for (path, keys) in [
+        (
+            "examples/containerd.toml",
+            ["base_runtime_spec", "pod_annotations"],
+        ),
+        (
+            "examples/nvidia-container-runtime.toml",
+            ["runtimes", "nvidia-container-runtime"],
+        ),
+    ] {
+        let text = read(path);
+        let _: toml_edit::DocumentMut = text.parse().unwrap();
+        assert!(keys.iter().all(|key| text.contains(key)), "{path}");
+    }
+}
+
+#[test]
+fn services_run_what_packages_install() {
+    for entry in fs::read_dir(packaging("systemd")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let starts = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("ExecStart="));
+        for start in starts {
+            let mut words = start.split(' ');
+            assert_eq!(
+                words.next(),
+                Some("/usr/bin/gpuslice"),
+                "{}",
+                path.display()
+            );
+            let page = format!("man/gpuslice-{}.1", words.next().unwrap());
+            assert!(
+                packaging(&page).exists(),
+                "{}: no such verb",
+                path.display()
+            );
+        }
+    }
+}

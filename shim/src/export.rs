@@ -1,0 +1,104 @@
+//! The exported symbols, and the stubs that tell a function who has called it: in assembly, because
+//! only there a call can go on as if it had never been here.
+//! Touches: registers.
+
+/// The register of the argument after these.
+#[cfg(target_arch = "x86_64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "rdx"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "r8"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "x2"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "x4"
+    };
+}
+
+/// The exported symbol: it only jumps, so that it can tell who calls.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "mov rax, qword ptr [rip + {target} + {offset}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "mov edi, {row}",
+                "mov rsi, qword ptr [rsp + 56]",
+                "call {choose}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp rax",
+                target = sym crate::real::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::real::choose,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "adrp x16, {target}",
+                "add x16, x16, :lo12:{target}",
+                "ldr x16, [x16, #{offset}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "stp x29, x30, [sp, #-80]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "mov x0, #{row}",
+                "mov x1, x30",
+                "bl {choose}",
+                "mov x16, x0",
+                "ldp x6, x7, [sp, #64]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x29, x30, [sp], #80",
+                "br x16",
+                target = sym crate::real::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::real::choose,
+            )
+        }
+    };
+}

@@ -1,0 +1,200 @@
+/* Loads a model to the simulated device in tensors of 32 MiB, by one of several ways, and says the most that was
+ * resident of it meanwhile and what is at the end; quiet-HOW says how long it took instead.
+ * Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
+#include "loader.h"
+#include <sys/resource.h>
+#include <time.h>
+
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(uint64_t *, size_t);
+int cuMemcpyHtoD_v2(uint64_t, const void *, size_t);
+int cuMemcpyHtoDAsync_v2(uint64_t, const void *, size_t, void *);
+
+#define TENSOR (32 * MIB)
+
+static const char *model;
+static size_t length, most;
+static uint64_t device, sum;
+static int quiet;
+static double pause_seconds;
+
+/* The device's memory is the host's here: what has arrived can be looked at. */
+static void arrived(size_t bytes) {
+    const uint64_t *words = (const uint64_t *)device;
+    for (size_t at = 0; at < bytes / 8; at += 64)
+        sum = sum * 31 + words[at];
+    if (pause_seconds > 0) {
+        struct timespec time = {(time_t)pause_seconds, (long)((pause_seconds - (double)(time_t)pause_seconds) * 1e9)};
+        nanosleep(&time, NULL);
+    }
+    if (!quiet) {
+        size_t now = resident(model);
+        most = now > most ? now : most;
+    }
+}
+
+static void copy(const unsigned char *from, size_t bytes) {
+    if (cuMemcpyHtoDAsync_v2(device, from, bytes, NULL))
+        die("cuMemcpyHtoDAsync_v2");
+    arrived(bytes);
+}
+
+static size_t tensors(void) { return (length + TENSOR - 1) / TENSOR; }
+
+static void tensor(const unsigned char *place, size_t number) {
+    size_t at = number * TENSOR, rest = length - at;
+    copy(place + at, rest < TENSOR ? rest : TENSOR);
+}
+
+static void pass(const unsigned char *place) {
+    for (size_t number = 0; number < tensors(); number++)
+        tensor(place, number);
+}
+
+/* Every tensor once, in an order of their own. */
+static void shuffled(const unsigned char *place) {
+    size_t *order = malloc(tensors() * sizeof *order);
+    for (size_t at = 0; at < tensors(); at++)
+        order[at] = at;
+    srand(1);
+    for (size_t at = tensors() - 1; at > 0; at--) {
+        size_t with = (size_t)rand() % (at + 1), kept = order[at];
+        order[at] = order[with];
+        order[with] = kept;
+    }
+    for (size_t at = 0; at < tensors(); at++)
+        tensor(place, order[at]);
+    free(order);
+}
+
+static void by_reading(size_t part) {
+    int fd = open(model, O_RDONLY);
+    unsigned char *buffer = malloc(TENSOR);
+    for (size_t done = 0; done < length;) {
+        size_t filled = 0;
+        ssize_t got;
+        while (filled < TENSOR && (got = read(fd, buffer + filled, part)) > 0)
+            filled += (size_t)got;
+        copy(buffer, filled);
+        done += filled;
+    }
+    close(fd);
+    free(buffer);
+}
+
+/* A private copy of the file, written to here and there, once allowed by mprotect and once behind its back. */
+static void written(int behind_our_back) {
+    int fd = open(model, O_RDONLY);
+    unsigned char *place = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    for (size_t number = 0; number < tensors(); number++) {
+        unsigned char *at = place + number * TENSOR + 8 * MIB;
+        long code = behind_our_back ? syscall(SYS_mprotect, at, MIB, PROT_READ | PROT_WRITE)
+                                    : mprotect(at, MIB, PROT_READ | PROT_WRITE);
+        if (code)
+            die("mprotect");
+        memset(at, 'w', MIB);
+        if (behind_our_back)
+            syscall(SYS_mprotect, at, MIB, PROT_READ);
+    }
+    for (int round = 0; round < 2; round++)
+        pass(place);
+    size_t lost = 0;
+    for (size_t number = 0; number < tensors(); number++)
+        for (size_t at = 0; at < MIB; at++)
+            lost += place[number * TENSOR + 8 * MIB + at] != 'w';
+    printf("lost %zu\n", lost);
+    munmap(place, length);
+}
+
+/* Unmaps what is being dropped, and puts memory of its own there: that must stay as it is. */
+static void replaced(void) {
+    size_t lost = 0;
+    for (int round = 0; round < 6; round++) {
+        unsigned char *place = (unsigned char *)map(model, length, MAP_PRIVATE);
+        for (size_t number = 0; number < tensors(); number++) {
+            tensor(place, number);
+            if (number < 4)
+                continue;
+            unsigned char *old = place + (number - 4) * TENSOR;
+            if (mmap(old, TENSOR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != old)
+                die("mmap");
+            memset(old, 'm', TENSOR);
+        }
+        for (size_t at = 0; at < (tensors() - 4) * TENSOR; at += 512)
+            lost += place[at] != 'm';
+        munmap(place, length);
+    }
+    printf("lost %zu\n", lost);
+}
+
+/* What this process has had read from disks. */
+static unsigned long long from_disk(void) {
+    unsigned long long bytes = 0;
+    char line[128];
+    FILE *file = fopen("/proc/self/io", "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "read_bytes: %llu", &bytes);
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+int main(int count, char **words) {
+    const char *how = words[1];
+    void *context = NULL;
+    model = words[2];
+    length = size_of(model);
+    pause_seconds = count > 3 ? atof(words[3]) : 0;
+    quiet = !strncmp(how, "quiet-", 6);
+    how += quiet ? 6 : 0;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+        cuMemAlloc_v2(&device, TENSOR))
+        die("cuda does not start");
+    struct timespec before, after;
+    memset((void *)device, 1, TENSOR);
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    if (!strcmp(how, "read"))
+        by_reading(MIB);
+    else if (!strcmp(how, "read-small"))
+        by_reading(8192);
+    else if (!strcmp(how, "written"))
+        written(0);
+    else if (!strcmp(how, "written-raw"))
+        written(1);
+    else if (!strcmp(how, "replaced"))
+        replaced();
+    else {
+        const unsigned char *place = map(model, length, !strcmp(how, "shared") ? MAP_SHARED : MAP_PRIVATE);
+        if (!strcmp(how, "again"))
+            for (int round = 0; round < 4; round++)
+                pass(place);
+        if (!strcmp(how, "by-cpu"))
+            for (size_t number = 0; number < tensors(); number++) {
+                tensor(place, number);
+                sum += touch(place, number * TENSOR);
+            }
+        if (!strcmp(how, "shuffled"))
+            shuffled(place);
+        else
+            pass(place);
+        if (!quiet)
+            printf("mapped %zu MiB\n", resident(model) / MIB);
+        munmap((void *)place, length);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    printf("sum %016llx\n", (unsigned long long)sum);
+    if (quiet)
+        printf("seconds %.3f cpu %.3f disk %llu\n",
+               (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9,
+               (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                   (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6,
+               from_disk());
+    else
+        printf("peak %zu MiB, end %zu MiB\n", most / MIB, resident(model) / MIB);
+    return 0;
+}

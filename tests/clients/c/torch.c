@@ -1,0 +1,126 @@
+/* A program that allocates by the stand-in for PyTorch's allocator, beside it, and while it captures a graph; it does
+ * what its standard input says, one line each, and answers as the worker does. */
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxSetCurrent(void *);
+int cuStreamCreate(void **, unsigned);
+int cuStreamBeginCapture_v2(void *, int);
+int cuStreamEndCapture(void *, void **);
+int cuMemGetInfo_v2(size_t *, size_t *);
+int cudaMalloc(void **, size_t);
+int cudaFree(void *);
+int c10_malloc(int *, size_t);
+void c10_free(int);
+extern int c10_max_split_size, c10_expandable_segments, c10_capturing;
+extern struct {
+    unsigned long long retries, failures, reserved, freed;
+} c10_statistics;
+
+enum { THINGS = 256, SMALL = 4096 };
+
+static int tensors[THINGS];
+static void *plain[THINGS];
+static void *stream, *graph;
+
+static long resident(void)
+{
+    long pages = 0, all;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%ld %ld", &all, &pages) != 2)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+/* Much small memory, of which only the last piece stays in use: malloc keeps the rest. */
+static void churn(size_t mebibytes)
+{
+    size_t count = mebibytes << 20 >> 12;
+    char **pieces = malloc(count * sizeof *pieces);
+    for (size_t i = 0; i < count; i++)
+        memset(pieces[i] = malloc(SMALL - 16), 1, SMALL - 16);
+    for (size_t i = 0; i + 1 < count; i++)
+        free(pieces[i]);
+    plain[THINGS - 1] = pieces[count - 1];
+    free(pieces);
+}
+
+static int operate(const char *operation, size_t *n, char *said)
+{
+    void *context = NULL;
+    size_t free_bytes = 0, total = 0;
+#define IS(name) (!strcmp(operation, name))
+    if (IS("start")) {
+        int code = cuInit(0);
+        if (!code)
+            code = cuDevicePrimaryCtxRetain(&context, 0);
+        if (!code)
+            code = cuCtxSetCurrent(context);
+        return code ? code : cuStreamCreate(&stream, 0);
+    }
+    if (IS("tensor"))
+        return c10_malloc(&tensors[n[0] % THINGS], n[1]);
+    if (IS("drop")) {
+        c10_free(tensors[n[0] % THINGS]);
+        return 0;
+    }
+    if (IS("plain"))
+        return cudaMalloc(&plain[n[0] % THINGS], n[1]);
+    if (IS("begin")) {
+        c10_capturing = 1;
+        return cuStreamBeginCapture_v2(stream, 2);
+    }
+    if (IS("end")) {
+        c10_capturing = 0;
+        return cuStreamEndCapture(stream, &graph);
+    }
+    if (IS("split")) {
+        c10_max_split_size = (int)n[0];
+        return 0;
+    }
+    if (IS("expandable")) {
+        c10_expandable_segments = (int)n[0];
+        return 0;
+    }
+    if (IS("statistics")) {
+        sprintf(said, " %llu %llu %llu %llu", c10_statistics.retries, c10_statistics.failures, c10_statistics.reserved,
+                c10_statistics.freed);
+        return 0;
+    }
+    if (IS("churn")) {
+        churn(n[0]);
+        return 0;
+    }
+    if (IS("resident")) {
+        sprintf(said, " %ld", resident());
+        return 0;
+    }
+    if (IS("info")) {
+        int code = cuMemGetInfo_v2(&free_bytes, &total);
+        sprintf(said, " %zu %zu", free_bytes, total);
+        return code;
+    }
+    return -1;
+}
+
+int main(void)
+{
+    char line[256];
+    while (fgets(line, sizeof line, stdin)) {
+        char operation[32] = "", said[128] = "";
+        size_t n[2] = {0, 0};
+        sscanf(line, "%*d %31s %zu %zu", operation, &n[0], &n[1]);
+        int code = operate(operation, n, said);
+        printf("0 %s %d%s\n", operation, code, said);
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,69 @@
+//! A root that changes between the hook's look and its step, a thousand times.
+
+use gpuslice_containers::bundle::Oci;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::assert_nothing_left;
+use gpuslice_containers::spec::Spec;
+
+const STARTS: usize = 500;
+
+/// Starts a container again and again while somebody who shares its root swaps its /etc with a link
+/// to the host's. How many times it started.
+fn race(host: &Host, stage: &str, target: &str) -> usize {
+    let oci = Oci::new(host, "crun", stage);
+    let spec = Spec::new(stage).memory("1GiB");
+    let spec = spec.running(&["/usr/bin/busybox", "true"]);
+    let mut config = oci.config(&spec);
+    // /proc and /dev are enough, and quick.
+    let mounts = config["mounts"].as_array_mut().expect("mounts");
+    mounts.truncate(2);
+    oci.prepare_as(&spec, &config);
+    let bundle = Oci::bundle(stage);
+    // A folder of an overlay's lower layer cannot be swapped: this root is a copy.
+    let script = format!(
+        "cd {bundle} && umount rootfs && cp -a /run/build/containers/debian/. rootfs && ln -s {target} rootfs/swap || exit 1
+         /run/build/containers/race rootfs/etc rootfs/swap >race.log 2>&1 & racer=$!
+         started=0
+         for i in $(seq {STARTS}); do
+             if crun run -b {bundle} {stage} >/dev/null 2>&1 </dev/null; then started=$((started + 1)); else crun delete -f {stage} 2>/dev/null; fi
+         done
+         kill $racer || {{ cat race.log >&2; exit 1; }}
+         wait $racer 2>/dev/null
+         cd / && rm -rf {bundle} && echo $started"
+    );
+    host.sh(&script).ok().trim().parse().expect("a number")
+}
+
+/// CVE-2021-30465, CVE-2025-23359, CVE-2026-24260.
+#[test]
+fn cve_2021_30465_a_thousand_starts_against_somebody_who_swaps_etc() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.sh("mkdir /opt/prey && echo mine > /opt/prey/ld.so.conf")
+        .ok();
+    let before = (host.changes(), host.mounts());
+    let started = std::thread::scope(|scope| {
+        let outside = scope.spawn(|| race(&host, "createRuntime", "/opt/prey"));
+        let inside = race(&host, "createContainer", "../../../../../../../opt/prey");
+        [outside.join().expect("the other"), inside]
+    });
+    host.run("gpuslice", &["gc"]).ok();
+    let mut after = (host.changes(), host.mounts());
+    // The promises' file system and the like come with the first slice.
+    after
+        .1
+        .retain(|point| before.1.contains(point) || !point.starts_with("/run/gpuslice/promises"));
+    assert_eq!(after, before);
+    assert_eq!(host.list("/opt/prey"), ["ld.so.conf"]);
+    assert_nothing_left(&host);
+    // Both happened, at both stages: else there was no race.
+    for started in started {
+        assert!(
+            (20..STARTS - 20).contains(&started),
+            "{started} of {STARTS} started"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+"""The CUDA runtime: what nvcc makes, dynamic and static, of each toolkit that is here, and the kit's prebuilt programs."""
+import glob
+import os
+import shutil
+import tempfile
+
+import tell
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(HERE, "..", "..", "c", "runtime.cu")
+
+
+def toolkits():
+    """Every nvcc, once."""
+    found = glob.glob("/usr/local/cuda*/bin/nvcc") + [shutil.which("nvcc") or ""]
+    return sorted({os.path.realpath(nvcc) for nvcc in found if nvcc})
+
+
+def prebuilt():
+    """The kit's programs: (name, program, folder of the runtime that it needs)."""
+    for major in (11, 12, 13):
+        program = os.path.join(tell.KIT, "bin", f"runtime-{major}")
+        if os.path.exists(program):
+            yield f"prebuilt, cudart {major}", program, major
+
+
+def folder_of_runtime(major):
+    """Where a libcudart of that version is: a toolkit's, or a wheel's."""
+    import sys
+    name = f"libcudart.so.{'11.0' if major == 11 else major}"
+    places = [f"/usr/local/cuda*/lib64/{name}", f"/usr/local/cuda*/targets/*/lib/{name}"]
+    for path in sys.path:
+        places += [f"{path}/nvidia/cuda_runtime/lib/{name}", f"{path}/nvidia/cu{major}/lib/{name}"]
+    found = [match for place in places for match in glob.glob(place)]
+    return os.path.dirname(found[0]) if found else None
+
+
+def judge(name, status, out, err):
+    """What a program has said: lines of `cuda UUID WHEN total=N free=N`."""
+    totals = [int(word[6:]) for line in out.splitlines() for word in line.split() if word.startswith("total=")]
+    tell.fact(name, {"status": status, "said": out.strip()[:1200], "error": err.strip()[:300]})
+    if tell.expect(status == 0 and totals, f"{name} ended with {status}: {err.strip()[:200]}") and tell.IN_SLICE:
+        tell.equal(f"{name}: every total", sorted(set(totals)), [tell.LIMIT])
+
+
+def check():
+    ran = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for nvcc in toolkits() if not tell.SIM else []:
+            for linkage in ("shared", "static"):
+                program = os.path.join(folder, "runtime")
+                # The tools of a slice are not what is tested: nvcc runs without the preload.
+                plain = {"LD_PRELOAD": ""}
+                words = [nvcc, "-cudart", linkage, "-o", program, SOURCE]
+                status, out, err = tell.run(words, timeout=50, env=plain)
+                name = f"{nvcc}, {linkage}"
+                if not tell.expect(status == 0, f"{name} does not compile: {(out + err)[-300:]}"):
+                    continue
+                library = os.path.join(os.path.dirname(nvcc), "..", "lib64")
+                path = {"LD_LIBRARY_PATH": f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+                judge(name, *tell.run([program], env=path))
+                ran += 1
+    for name, program, major in prebuilt():
+        path = {}
+        if not tell.SIM:
+            runtime = folder_of_runtime(major)
+            if runtime is None:
+                tell.fact(name, "no such libcudart here")
+                continue
+            path = {"LD_LIBRARY_PATH": f"{runtime}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        judge(name, *tell.run([program], env=path))
+        ran += 1
+    if not ran:
+        tell.skip("neither nvcc nor a libcudart is here")
+
+
+tell.main(check)

@@ -1,0 +1,155 @@
+"""What every check shares: what it expects, what it has found, and how it runs programs in slices.
+
+A check ends with one line, `RESULT {...}`, that the runner reads. Needs nothing but Python 3.9.
+"""
+import atexit
+import json
+import os
+import subprocess
+import sys
+import traceback
+
+MIB = 1 << 20
+GIB = 1 << 30
+# The granularity of the driver's large allocations.
+STEP = 2 * MIB
+
+VARIANT = os.environ.get("GPU_CHECK_VARIANT", "bare")
+LIMIT = int(os.environ.get("GPU_CHECK_LIMIT", "0"))
+SIM = os.environ.get("GPU_CHECK_SIM", "")
+GPUSLICE = os.environ.get("GPU_CHECK_GPUSLICE", "gpuslice")
+KIT = os.environ.get("GPU_CHECK_KIT", "")
+SMALL = int(os.environ.get("GPU_CHECK_SMALL", str(4 * GIB)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+IN_SLICE = LIMIT > 0
+# The checks' own folder: a library that imports a module must not find a check of that name.
+sys.path[:] = [path for path in sys.path if not path.endswith("/suite/checks")]
+
+_facts, _wrong, _done = {}, [], []
+
+
+def fact(name, value):
+    """Records something that was found."""
+    _facts[name] = value
+
+
+def expect(is_so, what):
+    """Records what is wrong when it is not so; the check goes on."""
+    if not is_so:
+        _wrong.append(what)
+        print(f"WRONG {what}", flush=True)
+    return is_so
+
+
+def equal(what, is_, should):
+    """Expects a value."""
+    return expect(is_ == should, f"{what} is {is_}, expected {should}")
+
+
+def _end(skip=None):
+    if not _done:
+        _done.append(True)
+        result = {"skip": skip, "wrong": _wrong, "facts": _facts}
+        print("RESULT " + json.dumps(result, default=str), flush=True)
+
+
+def skip(why):
+    """Ends the check: what it needs is not here."""
+    _end(skip=why)
+    # Not through the interpreter's end: a library that was half loaded may not survive that.
+    os._exit(0)
+
+
+def need(module):
+    """Imports a module, or skips the check."""
+    try:
+        return __import__(module)
+    except Exception as error:  # noqa: BLE001: a broken installation raises anything
+        skip(f"{module}: {type(error).__name__}: {error}".splitlines()[0][:200])
+
+
+def main(function):
+    """Runs a check. Whatever it raises is something that is wrong."""
+    try:
+        function()
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001
+        traceback.print_exc()
+        _wrong.append(f"{type(error).__name__}: {error}".splitlines()[0][:300])
+    _end()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def in_slice(limit=0, config=None, name=None, more=()):
+    """The words of `gpuslice run` before a command: bare where there is no limit."""
+    words = [GPUSLICE, "run"]
+    if SIM:
+        words += ["--sim", SIM]
+    if config:
+        words += ["--config", config]
+    elif limit:
+        words += ["--memory", str(limit)]
+    else:
+        words += ["--bare"]
+    if name and (limit or config) and not config:
+        words += ["--name", name]
+    return words + list(more) + ["--"]
+
+
+def run(words, timeout=60, env=None):
+    """Runs a command to its end: (exit status, standard output, standard error)."""
+    environment = dict(os.environ, **(env or {}))
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout,
+                              env=environment, errors="replace", check=False)
+    except FileNotFoundError:
+        return 127, "", f"{words[0]}: not found"
+    except subprocess.TimeoutExpired as late:
+        text = late.stdout.decode(errors="replace") if late.stdout else ""
+        return 124, text, f"{words[0]}: not finished after {timeout} s"
+    return done.returncode, done.stdout, done.stderr
+
+
+def python(script, *arguments):
+    """The words that run one of the suite's scripts."""
+    return [sys.executable, "-B", os.path.join(HERE, script), *map(str, arguments)]
+
+
+class Talker:
+    """A process that answers a line of JSON with a line of JSON."""
+
+    _all = []
+
+    def __init__(self, words, env=None):
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env=dict(os.environ, **(env or {})))
+        Talker._all.append(self)
+
+    def ask(self, **words):
+        """One question."""
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{words}: the process ended ({self.process.wait()})")
+        return json.loads(line)
+
+    def end(self):
+        """Lets it end; its exit status."""
+        self.process.stdin.close()
+        return self.process.wait(timeout=30)
+
+    @staticmethod
+    def kill_all():
+        for talker in Talker._all:
+            talker.process.kill()
+
+
+atexit.register(Talker.kill_all)
+
+
+def mib(count):
+    """Bytes, for people."""
+    return round(count / MIB, 1)

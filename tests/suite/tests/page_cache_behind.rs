@@ -1,0 +1,110 @@
+//! Drop-behind: how much of a model is resident while it is loaded, that nothing is lost, and
+//! that it stops where it would do harm.
+//! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, model files of 256 MiB.
+
+use gpuslice_suite::cache::{Models, slice_file};
+use gpuslice_suite::compile::linked;
+use gpuslice_suite::run::{Machine, Run};
+
+const WINDOW: u64 = 128;
+
+/// What the loader has said.
+struct Said {
+    /// The most that was resident, in MiB.
+    peak: u64,
+    /// What was resident at the end, in MiB.
+    end: u64,
+    /// What was resident before the file was unmapped, in MiB.
+    mapped: Option<u64>,
+    /// A checksum of what has arrived on the device.
+    sum: String,
+    /// Bytes that were not what the program had written.
+    lost: Option<u64>,
+}
+
+fn load(models: &Models, how: &str, mode: &str) -> Said {
+    let machine = Machine::new("rtx3090");
+    let keys = format!("\"page_cache\":\"{mode}\"");
+    let slice = slice_file(machine.folder(), &keys);
+    let program = linked("cuda_loader", "libcuda.so.1");
+    let run = Run::new(&program).arg(how).arg(models.cold("model.bin"));
+    let said = machine
+        .place(run.with_shim().slice(&slice))
+        .answer()
+        .clean();
+    let after = |word: &str| {
+        let rest = said.split_once(word)?.1;
+        rest.split_whitespace().next().map(str::to_owned)
+    };
+    let number = |word: &str| after(word).and_then(|text| text.parse().ok());
+    Said {
+        peak: number("peak ").unwrap_or_else(|| panic!("no peak in {said}")),
+        end: number("end ").unwrap_or_else(|| panic!("no end in {said}")),
+        mapped: number("mapped "),
+        sum: after("sum ").unwrap_or_default(),
+        lost: number("lost "),
+    }
+}
+
+#[test]
+fn a_load_in_order_never_holds_more_than_the_window_and_a_little() {
+    let models = Models::of(256);
+    for how in ["pass", "shared", "read", "read-small"] {
+        let whole = load(&models, how, "drop");
+        assert!(whole.peak > 240, "{how}: {} MiB", whole.peak);
+        let behind = load(&models, how, "drop-behind");
+        assert!(behind.peak <= WINDOW + 64, "{how}: {} MiB", behind.peak);
+        assert_eq!(behind.sum, whole.sum, "{how}: other data has arrived");
+        assert_eq!(
+            (whole.end, behind.end),
+            (0, 0),
+            "{how}: MiB left at the end"
+        );
+    }
+}
+
+#[test]
+fn a_load_of_shuffled_tensors_holds_little_more() {
+    let models = Models::of(256);
+    let whole = load(&models, "shuffled", "drop");
+    let behind = load(&models, "shuffled", "drop-behind");
+    assert!(behind.peak <= 224, "{} MiB", behind.peak);
+    assert_eq!(behind.sum, whole.sum, "other data has arrived");
+    assert_eq!(behind.end, 0, "MiB left at the end");
+}
+
+#[test]
+fn what_a_program_has_written_into_its_copy_is_never_lost() {
+    let models = Models::of(256);
+    for how in ["written", "written-raw"] {
+        let kept = load(&models, how, "keep");
+        let behind = load(&models, how, "drop-behind");
+        assert_eq!(behind.lost, Some(0), "{how}");
+        assert_eq!(behind.sum, kept.sum, "{how}: other data has arrived");
+        assert_eq!(behind.end, 0, "{how}: MiB left at the end");
+    }
+}
+
+#[test]
+fn memory_that_takes_the_place_of_what_is_being_dropped_stays_as_it_is() {
+    let models = Models::of(256);
+    let behind = load(&models, "replaced", "drop-behind");
+    assert_eq!(behind.lost, Some(0));
+    assert_eq!(behind.end, 0, "MiB left at the end");
+}
+
+#[test]
+fn dropping_stops_when_what_was_dropped_is_loaded_again_or_used_by_the_cpu() {
+    let models = Models::of(256);
+    let once = load(&models, "pass", "drop-behind");
+    assert!(once.mapped.is_some_and(|mapped| mapped <= WINDOW + 64));
+    for how in ["again", "by-cpu"] {
+        let said = load(&models, how, "drop-behind");
+        assert!(
+            said.mapped.is_some_and(|mapped| mapped > 224),
+            "{how}: {:?} MiB are still there",
+            said.mapped
+        );
+        assert_eq!(said.end, 0, "{how}: MiB left at the end");
+    }
+}

@@ -1,0 +1,62 @@
+//! Two loaders of one file that tell each other what they still need: the disk is not read twice,
+//! and at the end nothing is left.
+//! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, a model file of 512 MiB.
+
+use gpuslice_suite::cache::{Models, length, resident, slice_file};
+use gpuslice_suite::compile::linked;
+use gpuslice_suite::run::{Machine, Run};
+use std::time::Duration;
+
+/// Two loads of the same file, the second so much later; the bytes that both have read from the
+/// disk, as a share of the file's length.
+fn two(models: &Models, keys: &str, lag: Duration) -> f64 {
+    let machine = Machine::new("rtx3090");
+    let slice = slice_file(machine.folder(), keys);
+    let program = linked("cuda_loader", "libcuda.so.1");
+    let file = models.cold("model.bin");
+    let load = || {
+        // A tensor of 32 MiB in a fifth of a second: a slow device, on any machine.
+        let words = ["quiet-pass".as_ref(), file.as_os_str(), "0.2".as_ref()];
+        let run = machine.place(Run::new(&program).args(words));
+        run.with_shim().slice(&slice)
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| load().answer().clean());
+        // The lag is what is measured.
+        std::thread::sleep(lag);
+        (load().answer().clean(), first.join().unwrap())
+    });
+    let read = |said: &str| {
+        let after = said.split_once("disk ").map(|(_, rest)| rest.trim());
+        after.and_then(|bytes| bytes.parse::<u64>().ok()).unwrap()
+    };
+    assert_eq!(
+        first.split_once('\n').map(|(sum, _)| sum.to_owned()),
+        second.split_once('\n').map(|(sum, _)| sum.to_owned()),
+        "both have loaded the same"
+    );
+    assert_eq!(resident(&file), 0, "bytes left by both");
+    (read(&first) + read(&second)) as f64 / length(&file) as f64
+}
+
+const SHARED: &str = "\"page_cache\":\"drop-behind\",\"page_cache_share\":true";
+
+#[test]
+fn a_second_loader_soon_after_reads_what_the_first_has_left_it() {
+    let models = Models::of(512);
+    let share = two(&models, SHARED, Duration::from_millis(300));
+    assert!(
+        (0.9..=1.5).contains(&share),
+        "{share} of the file read from disk"
+    );
+}
+
+#[test]
+fn a_second_loader_later_reads_again_only_what_was_dropped_before_it_came() {
+    let models = Models::of(512);
+    let share = two(&models, SHARED, Duration::from_millis(1200));
+    assert!(
+        (0.9..=1.5).contains(&share),
+        "{share} of the file read from disk"
+    );
+}

@@ -1,0 +1,237 @@
+//! Memory that allocators keep: asked back when it is short, from PyTorch's allocator alone, once
+//! at a time, never in a capture; and from malloc.
+//! Touches: a stand-in for PyTorch's allocator under its library's name, in slices of simulated
+//! machines.
+
+use gpuslice_suite::compile::compile;
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 10 * GIB;
+
+/// The code of a capture that a free has ended.
+const STREAM_CAPTURE_INVALIDATED: i32 = 901;
+
+struct Torch {
+    slice: Counted,
+    worker: Worker,
+}
+
+/// What the allocator has counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Statistics {
+    retries: u64,
+    failures: u64,
+    reserved: u64,
+    freed: u64,
+}
+
+impl Torch {
+    fn on(scenario: &str, keys: &Value) -> Torch {
+        let runtimes = ["-L{sim}", "-l:libcudart.so.13", "-l:libcuda.so.1"];
+        let words = [&["-shared", "-fPIC"], &runtimes[..]].concat();
+        let allocator = compile("cc", "c/c10_cuda.c", "torch/libc10_cuda.so", &words);
+        assert!(allocator.ends_with("torch/libc10_cuda.so"));
+        let own = ["-L{here}", "-l:libc10_cuda.so", "-Wl,-rpath,{here}"];
+        let words = [&own, &runtimes[..]].concat();
+        let program = compile("cc", "c/torch.c", "torch/torch", &words);
+        let slice = Counted::with(scenario, keys);
+        let mut worker = Worker::start(slice.run(program));
+        worker.must("start 0");
+        Torch { slice, worker }
+    }
+
+    /// In a slice that asks for caches, on a card.
+    fn asked() -> Torch {
+        Torch::on("rtx3090", &json!({"memory": LIMIT, "pressure": "release"}))
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        let said = self.worker.ask("statistics");
+        let [0, retries, failures, reserved, freed] = said[..] else {
+            panic!("{said:?}");
+        };
+        let [retries, failures, reserved, freed] =
+            [retries, failures, reserved, freed].map(i64::cast_unsigned);
+        Statistics {
+            retries,
+            failures,
+            reserved,
+            freed,
+        }
+    }
+
+    /// Fills the slice to 7 GiB, of which 4 are only cached.
+    fn fill(&mut self) {
+        for number in 0..7 {
+            self.worker.must(&format!("tensor {number} {GIB}"));
+        }
+        for number in 0..4 {
+            self.worker.must(&format!("drop {number}"));
+        }
+        assert_eq!(self.statistics().retries, 0, "nothing is short yet");
+    }
+}
+
+/// Over 80 % with what is held, and no block that is cached is large enough.
+const GROWTH: u64 = 3 * GIB / 2;
+
+#[test]
+fn the_cache_comes_back_before_the_slice_is_full() {
+    let mut torch = Torch::asked();
+    torch.fill();
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    let after = Statistics {
+        retries: 1,
+        failures: 0,
+        reserved: 3 * GIB + GROWTH,
+        freed: 4 * GIB,
+    };
+    assert_eq!(torch.statistics(), after);
+    // Another engine of the slice can have it now.
+    let mut other = torch.slice.worker();
+    other.must(&format!("alloc 0 {}", 4 * GIB));
+}
+
+#[test]
+fn without_the_key_it_stays_until_there_is_no_more() {
+    let mut torch = Torch::on("rtx3090", &json!({"memory": LIMIT}));
+    torch.fill();
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    assert_eq!(torch.statistics().freed, 0);
+    torch.worker.must(&format!("tensor 11 {GROWTH}"));
+    assert_eq!(
+        torch.statistics().freed,
+        4 * GIB,
+        "refused by the limit itself"
+    );
+}
+
+#[test]
+fn physical_memory_of_expandable_segments_is_asked_for_too() {
+    let mut torch = Torch::asked();
+    torch.worker.must("expandable 1");
+    torch.fill();
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    assert_eq!(torch.statistics().freed, 4 * GIB);
+}
+
+#[test]
+fn with_split_blocks_one_refusal_is_one_refusal() {
+    let mut torch = Torch::asked();
+    torch.worker.must("split 1");
+    torch.fill();
+    // The first of its two ways frees as much as it wants, and that must be enough.
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    let said = torch.statistics();
+    assert_eq!((said.retries, said.failures, said.freed), (1, 0, 2 * GIB));
+}
+
+#[test]
+fn never_in_a_capture() {
+    for split in [0, 1] {
+        let mut torch = Torch::asked();
+        torch.worker.must(&format!("split {split}"));
+        torch.fill();
+        torch.worker.must("begin");
+        torch.worker.must(&format!("tensor 10 {GROWTH}"));
+        torch.worker.must(&format!("tensor 11 {}", GROWTH / 2));
+        torch.worker.must("end");
+        assert_eq!(torch.statistics().retries, 0);
+        // And when it is over, again.
+        torch.worker.must(&format!("tensor 12 {}", 200 * MIB));
+        assert_eq!(
+            torch.statistics().retries,
+            0,
+            "a block that is cached is taken first"
+        );
+        torch.worker.must("drop 10");
+        torch.worker.must("drop 11");
+        torch.worker.must(&format!("tensor 13 {}", GROWTH + MIB));
+        assert_eq!(torch.statistics().retries, 1);
+    }
+}
+
+#[test]
+fn the_stand_ins_capture_is_ended_by_what_must_not_happen() {
+    // So that the test above can fail: the limit itself refuses, in a capture, with split blocks.
+    let mut torch = Torch::on("rtx3090", &json!({"memory": LIMIT}));
+    torch.worker.must("split 1");
+    torch.fill();
+    torch.worker.must("begin");
+    let code = torch.worker.code(&format!("tensor 10 {}", 4 * GIB));
+    assert_ne!(code, 0);
+    assert_eq!(torch.worker.code("end"), STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn who_calls_for_himself_is_never_refused_for_a_cache() {
+    let mut torch = Torch::asked();
+    torch.fill();
+    for number in 0..5 {
+        torch.worker.must(&format!("plain {number} {}", 500 * MIB));
+    }
+    let said = torch.statistics();
+    assert_eq!((said.retries, said.freed), (0, 0));
+    let rest = torch.worker.free();
+    assert_eq!(
+        torch.worker.code(&format!("plain 9 {}", rest + 2 * MIB)),
+        OUT_OF_MEMORY
+    );
+}
+
+#[test]
+fn who_has_nothing_to_give_is_asked_less_and_less_often() {
+    let mut torch = Torch::asked();
+    // Nothing of this is cached.
+    for number in 0..160 {
+        torch.worker.must(&format!("tensor {number} {}", 60 * MIB));
+    }
+    let said = torch.statistics();
+    assert_eq!((said.failures, said.freed), (0, 0));
+    // From 8 GiB on: at once, then after 1 GiB; 2 more do not fit.
+    assert_eq!(said.retries, 2);
+}
+
+#[test]
+fn a_host_that_has_no_more_asks_for_the_cache_of_an_empty_slice() {
+    let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
+    let keys = json!({
+        "devices": [{"uuid": uuid, "memory": 40 * GIB, "integrated": true}],
+        "reserve": 8 * GIB,
+        "pressure": "release",
+    });
+    let mut torch = Torch::on("gb10", &keys);
+    torch.fill();
+    let available = torch.slice.truth().host.unwrap().mem_available;
+    torch
+        .slice
+        .simulator(&["host", &format!("+{}", available - 9 * GIB)]);
+    // 1 GiB over the reserve, and it wants 1.5: the cache has 4.
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    let said = torch.statistics();
+    assert_eq!((said.retries, said.failures, said.freed), (1, 0, 4 * GIB));
+}
+
+#[test]
+fn malloc_gives_back_what_it_keeps_when_memory_is_short_and_not_before() {
+    let mut torch = Torch::asked();
+    torch.worker.must("churn 400");
+    let before = torch.worker.ask("resident")[1];
+    assert!(before > 390, "malloc keeps it: {before} MiB");
+    torch.worker.must(&format!("tensor 0 {}", 7 * GIB));
+    assert_eq!(
+        torch.worker.ask("resident")[1],
+        before,
+        "nothing is short yet"
+    );
+    torch.worker.must(&format!("tensor 1 {GROWTH}"));
+    let after = torch.worker.ask("resident")[1];
+    assert!(after < 150, "{before} MiB became {after}");
+    // Not again within half a minute.
+    torch.worker.must("churn 400");
+    torch.worker.must(&format!("tensor 2 {}", 100 * MIB));
+    assert!(torch.worker.ask("resident")[1] > 390);
+}
