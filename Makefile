@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines check format clippy loom miri docs deny bench readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak check format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,13 @@ test: build clients containers ## every test that needs no GPU
 engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
 	$(TARGET)/clients-venv/bin/python tests/engines/vendor.py $(TARGET)/engines/vendor
 	$(CARGO) test --locked -p gpuslice-suite --test engines -- --ignored --nocapture --test-threads 1
+
+loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing is left in the page cache
+	tests/setup.sh loaders
+	$(CARGO) test --locked -p gpuslice-suite --test page_cache_loaders --test page_cache_behind -- --ignored --nocapture --test-threads 1
+
+soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
+	python3 tests/soak/soak.py $(or $(SOAK),600) $(TARGET)
 
 check: format clippy test loom miri docs deny ## what CI runs
 
@@ -86,7 +93,6 @@ goldens: build ## rewrite the generated pages (man, completions, symbol table) f
 install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
 	ln -sfn gpuslice $(DESTDIR)$(PREFIX)/bin/gpusliced
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/gpusliced.service
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
 	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | deny
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -41,12 +41,27 @@ readers)
 containers)
     tests/containers/setup.sh
     ;;
+loaders) # PyTorch as Debian has it: without CUDA, and not gigabytes of it
+    tests/setup.sh clients
+    /usr/bin/python3 -c 'import torch' 2>/dev/null || {
+        [ "$(id -u)" = 0 ] || missing PyTorch "on Debian: apt-get install python3-torch"
+        echo "gpuslice: installing python3-torch" >&2
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            python3-torch python3-numpy python3-venv >/dev/null
+    }
+    venv=$target/loaders-venv
+    [ -e "$venv/installed" ] || {
+        /usr/bin/python3 -m venv --clear --system-site-packages "$venv"
+        "$venv/bin/pip" install -q --no-deps safetensors==0.8.0
+        touch "$venv/installed"
+    }
+    ;;
 deny)
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | deny" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny" >&2
     exit 2
     ;;
 esac

@@ -20,6 +20,7 @@ pub mod learned;
 pub mod pages;
 mod plan;
 pub mod preload;
+pub mod pressure_options;
 pub mod private_dir;
 pub mod promise;
 pub mod registry;

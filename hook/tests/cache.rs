@@ -248,6 +248,8 @@ fn folders_give_their_model_files_once_and_links_lead_where_they_point() {
     fs::create_dir(at("blobs")).unwrap();
     cached(&at("blobs/4a5b"), MIB);
     cached(&at("blobs/unnamed"), MIB);
+    let checksum = format!("blobs/sha256-{}", "0123456789abcdef".repeat(4));
+    cached(&at(&checksum), MIB);
     cached(&at("snapshots/deep/plain.GGUF"), MIB);
     cached(&at("notes.txt"), MIB);
     fs::write(at("empty.bin"), "").unwrap();
@@ -259,7 +261,7 @@ fn folders_give_their_model_files_once_and_links_lead_where_they_point() {
     let (said, status) = drop_cache(&[root.path(), root.path(), &at("snapshots")], &[]);
     assert_eq!(
         (said["files"].as_array().unwrap().len(), status),
-        (3, 0),
+        (4, 0),
         "{said}"
     );
     assert!(names(&said).contains(&"model.safetensors".to_owned()));
@@ -267,6 +269,7 @@ fn folders_give_their_model_files_once_and_links_lead_where_they_point() {
         (resident(&at("blobs/4a5b")), resident(&at("again.gguf"))),
         (0, 0)
     );
+    assert_eq!(resident(&at(&checksum)), 0);
     for other in ["blobs/unnamed", "notes.txt"] {
         assert_eq!(resident(&at(other)), 1 << 20, "{other} was not meant");
     }
@@ -275,7 +278,7 @@ fn folders_give_their_model_files_once_and_links_lead_where_they_point() {
     let (said, status) = drop_cache(&[root.path()], &["--all"]);
     assert_eq!(
         (said["files"].as_array().unwrap().len(), status),
-        (5, 0),
+        (6, 0),
         "{said}"
     );
     assert_eq!(resident(&at("blobs/unnamed")), 0);

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::LazyLock;
@@ -92,6 +93,29 @@ fn a_slice_that_the_host_cannot_promise_is_refused_and_who_holds_what_is_said() 
     spark.gone();
     let (out, _, status) = told(&mut spark.run(&["--memory=107GiB"], "echo started"));
     assert_eq!((out.as_str(), status), ("started\n", 0));
+}
+
+#[test]
+fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
+    let spark = Spark::new();
+    let mut children: Vec<Child> = (0..12)
+        .map(|_| {
+            let mut command = spark.run(&["--memory=20GiB"], "echo started; read line");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    let started = children.iter_mut().filter_map(|child| {
+        let mut line = String::new();
+        let out = child.stdout.as_mut().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        (line == "started\n").then_some(())
+    });
+    // 107.65 GiB can be promised.
+    assert_eq!(started.count(), 5);
+    assert_eq!(spark.promises().len(), 5);
+    children.into_iter().for_each(end);
+    spark.gone();
 }
 
 #[test]

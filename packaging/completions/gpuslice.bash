@@ -34,6 +34,9 @@ _gpuslice() {
             gpuslice,drop-cache)
                 cmd="gpuslice__subcmd__drop__subcmd__cache"
                 ;;
+            gpuslice,gc)
+                cmd="gpuslice__subcmd__gc"
+                ;;
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
@@ -71,7 +74,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status report headroom drop-cache residency devices cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -133,7 +136,6 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -299,6 +301,24 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__gc)
+            opts="-h --force --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__headroom)
             opts="-h --json --help reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -386,7 +406,6 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -513,12 +532,16 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__status)
-            opts="-h --watch --json --help"
+            opts="-h --watch --json --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

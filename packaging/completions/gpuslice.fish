@@ -30,11 +30,11 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a co
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of slices is, on device and host, and what of it grows'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of the slices is, on the device and on the host, and what grows'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of model files is in the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "gc" -d 'Remove what dead runs and containers have left'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "cdi" -d 'Describe slices to container engines as CDI devices'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Let a container engine give its containers slices'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Let the driver itself hold a cgroup to a limit, where it can'
@@ -97,6 +97,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No 
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s v -l verbose -d 'List every function and route with its answer'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Show it again every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
@@ -124,6 +125,9 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d '
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l force -d 'Remove records of slices, too, that cannot be read'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a device for each size, as in podman run --device gpuslice.io/slice=24gib'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write it here and not on standard output' -r -F

@@ -6,16 +6,16 @@
 //! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
 //! share a step, and the first of a step pays (`grains`).
 
+mod unified;
+
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
-use gpuslice_config::policy::{self, Thresholds};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::CUdevice;
-use crate::answer::Moment;
 use crate::device::{self, Device};
 use crate::grains::{self, Put, STEP};
 use crate::held::{self, Found, Held, Space};
@@ -24,7 +24,7 @@ use crate::measure::Scale;
 use crate::private::Private;
 use crate::real::Slot;
 use crate::runtime::{self, Runtime};
-use crate::{answer, contexts, count, host, private};
+use crate::{contexts, count, private};
 
 /// A device of the slice that a ledger is kept of.
 #[derive(Clone, Copy)]
@@ -97,24 +97,6 @@ pub(crate) fn rounded(bytes: u64) -> Bytes {
 }
 
 impl Account {
-    /// From where on memory is short, as the slice has it.
-    pub(crate) fn thresholds(&self) -> &'static Thresholds {
-        self.runtime.thresholds()
-    }
-
-    /// Whether memory is short for this request: the slice's, or the host's.
-    pub(crate) fn is_short(&self, request: Bytes) -> bool {
-        let held = self.ledger.sum(self.listed);
-        let reading = match self.unified() {
-            true => host::now(self.runtime, &self.device, Some(held), None),
-            false => None,
-        };
-        let charged = reading.map_or(held, |reading| held.plus(reading.charge));
-        let host = reading.as_ref().map(|reading| &reading.host);
-        let memory = self.device.budget.memory;
-        policy::is_short(self.thresholds(), memory, charged, request, host)
-    }
-
     /// Whether the device shares the host's memory.
     pub(crate) fn unified(&self) -> bool {
         self.device.unified == Some(true)
@@ -194,24 +176,9 @@ impl Account {
         self.changed();
     }
 
-    /// The slice holds more or less than before, which its neighbours are told where the machine
-    /// has promised memory to each.
-    #[inline]
-    fn changed(&self) {
-        if self.unified() && self.runtime.promise().is_some() {
-            host::changed(self.runtime, &self.device, self.ledger);
-        }
-    }
-
     /// Gets ready to measure what a context takes.
     pub(crate) fn scale(&self, slot: Slot, ordinal: CudaOrdinal) -> Scale {
         Scale::of(self.runtime, slot, ordinal)
-    }
-
-    /// What the host has available, where its memory is the device's.
-    pub(crate) fn host(&self) -> Option<u64> {
-        let host = self.unified().then(|| self.runtime.host())?;
-        host.map(|host| host.available.get())
     }
 
     /// Records a refusal and says it.
@@ -244,49 +211,6 @@ impl Account {
             ];
             count::REFUSED.say("limit", &line);
         }
-    }
-
-    /// What the host has left decides too, where its memory is the device's. Granted: what of it
-    /// is charged to the slice.
-    #[cold]
-    fn ask_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
-        let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
-        let budget = self.device.budget;
-        if let Some((facts, charge)) = ask(Moment::Lately)
-            && admit::is_far_from_the_end(&facts, bytes)
-            && admit::admit(&facts, Some(budget), bytes).is_ok()
-        {
-            return Ok(charge);
-        }
-        let Some((facts, charge)) = ask(Moment::Now) else {
-            return Ok(Bytes::ZERO);
-        };
-        let refusal = match admit::admit(&facts, Some(budget), bytes) {
-            Ok(()) => return Ok(charge),
-            Err(refusal) => refusal,
-        };
-        if let Some(host) = facts
-            .host
-            .filter(|_| admit::is_the_hosts_doing(&facts, budget))
-        {
-            let line = [
-                Str("refused "),
-                Dec(bytes.get()),
-                Str(" bytes: the host has "),
-                Dec(host.memory.available.get()),
-                Str(" available and keeps "),
-                Dec(host.reserve().get()),
-                Str(", under pressure "),
-                Dec(host
-                    .pressed
-                    .map_or(host.reserve(), |pressed| pressed.keeps)
-                    .get()),
-                Str("; other slices may still take "),
-                Dec(host.others_unused.get()),
-            ];
-            count::REFUSED_BY_HOST.say("host", &line);
-        }
-        Err(refusal)
     }
 
     /// Remembers memory that the driver has given, so that it can be released.
@@ -434,15 +358,7 @@ fn gone(ledger: &Ledger, found: Found) {
 pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
     ledger.release(device, bytes, kind);
     if let Some(runtime) = runtime::slice().filter(|runtime| runtime.promise().is_some()) {
-        tell_neighbours(runtime, ledger, device);
-    }
-}
-
-#[cold]
-fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
-    let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
-    if let Some(device) = device {
-        host::changed(runtime, &device, ledger);
+        unified::tell_neighbours(runtime, ledger, device);
     }
 }
 

@@ -54,10 +54,10 @@ impl Asked {
     }
 }
 
-/// Whether the slice wants any of this.
+/// Whether the slice wants any of this. One that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    runtime::slice().is_some_and(|runtime| runtime.releases())
+    runtime::slice().is_some_and(|runtime| runtime.releases() && runtime.enforces())
 }
 
 /// Whether an allocation by which an allocator grows is refused, to get at what it caches.

@@ -20,6 +20,10 @@ from arithmetic import KINDS
 from cuda.bindings import driver
 
 
+# What the simulated driver takes for a context, in GiB.
+SIMULATED_CONTEXT = 0.25
+
+
 def gib(amount):
     return int(float(amount) * (1 << 30))
 
@@ -40,9 +44,7 @@ class Engine:
         torch.called(driver.cuInit(0))
         primary = torch.called(driver.cuDevicePrimaryCtxRetain(0))
         torch.called(driver.cuCtxSetCurrent(primary))
-        context = float(os.environ.get("ENGINE_CONTEXT_GIB", "0.25"))
-        rest = gib(float(whole) - context)
-        torch.called(driver.cuMemAlloc(rest))
+        torch.called(driver.cuMemAlloc(gib(float(whole) - SIMULATED_CONTEXT)))
 
     def baseline(self):
         return self.sizing.baseline()

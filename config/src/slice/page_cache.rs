@@ -18,6 +18,9 @@ pub enum PageCache {
     DropBehind,
 }
 
+/// The longest suffix.
+const LONGEST: usize = 16;
+
 /// The most suffixes that a slice lists.
 pub const MAX_SUFFIXES: usize = 16;
 
@@ -66,9 +69,8 @@ impl ModelFiles {
     /// # Errors
     /// When it is none, or the list is full.
     pub fn add(&mut self, suffix: &str) -> Result<(), SliceFault> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let point_first = suffix.starts_with('.');
-        if suffix.is_empty() || suffix.len() > 16 || point_first || !suffix.bytes().all(good) {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if suffix.is_empty() || suffix.len() > LONGEST || !suffix.bytes().all(good) {
             return Err(SliceFault::Suffix(Text::new(suffix)));
         }
         let free = self
@@ -102,14 +104,20 @@ impl ModelFiles {
     }
 
     fn compare(&self, path: &[u8]) -> bool {
-        self.suffixes
-            .iter()
-            .map(Text::as_bytes)
-            .take_while(|suffix| !suffix.is_empty())
-            .any(|suffix| match suffix == CHECKSUM.as_bytes() {
-                true => is_checksum(path),
-                false => ends_with(path, suffix),
-            })
+        let start = path.len().saturating_sub(LONGEST.saturating_add(1));
+        let tail = path.get(start..).unwrap_or_default();
+        let suffixes = self.suffixes.iter().map(Text::as_bytes);
+        let mut suffixes = suffixes.take_while(|suffix| !suffix.is_empty());
+        match tail.iter().rposition(|byte| matches!(byte, b'.' | b'/')) {
+            Some(place) if tail.get(place) == Some(&b'.') => {
+                let own = tail.get(place.saturating_add(1)..).unwrap_or_default();
+                // Lengths first: they tell nearly all apart.
+                own != CHECKSUM.as_bytes()
+                    && suffixes.any(|suffix| suffix.len() == own.len() && suffix == own)
+            }
+            Some(_) => false,
+            None => is_checksum(path) && suffixes.any(|suffix| suffix == CHECKSUM.as_bytes()),
+        }
     }
 }
 
@@ -135,13 +143,6 @@ const HEXADECIMAL: u32 = {
     }
     bits
 };
-
-fn ends_with(path: &[u8], suffix: &[u8]) -> bool {
-    let Some(name) = path.strip_suffix(suffix) else {
-        return false;
-    };
-    name.last() == Some(&b'.')
-}
 
 fn is_checksum(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -179,6 +180,9 @@ mod tests {
             "script",
             "deadbeef",
             "/tmp/x.gguf/",
+            "/models.gguf/readme",
+            "a.sha256",
+            "gguf",
         ] {
             assert!(!files.has_name(name.as_bytes()), "{name}");
         }
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn a_suffix_is_a_word_without_its_point_and_there_are_sixteen_at_most() {
         let mut files = ModelFiles::none(Bytes::mib(1));
-        for wrong in ["", ".gguf", "a/b", "a b", "seventeen-letters"] {
+        for wrong in ["", ".gguf", "tar.gz", "a/b", "a b", "seventeen-letters"] {
             assert_eq!(
                 files.add(wrong),
                 Err(SliceFault::Suffix(Text::new(wrong))),

@@ -102,6 +102,12 @@ pub enum AnnotationError {
     /// Not one of the words.
     #[error("annotation {PREFIX}{0}: {1:?} is not one of {2}")]
     Word(String, String, &'static str),
+    /// Containers are named, but the engine does not say which this is.
+    #[error(
+        "annotation {PREFIX}{0} is for a container by its name, and this engine does not tell its hooks \
+         what containers are called"
+    )]
+    NoName(String),
     /// Options of no slice.
     #[error("annotation {PREFIX}{0} is there, but no {PREFIX}memory says how much")]
     NoMemory(&'static str),
@@ -128,6 +134,11 @@ pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, Annotati
     let (own, pod): (Vec<_>, Vec<_>) = ours
         .into_iter()
         .partition(|(key, _)| key.starts_with(CONTAINER));
+    let by_name = |(key, _): &&(&str, &str)| *key == "containers";
+    let named = own.first().or_else(|| pod.iter().find(by_name));
+    if let (Some((key, _)), None) = (named, &who.name) {
+        return Err(AnnotationError::NoName((*key).to_owned()));
+    }
     let mut request = Request::default();
     let mut listed = None;
     for (key, value) in pod {

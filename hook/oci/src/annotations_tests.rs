@@ -60,17 +60,27 @@ fn a_containers_own_annotation_beats_the_pods() {
     let pairs = [("memory", "8GiB"), ("container.big.memory", "16GiB")];
     assert_eq!(request(Some("big"), &pairs).memory, Some(Bytes::gib(16)));
     assert_eq!(request(Some("small"), &pairs).memory, Some(Bytes::gib(8)));
-    assert_eq!(request(None, &pairs).memory, Some(Bytes::gib(8)));
 }
 
 #[test]
 fn a_sidecar_that_nobody_names_has_no_slice() {
     let listed = [("memory", "8GiB"), ("containers", "server")];
     assert_eq!(read_as(Some("log"), &listed), Ok(Asked::NotThisContainer));
-    assert_eq!(read_as(None, &listed), Ok(Asked::NotThisContainer));
     let own = [("container.server.memory", "8GiB")];
     assert_eq!(read_as(Some("log"), &own), Ok(Asked::NotThisContainer));
     assert_eq!(read_as(Some("log"), &[]), Ok(Asked::Nothing));
+}
+
+/// podman does not: without a name nobody would be limited.
+#[test]
+fn where_containers_have_no_names_none_is_meant_by_its_name() {
+    for named in [
+        ("containers", "server"),
+        ("container.server.memory", "8GiB"),
+    ] {
+        let error = read_as(None, &[("memory", "8GiB"), named]).unwrap_err();
+        assert_eq!(error, AnnotationError::NoName(named.0.to_owned()));
+    }
 }
 
 #[test]

@@ -79,11 +79,10 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         lines: Lines::new(),
     };
     let known = run.admit(state, owner, stage)?;
-    // In the container's mount namespace the host's own mounts, the ledger's among them, may
-    // not be seen; what an earlier stage has done is not done again.
-    let rootfs = spec.rootfs(&state.bundle);
-    if known && stage == Stage::Container && inject::is_there(&rootfs, &given.places, &state.id) {
-        return Ok(Lines::new());
+    // An earlier stage has done what can be done for this image. Here the host's own mounts, the
+    // ledger's among them, may not be seen.
+    if known && stage == Stage::Container {
+        return Ok(run.lines);
     }
     if !known && stage == Stage::Runtime {
         let budgets = &run.plan.devices;
@@ -178,7 +177,9 @@ impl Run<'_> {
         let places = &given.places;
         let registry = Registry::lock(places).map_err(|error| failed(error.into()))?;
         given.steps.reached("locked");
-        let (records, _) = gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
+        let (records, collected) =
+            gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
+        self.lines.extend(collected.failures);
         let known = records
             .iter()
             .flat_map(|record| &record.containers)

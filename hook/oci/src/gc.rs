@@ -14,6 +14,8 @@ pub struct Collected {
     pub containers: Vec<String>,
     /// Slices, by id.
     pub slices: Vec<String>,
+    /// What could not be removed, and why. It counts as held until it can be.
+    pub failures: Vec<String>,
 }
 
 /// Why something is still there.
@@ -25,30 +27,41 @@ pub enum GcError {
     /// What they stand for.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// Some of it is still there.
+    #[error("{0}")]
+    Left(String),
 }
 
 /// Drops every container whose first process is dead, and every slice that nobody is left in.
 /// What is left is returned, so that it need not be read again.
 ///
 /// # Errors
-/// What cannot be read or removed.
-pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), GcError> {
+/// When the records cannot be read. What cannot be removed keeps nobody else from starting.
+pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), RegistryError> {
     let mut collected = Collected::default();
     let mut living = Vec::new();
     for record in registry.records()? {
-        let dead = |member: &&crate::registry::Member| !member.owner.lives();
-        let dead: Vec<String> = record
-            .containers
-            .iter()
-            .filter(dead)
-            .map(|m| m.id.clone())
-            .collect();
-        let left = match dead.is_empty() {
-            true => Some(record),
-            false => leave(registry, record, &dead)?,
-        };
-        collected.containers.extend(dead);
-        living.extend(left);
+        let dead = record.containers.iter().filter(|one| !one.owner.lives());
+        let dead: Vec<String> = dead.map(|member| member.id.clone()).collect();
+        if dead.is_empty() && !record.containers.is_empty() {
+            living.push(record);
+            continue;
+        }
+        let slice = record.slice.clone();
+        match leave(registry, record.clone(), &dead) {
+            Ok(left) => {
+                if left.is_none() {
+                    collected.slices.push(slice);
+                }
+                collected.containers.extend(dead);
+                living.extend(left);
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                collected.failures.push(format!("{error:#}"));
+                living.push(record);
+            }
+        }
     }
     Ok((living, collected))
 }
@@ -103,7 +116,10 @@ pub fn collect(places: &Places) -> Result<Collected, GcError> {
             collected.slices.push(slice);
         }
     }
-    Ok(collected)
+    match collected.failures.is_empty() {
+        true => Ok(collected),
+        false => Err(GcError::Left(collected.failures.join("; "))),
+    }
 }
 
 /// Names that are no UTF-8 are not ours.

@@ -108,7 +108,7 @@ pub enum RegistryError {
         source: io::Error,
     },
     /// A record says something else.
-    #[error("{path} is not a slice's record (remove it when no container has it)")]
+    #[error("{path} is not a slice's record (gpuslice gc --force removes it)")]
     Record {
         /// Which.
         path: PathBuf,

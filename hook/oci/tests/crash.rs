@@ -165,3 +165,37 @@ fn of_two_hundred_containers_at_once_twenty_fit_and_the_budget_is_never_exceeded
     host.collect();
     assert_eq!(host.left(), Vec::<String>::new());
 }
+
+#[test]
+fn what_cannot_be_removed_is_named_and_keeps_nobody_else_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut first = host.container("first");
+    first.is_given_its_slice();
+    let stuck = host.run("containers/first/root").display().to_string();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(arguments[0]);
+        assert!(command.args(&arguments[1..]).status().unwrap().success());
+    };
+    mount(&["mount", "-t", "tmpfs", "t", &stuck]);
+    first.dies();
+    let second = host.container("second");
+    let said = second.hook(&["createRuntime"]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success(), "{told}");
+    assert!(
+        told.contains("cannot remove") && told.lines().count() == 1,
+        "{told}"
+    );
+    // It counts until it is gone.
+    let third = host.asking("third", &[("gpuslice.io/memory", "9GiB")]);
+    assert!(
+        third
+            .is_refused()
+            .contains("held by first 8.00 GiB, second 8.00 GiB")
+    );
+    mount(&["umount", &stuck]);
+    third.is_given_its_slice();
+}

@@ -301,3 +301,54 @@ fn a_dry_run_prints_the_plan_and_does_nothing() {
     assert!(!container.inside(".gpuslice").exists());
     assert!(!host.run("slices").exists());
 }
+
+#[test]
+fn the_policy_says_what_becomes_of_a_container_when_something_breaks() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let library = host.path("usr/lib/gpuslice/libgpuslice.so");
+    fs::rename(&library, host.path("elsewhere")).unwrap();
+    let annotated = host.container("annotated");
+    assert!(annotated.is_refused().contains("cannot mount"));
+    host.policy(
+        "[on-error]\nannotated = \"start\"\nothers = \"refuse\"\n[default]\nmemory = \"1GiB\"",
+    );
+    let said = annotated.hook(&["createRuntime"]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success(), "{told}");
+    assert!(
+        told.starts_with("gpuslice: annotated starts without a slice: cannot mount"),
+        "{told}"
+    );
+    assert!(
+        host.asking("other", &[])
+            .is_refused()
+            .contains("cannot mount")
+    );
+    // For want of room nobody starts, whatever is said of errors.
+    let more = host.asking("more", &[("gpuslice.io/memory", "88GiB")]);
+    assert!(more.is_refused().contains("88.00 GiB is more than GPU 0"));
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_container_that_starts_all_the_same_has_nothing_of_a_slice_in_it() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy("[on-error]\nannotated = \"start\"");
+    let container = host.container("c1");
+    // The slice is mounted before the list is looked at.
+    symlink("elsewhere", container.rootfs().join("etc/ld.so.preload")).unwrap();
+    let said = container.hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(container.inside(".gpuslice").exists());
+    assert_eq!(
+        fs::read_dir(container.inside(".gpuslice")).unwrap().count(),
+        0
+    );
+    assert_eq!(host.left(), Vec::<String>::new());
+}

@@ -179,6 +179,8 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             bytes[at + 6] = b'1';
         }
     }
+    // The others have the same file.
+    fs::remove_file(&libc).unwrap();
     fs::write(&libc, bytes).unwrap();
     let cases = [
         (

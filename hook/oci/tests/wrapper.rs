@@ -9,9 +9,9 @@
 
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A host of its own, and a bundle whose program is the static hook: an image without a libc,
@@ -233,5 +233,139 @@ fn a_configuration_that_cannot_be_changed_starts_nothing_and_the_engine_is_told(
     assert!(
         err.starts_with("gpuslice-runtime: cannot put hooks into "),
         "{err}"
+    );
+}
+
+#[test]
+fn the_driver_is_told_of_the_containers_own_cgroup() {
+    let Some(host) = Host::new() else { return };
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let has_cgroups = |mount: &Path| mount.join("cgroup.controllers").exists();
+    if !mounts.iter().any(|mount| has_cgroups(mount)) {
+        eprintln!("not run: no cgroups of version 2 here");
+        return;
+    }
+    // In place of gpuslice: it writes down what it is called with, and who is in the cgroup.
+    let (command, told) = (host.path("gpuslice"), host.path("told"));
+    let script = format!(
+        "#!/bin/sh\nfor word; do echo \"$word\"; done > {0}\ncat \"$3/cgroup.procs\" >> {0}\nenv >> {0}\n",
+        told.display()
+    );
+    fs::write(&command, script).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    let devices = host.path("run/gpuslice/devices.json");
+    let list = fs::read_to_string(&devices).unwrap();
+    fs::write(
+        &devices,
+        list.replace("\"driver_limits\":false", "\"driver_limits\":true"),
+    )
+    .unwrap();
+    host.policy(&format!("command = \"{}\"\n", command.display()));
+
+    let mut run = host.run("limited");
+    let id = run.last().unwrap().clone();
+    let cgroups = format!("/{id}");
+    let config = fs::read_to_string(host.path("bundle/config.json")).unwrap();
+    let linux = format!("\"linux\":{{\"cgroupsPath\":\"{cgroups}\",");
+    fs::write(
+        host.path("bundle/config.json"),
+        config.replace("\"linux\":{", &linux),
+    )
+    .unwrap();
+    // Created and not started: its first process waits, and can be looked at.
+    run.retain(|word| word != "run");
+    run.insert(run.len() - 3, "create".to_owned());
+    let mut create = Command::new(host.path("gpuslice-runtime"));
+    create
+        .args(["--gpuslice-root".as_ref(), host.folder.path()])
+        .arg("--gpuslice-memory=8GiB")
+        .args(&run);
+    // What waits would keep a pipe open.
+    let create = create.stdin(Stdio::null()).stdout(Stdio::null());
+    let done = create.stderr(Stdio::null()).status().unwrap();
+    let log = fs::read_to_string(host.path("log")).unwrap_or_default();
+    assert!(done.success(), "{log}");
+    let said = fs::read_to_string(&told).unwrap();
+    let state = host.path("state").display().to_string();
+    let asked = Command::new("runc")
+        .args(["--root", &state, "state", &id])
+        .output()
+        .unwrap();
+    let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    Command::new("runc")
+        .args(["--root", &state, "delete", "--force", &id])
+        .status()
+        .unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0..2], ["driver-limit", "--cgroup"]);
+    assert!(lines[2].ends_with(&cgroups), "{said}");
+    let uuid = "GPU-3090aaaa-1111-4222-8333-444455550000";
+    assert_eq!(lines[3..7], ["--device", uuid, "--memory", "8589934592"]);
+    assert_eq!(
+        lines[7],
+        asked["pid"].to_string(),
+        "the container's process is in it"
+    );
+    // Nothing of the engine's environment, and nothing of the image's.
+    let env = lines[8..]
+        .iter()
+        .filter(|line| !line.starts_with("PWD=") && !line.starts_with("_="));
+    assert_eq!(
+        env.collect::<Vec<_>>(),
+        [&"PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
+    );
+}
+
+#[test]
+fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
+    let Some(host) = Host::new() else { return };
+    // As NVIDIA's legacy runtime does: it adds a prestart hook, and executes the first runtime
+    // of its list.
+    let (theirs, ran) = (host.path("their-hook"), host.path("ran"));
+    let (wrapper, ours) = (host.path("their-runtime"), host.path("gpuslice-runtime"));
+    let slices = host.path("run/gpuslice/slices");
+    let scripts = [
+        (
+            &theirs,
+            format!(
+                "cat > /dev/null; ls {} > {} 2>&1 || true",
+                slices.display(),
+                ran.display()
+            ),
+        ),
+        (
+            &wrapper,
+            format!(
+                "exec {} --gpuslice-root {} --gpuslice-memory 8GiB \"$@\"",
+                ours.display(),
+                host.folder.path().display()
+            ),
+        ),
+    ];
+    for (path, text) in scripts {
+        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let file = host.path("bundle/config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    config["hooks"] = json!({"prestart": [{"path": theirs, "args": ["their-hook", "prestart"]}]});
+    fs::write(&file, config.to_string()).unwrap();
+
+    let output = host
+        .output(Command::new(&wrapper).args(host.run("below")))
+        .unwrap();
+    let (out, err, status) = said(&output);
+    assert_eq!((out.as_str(), status), (SAYS, Some(0)), "{err}");
+    let hooks = host.hooks();
+    assert_eq!(hooks["prestart"], config["hooks"]["prestart"]);
+    assert_eq!(hooks["createRuntime"].as_array().map(Vec::len), Some(1));
+    let seen = fs::read_to_string(ran).unwrap();
+    assert!(
+        seen.contains("No such file"),
+        "no slice was there yet: {seen}"
+    );
+    assert!(
+        slices.exists() && host.slices() == 0,
+        "and one was afterwards"
     );
 }

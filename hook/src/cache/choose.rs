@@ -1,14 +1,17 @@
 //! Which files are meant: those that are named, and the model files of the folders that are named.
 //! Touches: folders, by reading them.
 
+use gpuslice_config::slice::{CHECKSUM, ModelFiles};
+use gpuslice_config::units::Bytes;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What model files are called.
-pub const SUFFIXES: [&str; 14] = [
+/// What model files are called; the last one stands for names made of a checksum, as stores of models
+/// have them.
+pub const SUFFIXES: [&str; 15] = [
     "safetensors",
     "gguf",
     "ggml",
@@ -23,6 +26,7 @@ pub const SUFFIXES: [&str; 14] = [
     "msgpack",
     "engine",
     "tflite",
+    CHECKSUM,
 ];
 
 /// What is found on the way to the files.
@@ -132,6 +136,12 @@ fn not_a_file(data: &fs::Metadata) -> io::Error {
 
 /// Whether a file is called what model files are called.
 pub(super) fn has_suffix(path: &Path, suffixes: &[String]) -> bool {
+    let is_one = |suffix: &str| suffixes.iter().any(|one| one.eq_ignore_ascii_case(suffix));
     let suffix = path.extension().and_then(|suffix| suffix.to_str());
-    suffix.is_some_and(|suffix| suffixes.iter().any(|one| one.eq_ignore_ascii_case(suffix)))
+    suffix.is_some_and(is_one) || (is_one(CHECKSUM) && is_checksum(path))
+}
+
+fn is_checksum(path: &Path) -> bool {
+    let mut named = ModelFiles::none(Bytes::ZERO);
+    named.add(CHECKSUM).is_ok() && named.has_name(path.as_os_str().as_encoded_bytes())
 }

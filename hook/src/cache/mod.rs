@@ -86,9 +86,9 @@ pub struct ResidencyArgs {
 
 const DROP_NOTES: &str = "\
 In folders, and below them, the files are those called safetensors, gguf, ggml, pt, pth, bin, ckpt,
-onnx, npy, npz, h5, msgpack, engine or tflite. A file that is named is meant whatever it is called,
-and links are followed. Nothing is lost: what is dirty is written first, and what is read again is
-read from the device.
+onnx, npy, npz, h5, msgpack, engine or tflite, and those named after their checksum, as stores of
+models name them. A file that is named is meant whatever it is called, and links are followed.
+Nothing is lost: what is dirty is written first, and what is read again is read from the device.
 
 What stays is named, with the reason: pages that a process has mapped stay until it unmaps them (as
 root, all such processes are seen), or give it --live, which makes the process fault them in again

@@ -9,7 +9,7 @@ use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,9 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
 
 fn slice_report(status: SliceStatus, unified: impl Fn(&str) -> Option<bool>) -> SliceReport {
     let mut processes = holders(&status.devices);
-    for pid in others(&status.file) {
+    let contained = status.containers.iter();
+    let contained = contained.flat_map(|container| in_cgroup_of(container.pid));
+    for pid in others(&status.file).into_iter().chain(contained) {
         processes.entry(pid).or_insert_with(|| ProcessReport {
             pid,
             name: process::name(pid),
@@ -230,27 +232,44 @@ fn others(file: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Page cache of the slice that none of its processes has mapped: that of its cgroup, if no
-/// process is in it that is not the slice's.
+/// The memory cgroup of a process.
+fn cgroup(pid: u32) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(PathBuf::from(format!("/sys/fs/cgroup{path}")))
+}
+
+fn processes_of(cgroup: &Path) -> Option<Vec<u32>> {
+    let all = fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
+    Some(all.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+/// The processes of a container, whose first that is.
+fn in_cgroup_of(pid: i32) -> Vec<u32> {
+    let cgroup = u32::try_from(pid).ok().and_then(cgroup);
+    let all = cgroup.and_then(|cgroup| processes_of(&cgroup));
+    all.unwrap_or_default()
+}
+
+/// Page cache of the slice that none of its processes has mapped: that of its cgroups, if no
+/// process is in them that is not the slice's.
 fn unmapped(pids: &[u32], processes: &[ProcessReport]) -> Option<u64> {
-    let cgroup = |pid: &u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-        Some(PathBuf::from(format!("/sys/fs/cgroup{path}")))
-    };
-    let folder = pids.first().and_then(cgroup)?;
-    let all = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
-    let mut all = all.lines().filter_map(|line| line.parse().ok());
-    if !all.all(|pid: u32| pids.contains(&pid)) {
-        return None;
+    let cgroups: Option<BTreeSet<PathBuf>> = pids.iter().map(|pid| cgroup(*pid)).collect();
+    let cgroups = cgroups.filter(|cgroups| !cgroups.is_empty())?;
+    let mut files = 0u64;
+    for folder in cgroups {
+        if !processes_of(&folder)?.iter().all(|pid| pids.contains(pid)) {
+            return None;
+        }
+        let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let amount = |name: &str| -> Option<u64> {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
+            line.strip_prefix(' ')?.parse().ok()
+        };
+        let own = amount("file")?.saturating_sub(amount("shmem").unwrap_or(0));
+        files = files.saturating_add(own);
     }
-    let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
-    let amount = |name: &str| -> Option<u64> {
-        let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
-        line.strip_prefix(' ')?.parse().ok()
-    };
     let mapped = processes.iter().filter_map(|one| one.host);
     let mapped = mapped.fold(0u64, |sum, host| sum.saturating_add(host.page_cache_mapped));
-    let files = amount("file")?.saturating_sub(amount("shmem").unwrap_or(0));
     Some(files.saturating_sub(mapped))
 }

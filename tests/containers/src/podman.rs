@@ -128,6 +128,9 @@ impl Engine for Podman<'_> {
     }
 
     fn remove(&mut self, id: &str) {
-        self.podman(&["rm", "-f", "-t", "0", "--ignore", id]).ok();
+        // Its own cleanup, which conmon starts at the container's end, may be at it just now.
+        self.host.wait_for("podman removes the container", || {
+            self.podman(&["rm", "-f", "-t", "0", "--ignore", id]).code == 0
+        });
     }
 }

@@ -84,13 +84,8 @@ def machine(gpuslice, sim):
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         sys.exit(f"run.sh: no GPU to test: {done.stderr.strip() or done.returncode}")
-    said = json.loads(done.stdout)
-    devices = said["devices"] if isinstance(said, dict) else said
+    devices = json.loads(done.stdout)["devices"]
     return devices[0] if devices else sys.exit("run.sh: no GPU to test")
-
-
-def total_of(device):
-    return next(int(device[key]) for key in ("cuda_total", "total", "memory") if device.get(key))
 
 
 def main():
@@ -105,7 +100,10 @@ def main():
     device = machine(gpuslice, options.sim)
     limits = {"bare": 0, "once": 0, "small": options.small * GIB}
     # Nearly the whole card: what is left is for what other programs hold.
-    limits["large"] = (total_of(device) - 2 * GIB) // GIB * GIB
+    limits["large"] = (device["total"] - 2 * GIB) // GIB * GIB
+    if device["integrated"]:
+        # The host lives there as well, and is promised its reserve.
+        limits["large"] = device["total"] // 2 // GIB * GIB
     state = tempfile.TemporaryDirectory(dir="/dev/shm")
     began, results = time.monotonic(), []
     unknown = set(options.only) - {check[0] for check in plan.CHECKS}
@@ -122,7 +120,8 @@ def main():
             environment = dict(os.environ, GPU_CHECK_VARIANT=variant, GPU_CHECK_LIMIT=str(limits[variant]),
                                GPU_CHECK_SMALL=str(limits["small"]), GPU_CHECK_LARGE=str(limits["large"]),
                                GPU_CHECK_SIM=options.sim, GPU_CHECK_GPUSLICE=gpuslice, GPU_CHECK_KIT=options.kit,
-                               GPU_CHECK_OUT=out, CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONDONTWRITEBYTECODE="1",
+                               GPU_CHECK_OUT=out, GPU_CHECK_INTEGRATED="1" if device["integrated"] else "0",
+                               CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONDONTWRITEBYTECODE="1",
                                PYTHONUNBUFFERED="1",
                                PYTHONPATH=os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")])))
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Files of models, written once for each build output; one test at a time has them, because
 /// others that load the same file keep it resident.
@@ -41,6 +42,7 @@ impl Models {
                 .arg(place::source("python/make_models.py"))
                 .arg(&unfinished)
                 .arg(mib.to_string())
+                .patience(Duration::from_secs(600))
                 .answer()
                 .clean();
             std::fs::rename(&unfinished, &folder)
@@ -51,6 +53,12 @@ impl Models {
             _locked: locked,
             _one: one,
         }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// One of the files, without a page in the page cache.

@@ -33,11 +33,13 @@ fn in_slice(scenario: &str, slice: &str) -> String {
 
 /// The same by `gpuslice run`.
 fn by_gpuslice_run(scenario: &str, options: &[&str]) -> String {
-    let said = programs().map(|program| {
-        let run = Run::new(place::gpuslice()).args(["run", "--sim", scenario]);
-        run.args(options).arg("--").arg(program).answer().clean()
-    });
+    let said = programs().map(|program| run(scenario, options, program).answer().clean());
     said.concat()
+}
+
+fn run(scenario: &str, options: &[&str], program: PathBuf) -> Run {
+    let run = Run::new(place::gpuslice()).args(["run", "--sim", scenario]);
+    run.args(options).arg("--").arg(program)
 }
 
 const EACH_ITS_OWN: &str = "\
@@ -164,7 +166,15 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 fr
 ";
     assert_eq!(in_slice("gb10", slice), expected);
     let options = ["--memory", "40GiB", "--reserve", "100GiB"];
-    assert_eq!(by_gpuslice_run("gb10", &options), expected);
+    // Less than the slice's: it is only started because that was asked for, and it is told.
+    let options = [&options[..], &["--overcommit"]].concat();
+    let said = programs().map(|program| {
+        let answer = run("gb10", &options, program).answer();
+        let warned = answer.stderr.contains("which can promise 15.65 GiB");
+        assert!(warned && answer.end == "exit 0", "{answer:?}");
+        answer.stdout
+    });
+    assert_eq!(said.concat(), expected);
 }
 
 #[test]

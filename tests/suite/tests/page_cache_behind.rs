@@ -108,3 +108,21 @@ fn dropping_stops_when_what_was_dropped_is_loaded_again_or_used_by_the_cpu() {
         assert_eq!(said.end, 0, "{how}: MiB left at the end");
     }
 }
+
+#[test]
+#[ignore = "make loaders: files of 2 GiB"]
+fn a_large_load_never_holds_more_than_the_window_and_a_little() {
+    let models = Models::of(2048);
+    for (how, most) in [
+        ("pass", WINDOW + 64),
+        ("shared", WINDOW + 64),
+        ("read", WINDOW + 64),
+        ("read-small", WINDOW + 64),
+        ("shuffled", 768),
+    ] {
+        let behind = load(&models, how, "drop-behind");
+        println!("{how}: {} MiB at most", behind.peak);
+        assert!(behind.peak <= most, "{how}: {} MiB", behind.peak);
+        assert_eq!(behind.end, 0, "{how}: MiB left at the end");
+    }
+}

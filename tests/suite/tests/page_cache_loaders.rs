@@ -1,12 +1,13 @@
 //! Real loaders, unmodified: in a slice that drops model files they read the same, and leave
 //! nothing in the page cache.
-//! Touches: the programs of `tests/clients/`, model files of 256 MiB.
+//! Touches: the programs of `tests/clients/`, model files of 256 MiB; of 2 GiB in `make loaders`.
 
 use gpuslice_suite::cache::{Loaded, Models, length, resident, slice_file};
 use gpuslice_suite::compile::{c, compile};
 use gpuslice_suite::place;
 use gpuslice_suite::run::Run;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A loader: the file it takes, and how it is started.
 struct Loader {
@@ -23,6 +24,14 @@ fn python(name: &str, file: &'static str) -> Loader {
         file,
         program: place::venv("python"),
         words: vec![script, name.into()],
+    }
+}
+
+/// One that needs PyTorch, which only `make loaders` installs.
+fn torch(name: &str, file: &'static str) -> Loader {
+    Loader {
+        program: place::target().join("loaders-venv/bin/python"),
+        ..python(name, file)
     }
 }
 
@@ -66,7 +75,13 @@ fn leaves_nothing(models: &Models, loader: &Loader, folder: &Path, mode: &str) {
 fn every_python_loader_leaves_nothing_and_reads_the_same() {
     let models = Models::of(256);
     let folder = tempfile::tempdir().unwrap();
-    for loader in [
+    for loader in python_loaders() {
+        leaves_nothing(&models, &loader, folder.path(), "drop");
+    }
+}
+
+fn python_loaders() -> Vec<Loader> {
+    vec![
         python("safetensors-numpy", "model.safetensors"),
         python("safetensors-open", "model.safetensors"),
         python("gguf", "model.gguf"),
@@ -78,21 +93,54 @@ fn every_python_loader_leaves_nothing_and_reads_the_same() {
         python("pread", "model.bin"),
         python("mmap", "model.bin"),
         python("mmap-written", "model.bin"),
-    ] {
-        leaves_nothing(&models, &loader, folder.path(), "drop");
-    }
+    ]
 }
 
 #[test]
 fn compiled_loaders_leave_nothing_and_read_the_same() {
     let models = Models::of(256);
     let folder = tempfile::tempdir().unwrap();
+    for loader in compiled_loaders() {
+        leaves_nothing(&models, &loader, folder.path(), "drop");
+    }
+}
+
+fn compiled_loaders() -> Vec<Loader> {
     let ifstream = compile("c++", "c/loader.cpp", "loader-ifstream", &[]);
-    for loader in [
+    vec![
         compiled("std::ifstream", ifstream),
         compiled("Rust's std", env!("CARGO_BIN_EXE_client-loader").into()),
-    ] {
-        leaves_nothing(&models, &loader, folder.path(), "drop");
+    ]
+}
+
+#[test]
+#[ignore = "make loaders: files of 2 GiB, and PyTorch"]
+fn loaders_of_large_files_leave_nothing_and_read_the_same() {
+    let models = Models::of(2048);
+    let folder = tempfile::tempdir().unwrap();
+    let pt = models.folder().join("model.pt");
+    if !pt.exists() {
+        let python = place::target().join("loaders-venv/bin/python");
+        let _ = Run::new(python)
+            .arg(place::source("python/make_torch.py"))
+            .args([models.cold("model.safetensors"), pt])
+            .patience(Duration::from_secs(600))
+            .answer()
+            .clean();
+    }
+    let torch = [
+        torch("torch-safetensors", "model.safetensors"),
+        torch("torch-safetensors-written", "model.safetensors"),
+        torch("torch-from-file", "model.bin"),
+        torch("torch-from-file-written", "model.bin"),
+        torch("torch-load", "model.pt"),
+    ];
+    let all = [compiled_loaders(), python_loaders(), torch.into()];
+    for loader in all.iter().flatten() {
+        for mode in ["drop", "drop-behind"] {
+            leaves_nothing(&models, loader, folder.path(), mode);
+            println!("{}: {mode}: nothing is left", loader.name);
+        }
     }
 }
 

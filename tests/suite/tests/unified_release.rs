@@ -110,6 +110,15 @@ fn without_the_key_it_stays_until_there_is_no_more() {
 }
 
 #[test]
+fn a_slice_that_only_counts_refuses_nothing() {
+    let keys = json!({"memory": LIMIT, "pressure": "release", "enforce": false});
+    let mut torch = Torch::on("rtx3090", &keys);
+    torch.fill();
+    torch.worker.must(&format!("tensor 10 {GROWTH}"));
+    assert_eq!(torch.statistics().retries, 0);
+}
+
+#[test]
 fn physical_memory_of_expandable_segments_is_asked_for_too() {
     let mut torch = Torch::asked();
     torch.worker.must("expandable 1");

@@ -8,10 +8,8 @@ mod read_only;
 pub mod root;
 pub mod sources;
 
-use crate::host;
 use crate::image::{self, Needs, Unsuited};
-use crate::place::Places;
-use crate::plan::{MOUNT, PRELOAD};
+use crate::plan::MOUNT;
 use crate::read;
 use crate::steps::Steps;
 use crate::sys;
@@ -207,26 +205,6 @@ pub fn slice_in_dev(text: &str) -> String {
         slice.promise = path("promise");
     }
     slice.to_json()
-}
-
-/// Whether a container has its slice already, as seen from its own mount namespace.
-#[must_use]
-pub fn is_there(rootfs: &Path, places: &Places, container: &str) -> bool {
-    let look = |name: &str, at: &str| -> io::Result<bool> {
-        let root = Root::open(rootfs, None)?;
-        let folder = File::open(places.container_root(container))?;
-        let list = File::open(host::preload(places, container))?;
-        let own = root.existing(name)?;
-        let listed = root.existing(PRELOAD)?;
-        Ok(root::same(own.as_fd(), folder.as_fd())?
-            && is_listed(
-                listed.as_fd(),
-                list.as_fd(),
-                &format!("{at}/libgpuslice.so"),
-            )?)
-    };
-    let there = |name, at| look(name, at).unwrap_or(false);
-    there(MOUNT, IN_ROOT) || there("dev/gpuslice", IN_DEV)
 }
 
 /// Whether a list is the one that we have mounted: the file itself, or in a layer that nobody

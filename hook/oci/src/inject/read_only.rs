@@ -4,6 +4,7 @@
 
 use super::root::{Root, stands};
 use crate::{read, sys};
+use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::fstat;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -40,11 +41,16 @@ pub(super) fn layer_over(folder: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::R
     let options = [(c"lowerdir", layers.as_c_str())];
     let layer = sys::new_mount(c"overlay", &options, sys::RDONLY | sys::NOSUID | sys::NODEV)?;
     sys::attach(layer.as_fd(), folder)?;
-    for (path, mount) in below {
-        let point = stands(layer.as_fd(), &path)?;
-        sys::attach(mount.as_fd(), point.as_fd())?;
+    let carried = below.iter().try_for_each(|(path, mount)| {
+        let point = stands(layer.as_fd(), path)?;
+        sys::attach(mount.as_fd(), point.as_fd())
+    });
+    if carried.is_err() {
+        // Without what was mounted below it the layer hides more than it shows.
+        let place = sys::descriptor_path(&layer);
+        let _ = umount2(place.as_str(), MntFlags::MNT_DETACH);
     }
-    Ok(layer)
+    carried.map(|()| layer)
 }
 
 /// Copies of what is mounted below a folder, by path from there.

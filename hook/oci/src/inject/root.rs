@@ -81,14 +81,6 @@ impl Root {
         open2(self.fd.as_fd(), Path::new(path), flags, inside | more)
     }
 
-    /// What stands at a path, without opening it. Links are followed inside the image.
-    ///
-    /// # Errors
-    /// When there is nothing.
-    pub fn existing(&self, path: &str) -> io::Result<OwnedFd> {
-        Ok(self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())?)
-    }
-
     /// Opens a regular file of the image to be read. Links are followed inside the image.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl Host {
         let bundle = self.path("bundles").join(id);
         let rootfs = bundle.join("rootfs");
         if !rootfs.exists() {
-            image(&rootfs);
+            image(&rootfs, &self.libc());
         }
         let annotations: serde_json::Map<_, _> = annotations
             .iter()
@@ -95,6 +95,15 @@ impl Host {
             bundle,
             process: first_process(),
         }
+    }
+
+    /// One libc for all images, as layers have it: two hundred copies fill a small disk.
+    fn libc(&self) -> PathBuf {
+        let libc = self.path("libc.so.6");
+        if !libc.exists() {
+            fs::copy(system("libc.so.6"), &libc).unwrap();
+        }
+        libc
     }
 
     /// What is left of containers and slices on the host.
@@ -131,7 +140,7 @@ impl Drop for Host {
 }
 
 /// The least that counts as a glibc image.
-pub fn image(rootfs: &Path) {
+pub fn image(rootfs: &Path, libc: &Path) {
     for folder in [
         "etc",
         "lib64",
@@ -142,8 +151,8 @@ pub fn image(rootfs: &Path) {
         fs::create_dir_all(rootfs.join(folder)).unwrap();
     }
     let machine = std::env::consts::ARCH;
-    let libc = format!("lib/{machine}-linux-gnu/libc.so.6");
-    fs::copy(system("libc.so.6"), rootfs.join(libc)).unwrap();
+    let own = format!("lib/{machine}-linux-gnu/libc.so.6");
+    fs::hard_link(libc, rootfs.join(own)).unwrap();
     for loader in ["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"] {
         if Path::new("/").join(loader).exists() {
             fs::write(rootfs.join(loader), "").unwrap();

@@ -27,9 +27,11 @@ fn roots_that_no_preload_reaches_start_with_one_warning_or_not_at_all_as_the_pol
                 let mut oci = Oci::new(&host, binary, stage);
                 let mut spec = Spec::new("other")
                     .memory("2GiB")
+                    .annotated("run.oci.hooks.stderr", "/run/hook.err")
                     .running(&["/bin/hello", "wait"]);
                 spec.image = image;
                 host.write("/etc/gpuslice/config.toml", "");
+                host.sh("rm -f /run/hook.err").ok();
                 let id = oci
                     .start(&spec)
                     .unwrap_or_else(|done| panic!("{case}: {done:?}"));
@@ -41,6 +43,14 @@ fn roots_that_no_preload_reaches_start_with_one_warning_or_not_at_all_as_the_pol
                 );
                 oci.remove(&id);
                 assert_nothing_left(&host);
+                // runc drops what a hook says that succeeds, crun keeps it where it is told to.
+                if binary == "crun" {
+                    let warned = std::fs::read_to_string(host.path("/run/hook.err"));
+                    let warned = warned.expect("what the hook said");
+                    let lines: Vec<&str> =
+                        warned.lines().filter(|line| line.contains(word)).collect();
+                    assert_eq!(lines.len(), 1, "{case}: {warned}");
+                }
 
                 host.write(
                     "/etc/gpuslice/config.toml",

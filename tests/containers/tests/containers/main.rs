@@ -12,6 +12,7 @@ mod images;
 mod inside;
 mod many;
 mod pods;
+mod policies;
 mod race;
 mod runtimes;
 mod ways;

@@ -88,7 +88,8 @@ def overheads(cuda):
         code = cuda.call("cuArrayCreate_v2", c.byref(handle), c.byref(ArrayDescriptor(1000, 1000, 0x20, 4)))
         return code, lambda: cuda.must("cuArrayDestroy", handle)
 
-    found = {f"cuMemAlloc_v2 of {size}": took(linear(size)) for size in (1, 1 << 20, (1 << 20) + 1, 2 << 20, 3 << 20, 256 << 20)}
+    sizes = (1, 1 << 20, (1 << 20) + 1, 2 << 20, 3 << 20, 256 << 20)
+    found = {f"cuMemAlloc_v2 of {size}": took(linear(size)) for size in sizes}
     found["a second context"] = took(context)
     found["an array of 1000 x 1000 float4"] = took(array)
     granularity, prop = c.c_size_t(), cuda.prop()

@@ -1,0 +1,27 @@
+#!/bin/sh
+# A container that was given a slice, made of this machine's own files: /.gpuslice is mounted, and /proc/meminfo is
+# a copy that says what the container may have, as lxcfs makes one.
+# Usage: mounted.sh FOLDER SLICE_JSON HOSTS_MEMINFO COPY PROGRAM [ARGUMENT...], as root of a mount namespace of its own.
+# Touches: FOLDER, and mounts that go with the namespace.
+set -eu
+folder=$1 slice=$2 hosts=$3 copy=$4
+shift 4
+mkdir -p "$folder/root" "$folder/layers"
+mount -t tmpfs none "$folder/layers"
+mkdir "$folder/layers/upper" "$folder/layers/work"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/layers/upper,workdir=$folder/layers/work" "$folder/root"
+root=$folder/root
+for kept in proc dev tmp; do
+    mount --rbind "/$kept" "$root/$kept"
+done
+mkdir -p "$root/.gpuslice"
+mount -t tmpfs none "$root/.gpuslice"
+mkdir "$root/.gpuslice/ledger" "$root/.gpuslice/promises"
+truncate -s 65536 "$root/.gpuslice/ledger/ledger"
+truncate -s 4096 "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
+mount --bind "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
+cp "$slice" "$root/.gpuslice/slice.json"
+touch "$root/.gpuslice/meminfo"
+mount --bind "$hosts" "$root/.gpuslice/meminfo"
+mount --bind "$copy" "$root/proc/meminfo"
+exec chroot "$root" "$@"
