@@ -226,6 +226,10 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
         let path = std::path::absolute(file);
         let path = path.with_context(|| format!("cannot use log file {}", file.display()))?;
         vars.push((name_of(source::LOG_FILE), Some(path.into())));
+        // Who names a file wants to find something in it.
+        if options.log.is_none() && env::var_os(name_of(source::LOG)).is_none() {
+            vars.push((name_of(source::LOG), Some("warn".into())));
+        }
     }
     Ok(vars)
 }

@@ -237,10 +237,14 @@ pub fn learn(private: &Path) -> Result<(), LearnedError> {
     let Ok(place) = fs::read_link(private.join(REMEMBER)) else {
         return Ok(());
     };
-    let Ok(slice) = slice_file::read(&private.join(slice_file::NAME)) else {
+    let file = private.join(slice_file::NAME);
+    let Ok(slice) = slice_file::read(&file) else {
         return Ok(());
     };
-    let refusals = slice_ledger::refusals(&private.join(slice_ledger::NAME));
+    let Some(ledger) = slice_ledger::path(&file, &slice) else {
+        return Ok(());
+    };
+    let refusals = slice_ledger::refusals(&ledger);
     let lessons = lessons(&slice, &refusals);
     if lessons.is_empty() {
         return Ok(());

@@ -162,7 +162,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// What `--help` has no room for.
-const ENVIRONMENT: [(&str, &str); 6] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
         "A slice file, as with --config. run sets it for the command.",
@@ -178,6 +178,10 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     (
         "GPUSLICE_SIM_STATE",
         "With --sim: the folder of the simulated machine's state. Runs that name the same folder share the machine; unset, every run has its own.",
+    ),
+    (
+        "GPUSLICE_SLICE",
+        "The text of the slice file, for a program that can no longer open it: one that goes on as another user, or without this /tmp. run sets it for the command.",
     ),
     (
         "LD_PRELOAD",

@@ -10,6 +10,7 @@ use crate::inventory::cuda::CudaError;
 use crate::learned::{self, Headrooms};
 use crate::private_dir::PrivateDir;
 use crate::promise::{OwnPromise, Promises};
+use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::{promise, slice_file, slice_ledger};
 use anyhow::Context;
@@ -93,6 +94,9 @@ impl Plan {
             let inventory = ask::ask(sim_vars).map_err(with_hint)?;
             plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
             plan.inventory = Some(inventory);
+        } else {
+            let nothing = format!("slice file {} limits no device", path.display());
+            plan.warnings.push(nothing);
         }
         plan.file = Some(path);
         Ok(plan)
@@ -157,7 +161,7 @@ impl Plan {
         let (true, Some(private)) = (writes, private) else {
             // As it is: the ledger is only made if it is named and not there.
             if let Some(ledger) = slice.ledger {
-                slice_ledger::make(Path::new(ledger.as_str()))?;
+                slice_ledger::make(Path::new(ledger.as_str()), Writers::User)?;
             }
             return Ok(self.file.clone());
         };
@@ -166,9 +170,7 @@ impl Plan {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            let ledger = folder.join(slice_ledger::NAME);
-            slice_ledger::make(&ledger)?;
-            slice.ledger = Some(text_of(ledger)?);
+            slice.ledger = Some(text_of(slice_ledger::make_in(folder)?)?);
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
         }
@@ -204,13 +206,17 @@ fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
     }
 }
 
-/// A person without a GPU has tried the first example.
+/// There is no driver. A person without a GPU has tried the first example.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; --sim rtx3090 runs on a simulated GPU")]
+pub(crate) struct NoDriver(String);
+
 fn with_hint(error: AskError) -> anyhow::Error {
     match error {
         AskError::Driver {
             error: missing @ CudaError::NoLibrary(_),
             ..
-        } => anyhow::anyhow!("{missing}; --sim rtx3090 runs on a simulated GPU"),
+        } => NoDriver(missing.to_string()).into(),
         _ => error.into(),
     }
 }

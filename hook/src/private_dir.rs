@@ -1,10 +1,12 @@
-//! A folder that only this user can enter, and that is gone when the last process that was
-//! given it is gone, however that process ends.
+//! A folder that only this user can read, and that is gone when the last process that was given it
+//! is gone, however that process ends. What root makes can be entered by who knows what is in it:
+//! a program that goes on as another user still has to come to its ledger.
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
 use crate::tidy_up;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::unistd::geteuid;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -56,20 +58,35 @@ fn make() -> io::Result<TempDir> {
     let runtime = env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
+    let root = geteuid().is_root();
+    let mode = if root { 0o711 } else { 0o700 };
     let mut builder = tempfile::Builder::new();
     builder
         .prefix(tidy_up::PREFIX)
-        .permissions(Permissions::from_mode(0o700));
+        .permissions(Permissions::from_mode(mode));
     let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
     // A ledger lives on tmpfs: on other file systems a lock may not stay with a mapping, and
     // every page that is written goes to a disk. A place without it is better than none: the
     // runtime folder may be another user's, left by `su`, and /dev/shm may not be there.
     let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
+    let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
+    // Root's programs may go on as somebody else, who must be able to come there.
+    first.sort_by_key(|place| root && !everybody_comes_to(place));
     first
-        .filter(|place| is_on_tmpfs(place))
+        .into_iter()
         .chain(usual.iter().cloned())
         .find_map(|place| builder.tempdir_in(place).ok())
         .map_or_else(|| builder.tempdir_in(env::temp_dir()), Ok)
+}
+
+/// Whether any user can pass through the folder and all that it is in.
+fn everybody_comes_to(place: &Path) -> bool {
+    let passable = |folder: &Path| {
+        let facts = folder.metadata();
+        facts.is_ok_and(|facts| facts.permissions().mode() & 0o001 != 0)
+    };
+    let place = place.canonicalize();
+    place.is_ok_and(|place| place.ancestors().all(passable))
 }
 
 fn is_on_tmpfs(path: &Path) -> bool {

@@ -8,17 +8,57 @@ use gpuslice_config::source;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How a run's own ledger is called, beside its slice file.
-pub const NAME: &str = "ledger";
+const NAME: &str = "ledger";
 
-/// Only the processes of the user whose slice it is write to it.
-const MODE: u32 = 0o600;
+/// Who may write to a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// The processes of the user whose slice it is.
+    User,
+    /// Everybody who knows its name.
+    WhoKnowsIt,
+}
+
+impl Writers {
+    fn mode(self) -> u32 {
+        match self {
+            Writers::User => 0o600,
+            Writers::WhoKnowsIt => 0o666,
+        }
+    }
+}
+
+/// Makes the ledger of a run in its private folder, and says where it is.
+///
+/// What root starts may go on as another user (gosu, setpriv), and must still be counted. So
+/// root's ledger can be written to by everybody who knows its name, of 128 random bits, and those
+/// are the slice's own processes: the name stands in their environment, which others cannot read,
+/// and in a folder that others can pass through but not list. Somebody else of that other user's
+/// can read it there, as he can stop those processes: he needs no ledger to harm them.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn make_in(folder: &Path) -> Result<PathBuf, SliceLedgerError> {
+    if !nix::unistd::geteuid().is_root() {
+        let path = folder.join(NAME);
+        return make(&path, Writers::User).map(|()| path);
+    }
+    let mut bits = [0; 16];
+    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
+    random.map_err(|source| SliceLedgerError::Make {
+        path: folder.join(NAME),
+        source,
+    })?;
+    let path = folder.join(format!("{NAME}.{:032x}", u128::from_ne_bytes(bits)));
+    make(&path, Writers::WhoKnowsIt).map(|()| path)
+}
 
 /// Why there is no ledger.
 #[derive(Debug, thiserror::Error)]
@@ -47,12 +87,13 @@ pub enum SliceLedgerError {
 ///
 /// # Errors
 /// When it cannot be made, or is something else.
-pub fn make(path: &Path) -> Result<(), SliceLedgerError> {
-    reserve(path).map_err(|source| SliceLedgerError::Make {
+pub fn make(path: &Path, writers: Writers) -> Result<(), SliceLedgerError> {
+    let mode = writers.mode();
+    reserve(path, mode).map_err(|source| SliceLedgerError::Make {
         path: path.to_owned(),
         source,
     })?;
-    Ledger::open(&c_path(path), Open::Create { mode: MODE })
+    Ledger::open(&c_path(path), Open::Create { mode })
         .map(drop)
         .map_err(|source| SliceLedgerError::Use {
             path: path.to_owned(),
@@ -62,14 +103,14 @@ pub fn make(path: &Path) -> Result<(), SliceLedgerError> {
 
 /// Takes the whole file from the file system at once: on one that is full, a program that comes
 /// to a page that is not there yet would be killed.
-fn reserve(path: &Path) -> io::Result<()> {
+fn reserve(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(MODE)
+        .mode(mode)
         .custom_flags(flags.bits())
         .open(path)?;
     let facts = file.metadata()?;
@@ -77,6 +118,8 @@ fn reserve(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let length = i64::try_from(SIZE).unwrap_or(i64::MAX);
+    // Whatever the umask says.
+    file.set_permissions(Permissions::from_mode(mode))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
         // It can only be made longer then.
         Err(Errno::EOPNOTSUPP) => Ok(()),

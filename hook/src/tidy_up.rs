@@ -67,6 +67,11 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
         bail!("{} is not a private folder of ours", args.folder.display());
     }
+    // A run's folder has just been made: whatever else is called so, by a person who tries this
+    // command, is not ours to remove.
+    if fs::read_dir(&args.folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!("{} is not empty: it is no new run's", args.folder.display());
+    }
     // Only SIGKILL ends it early: a service manager that stops everything stops the users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();

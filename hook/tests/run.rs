@@ -316,3 +316,76 @@ fn a_program_that_cannot_read_its_slice_file_any_more_is_still_in_the_slice() {
         );
     }
 }
+
+#[test]
+fn a_program_that_gives_up_root_is_still_counted_and_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    // Three GiB of eight: twice is granted, the third time is out of memory.
+    let ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
+        context = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); \
+        c.cuCtxSetCurrent(context); at = ctypes.c_uint64(); \
+        print(*[c.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(3 << 30)) for _ in range(3)])";
+    let script = format!(
+        "chmod -R a+rwX $GPUSLICE_SIM_STATE; stat -c %a $GPUSLICE_CONFIG; \
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{ask}\""
+    );
+    let mut command = HERE.run(&SLICED, &script);
+    let command = command.env("GPUSLICE_SIM_STATE", state.path());
+    let (out, err, status) = told(command.env("GPUSLICE_LOG", "warn"));
+    assert_eq!((out.as_str(), status), ("600\n0 0 2\n", 0), "{err}");
+}
+
+#[test]
+fn a_stranger_cannot_find_the_ledger_of_roots_slice() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let script = "cd $(dirname $GPUSLICE_CONFIG) && ls -d ledger.* | wc -c && stat -c %a ledger.*; \
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+        sh -c 'ls $0; cat $0/slice.json; echo > $0/ledger' $(dirname $GPUSLICE_CONFIG)";
+    let (out, err, _) = told(&mut HERE.run(&SLICED, script));
+    // 128 bits, in a folder that is passed through but not read.
+    assert_eq!(out, "40\n666\n");
+    assert_eq!(err.matches("Permission denied").count(), 3, "{err}");
+}
+
+#[test]
+fn a_log_file_alone_is_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let option = format!("--log-file={}", file.display());
+    let script = "echo $GPUSLICE_LOG";
+    let log = |options: &[&str]| told(&mut HERE.run(options, script)).0;
+    assert_eq!(log(&["--sim=rtx3090", "--memory=1GiB", &option]), "warn\n");
+    let both = ["--sim=rtx3090", "--memory=1GiB", "--log=info", &option];
+    assert_eq!(log(&both), "info\n");
+}
+
+#[test]
+fn a_slice_file_that_limits_nothing_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slice.json");
+    fs::write(&file, "{\"version\":1}").unwrap();
+    let option = format!("--config={}", file.display());
+    let (out, err, status) = told(&mut HERE.run(&["--sim=rtx3090", &option], "echo started"));
+    let expected = format!(
+        "gpuslice: warning: slice file {} limits no device\n",
+        file.display()
+    );
+    assert_eq!((out.as_str(), err, status), ("started\n", expected, 0));
+}
+
+#[test]
+fn a_check_of_a_slice_without_a_driver_has_the_status_of_no_driver() {
+    let place = tempfile::tempdir().unwrap();
+    let driver = place.path().join("libcuda.so.1");
+    fs::write(&driver, "").unwrap();
+    let mut command = HERE.gpuslice();
+    with_driver(command.args(["check", "--memory=1GiB"]), &driver);
+    let (out, err, status) = told(&mut command);
+    assert_eq!((out.as_str(), status), ("", 2), "{err}");
+    assert!(err.starts_with("gpuslice: no NVIDIA driver here"), "{err}");
+}

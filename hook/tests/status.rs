@@ -9,7 +9,7 @@ mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::units::Bytes;
-use member::{GPU, Member, own_name};
+use member::{GPU, Member, ledger_of, own_name};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn who_holds_what_is_shown_while_it_is_held() {
     let used = 13u64 << 28;
     let expected = json!({"slices": [{
         "name": "llama", "pid": pid, "file": config,
-        "ledger": Path::new(&config).with_file_name("ledger"),
+        "ledger": ledger_of(&config),
         "enforce": true, "total": "slice", "uncounted": 0, "error": null, "promise": null,
         "devices": [{
             "device": GPU, "limit": 8u64 << 30, "headroom": 0, "headroom_learned": false,
@@ -258,7 +258,7 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
     let (cut, other) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
     let (good, _) = slice(&home, &["--sim=rtx3090", "--memory=2GiB", "--name=third"]);
     fs::write(&config, "{\"version\":1,\"memroy\":1}").unwrap();
-    let ledger = Path::new(&other).with_file_name("ledger");
+    let ledger = ledger_of(&other);
     let ledger = fs::OpenOptions::new().write(true).open(ledger).unwrap();
     ledger.set_len(100).unwrap();
     let shown = status(&home, &[]);
@@ -342,10 +342,11 @@ fn a_full_tmpfs_is_told_and_kills_nobody() {
         .env("GPUSLICE_SIM_STATE", home.state.path());
     let (out, err, status) = told(&mut command);
     assert_eq!((out.as_str(), status), ("", 125));
-    assert!(
-        err.ends_with("/ledger, the ledger of the slice: No space left on device (os error 28)\n"),
-        "{err}"
+    let (start, end) = (
+        "gpuslice: cannot make ",
+        ", the ledger of the slice: No space left on device (os error 28)\n",
     );
+    assert!(err.starts_with(start) && err.ends_with(end), "{err}");
 }
 
 #[test]

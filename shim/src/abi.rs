@@ -26,6 +26,12 @@ pub(crate) type CUarray = *mut c_void;
 pub(crate) type CUmemoryPool = *mut c_void;
 /// A stream of the driver API.
 pub(crate) type CUstream = *mut c_void;
+/// A graph of the driver API.
+pub(crate) type CUgraph = *mut c_void;
+/// A node of a graph.
+pub(crate) type CUgraphNode = *mut c_void;
+/// An executable graph.
+pub(crate) type CUgraphExec = *mut c_void;
 /// An event of the driver API.
 pub(crate) type CUevent = *mut c_void;
 /// The answer of a runtime function.
@@ -58,6 +64,15 @@ pub(crate) const NVML_ERROR_LIBRARY_NOT_FOUND: nvmlReturn_t = 12;
 
 /// `CU_DEVICE_ATTRIBUTE_INTEGRATED` and `cudaDevAttrIntegrated`.
 pub(crate) const ATTRIBUTE_INTEGRATED: i32 = 18;
+
+/// `CU_GRAPH_NODE_TYPE_GRAPH`.
+pub(crate) const GRAPH_NODE_GRAPH: i32 = 4;
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
+pub(crate) const GRAPH_NODE_MEM_ALLOC: i32 = 10;
+/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`.
+pub(crate) const GRAPH_MEM_USED: i32 = 0;
+/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
+pub(crate) const GRAPH_MEM_RESERVED: i32 = 2;
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: asks for the `_ptsz` twins.
 pub(crate) const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
@@ -169,3 +184,17 @@ const _: () = {
     assert!(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB) == 32);
     assert!(size_of::<nvmlMemoryLimits_v1_t>() == 32);
 };
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct CUDA_MEM_ALLOC_NODE_PARAMS {
+    /// The start of its `CUmemPoolProps`: what of, how it can be shared, what sort of place.
+    pub(crate) start: [i32; 3],
+    /// The device, where the place is one.
+    pub(crate) id: i32,
+    pub(crate) more: [u64; 9],
+    pub(crate) accessDescs: *const c_void,
+    pub(crate) accessDescCount: usize,
+    pub(crate) bytesize: usize,
+    pub(crate) dptr: CUdeviceptr,
+}

@@ -1,7 +1,8 @@
 //! From facts to an answer: what the driver said, seen through `view`.
 //! Touches: the slice's ledger; the host's meminfo on unified memory; the caller's out-parameters.
-//! Law: adds, subtracts and compares nothing itself; writes only where the caller has a place.
+//! Law: decides nothing itself; writes only where the caller has a place.
 
+use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 
@@ -70,7 +71,24 @@ fn shared(
 /// The one answer of a device, as its driver reports it.
 #[inline]
 pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
-    let held = held(runtime, device);
+    of_card(runtime, device, driver, &[])
+}
+
+/// The same of a card: what is held on its instances is held on it too.
+#[inline]
+pub(crate) fn of_card(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    driver: DriverMemory,
+    instances: &[ledger::Device],
+) -> MemoryView {
+    let sums = |held| {
+        let sums = instances.iter().zip(runtime.ledger());
+        sums.fold(held, |held: Bytes, (instance, ledger)| {
+            held.plus(ledger.sum(*instance))
+        })
+    };
+    let held = held(runtime, device).map(sums);
     let reading = match device.unified {
         Some(true) => host::now(runtime, device, held, Some(driver.free)),
         _ => None,

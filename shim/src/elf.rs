@@ -196,6 +196,23 @@ impl Object {
     }
 }
 
+/// Whether the object with this dynamic section is there from the start, and so for good: in the
+/// loader's list it comes before the loader itself. What is opened later comes after.
+pub(crate) fn is_from_the_start(dynamic: usize) -> bool {
+    let Some(mut next) = own_list() else {
+        return false;
+    };
+    // SAFETY: the loader's own list; what comes before the loader is never freed.
+    while let Some(map) = unsafe { next.as_ref() } {
+        let object = map.object();
+        if object.dynamic == dynamic || object.file_name().starts_with(b"ld-") {
+            return object.dynamic == dynamic;
+        }
+        next = map.l_next;
+    }
+    false
+}
+
 struct Search<'a> {
     wanted: &'a mut dyn FnMut(&Object, &[Phdr]) -> bool,
     found: Option<Object>,

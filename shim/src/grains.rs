@@ -13,6 +13,7 @@
 //! the same. Whoever allocates and finds its address in use takes that away: the driver has freed
 //! it, or it would not have given the address again.
 
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gpuslice_config::ledger::{Device, Kind};
@@ -34,7 +35,7 @@ const GRAINS: usize = 1 << 13;
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
 
 /// 16 GiB of addresses.
-struct Leaf([AtomicU64; GRAINS]);
+pub(crate) struct Leaf([AtomicU64; GRAINS]);
 
 // A word: what is there, how much, where it begins, and how often the word was written.
 const LIVE: u64 = 1 << 63;
@@ -60,14 +61,47 @@ fn word(private: &Private, address: u64) -> Option<&'static AtomicU64> {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    let root = private::get(&private.grains, size_of::<Root>())?;
-    // SAFETY: mapped for good, and zeros are a Root.
-    let root = unsafe { root.as_ref() }?;
-    let leaf = root.0.get(number / GRAINS)?;
-    let leaf = private::get(leaf, size_of::<Leaf>())?;
+    let near = private::near()?;
+    let leaf = near.root.0.get(number / GRAINS)?;
+    let begun = private.near.load(Ordering::Relaxed) != 0;
+    let known = if begun {
+        leaf.load(Ordering::Acquire)
+    } else {
+        null_mut()
+    };
+    let known = if known.is_null() {
+        grow(private, leaf, &near.leaf, number % GRAINS)?
+    } else {
+        known
+    };
     // SAFETY: mapped for good, and zeros are a Leaf.
-    let leaf = unsafe { leaf.as_ref() }?;
+    let leaf = unsafe { known.as_ref() }?;
     leaf.0.get(number % GRAINS)
+}
+
+/// A leaf where there is none yet: the one that is mapped already, or a new one.
+///
+/// A page that is first written to costs one fault, one that is first read two: so both tables
+/// are written to before anybody reads them.
+#[cold]
+fn grow(
+    private: &Private,
+    place: &AtomicPtr<Leaf>,
+    near: &'static Leaf,
+    grain: usize,
+) -> Option<*mut Leaf> {
+    let free = (private.near).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+    if free.is_err() {
+        return private::get(place, size_of::<Leaf>());
+    }
+    if let Some(word) = near.0.get(grain) {
+        word.store(0, Ordering::Relaxed);
+    }
+    let near = core::ptr::from_ref(near).cast_mut();
+    match place.compare_exchange(null_mut(), near, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(near),
+        Err(other) => Some(other),
+    }
 }
 
 fn unpack(word: u64) -> Held {
@@ -161,7 +195,7 @@ pub(crate) fn join(private: &Private, address: u64, held: Held) -> Put {
 /// What is known of an address.
 #[inline]
 pub(crate) fn find(private: &Private, address: u64) -> Option<Found> {
-    if private.grains.load(Ordering::Relaxed).is_null() {
+    if private.near.load(Ordering::Relaxed) == 0 {
         return None;
     }
     let word = word(private, address)?;
@@ -231,11 +265,11 @@ impl Found {
 
 /// Takes away all that a context has; says each.
 pub(crate) fn take_of_context(private: &Private, context: u8, mut gone: impl FnMut(Held)) {
-    // SAFETY: null, or mapped for good, and zeros are a Root.
-    let Some(root) = (unsafe { private.grains.load(Ordering::Acquire).as_ref() }) else {
+    let used = private.near.load(Ordering::Acquire) != 0;
+    let Some(near) = used.then(private::near).flatten() else {
         return;
     };
-    for leaf in &root.0 {
+    for leaf in &near.root.0 {
         // SAFETY: null, or mapped for good, and zeros are a Leaf.
         let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else {
             continue;

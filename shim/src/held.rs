@@ -38,6 +38,20 @@ pub(crate) enum Space {
     Mapping,
     /// Pinned host memory.
     Pinned,
+    /// A green context: on which device.
+    Green,
+    /// What `cuCtxFromGreenCtx` made of one.
+    GreenContext,
+    /// How often a context was attached to.
+    Attached,
+    /// An executable graph, and what its allocations come to together.
+    Exec,
+    /// What graphs have reserved on an ordinal.
+    Graphs,
+    /// A pool that was destroyed while memory from it was in use, ...
+    Doomed,
+    /// ... and how much of that is left.
+    DoomedUse,
 }
 
 /// Something held.
@@ -102,8 +116,9 @@ const WAYS: usize = 4;
 pub(crate) struct Bucket([Entry; WAYS]);
 
 /// As many segments as a process can fill.
-pub(crate) const SEGMENTS: usize = 24;
-const FIRST: usize = 256;
+pub(crate) const SEGMENTS: usize = 28;
+/// How many buckets the first has.
+pub(crate) const FIRST: usize = 16;
 
 fn length(segment: usize) -> usize {
     let doublings = u32::try_from(segment.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -117,11 +132,8 @@ fn key(space: Space, number: u64) -> Option<u64> {
 
 /// The bucket of a key in a segment, if there is such a segment.
 #[inline]
-fn bucket(private: &Private, segment: usize, key: u64) -> Option<&'static Bucket> {
-    let base = private.segments.get(segment)?.load(Ordering::Acquire);
-    if base.is_null() {
-        return None;
-    }
+fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'static Bucket> {
+    let base = base(private, segment)?;
     let bits = length(segment).trailing_zeros();
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
     let at = base.wrapping_add(usize::try_from(mixed).ok()?);
@@ -130,13 +142,24 @@ fn bucket(private: &Private, segment: usize, key: u64) -> Option<&'static Bucket
     unsafe { at.as_ref() }
 }
 
+/// Where a segment begins. None: there is none yet.
+#[inline]
+fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
+    let Some(later) = segment.checked_sub(1) else {
+        return Some(private.first.as_ptr());
+    };
+    let base = private.segments.get(later)?.load(Ordering::Acquire);
+    (!base.is_null()).then_some(base.cast_const())
+}
+
 /// How many segments there are.
 #[inline]
-fn segments(private: &Private) -> usize {
+fn segments(private: &'static Private) -> usize {
     let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
         !segment.load(Ordering::Acquire).is_null()
     };
-    private.segments.iter().take_while(there).count()
+    let later = private.segments.iter().take_while(there).count();
+    later.saturating_add(1)
 }
 
 /// An entry, as it was when it was found.
@@ -205,7 +228,7 @@ fn look(entry: &'static Entry, key: u64) -> Option<Found> {
 
 /// What is known of a number.
 #[inline]
-pub(crate) fn find(private: &Private, space: Space, number: u64) -> Option<Found> {
+pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Option<Found> {
     let key = key(space, number)?;
     (0..segments(private)).rev().find_map(|segment| {
         let bucket = bucket(private, segment, key)?;
@@ -214,12 +237,17 @@ pub(crate) fn find(private: &Private, space: Space, number: u64) -> Option<Found
 }
 
 /// Remembers a number. False: there is no place for it.
-pub(crate) fn put(private: &Private, space: Space, number: u64, held: Held) -> bool {
+pub(crate) fn put(private: &'static Private, space: Space, number: u64, held: Held) -> bool {
     put_payload(private, space, number, held.pack())
 }
 
 /// The same, for what is no [`Held`] and has up to 57 bits.
-pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload: u64) -> bool {
+pub(crate) fn put_payload(
+    private: &'static Private,
+    space: Space,
+    number: u64,
+    payload: u64,
+) -> bool {
     if payload > PAYLOAD {
         return false;
     }
@@ -250,7 +278,8 @@ pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload:
                 }
             }
         }
-        let Some(next) = private.segments.get(there) else {
+        let later = there.checked_sub(1);
+        let Some(next) = later.and_then(|later| private.segments.get(later)) else {
             return false;
         };
         let size = length(there).saturating_mul(size_of::<Bucket>());
@@ -261,8 +290,8 @@ pub(crate) fn put_payload(private: &Private, space: Space, number: u64, payload:
 }
 
 /// Every entry of this process, one after the other, as they are at that moment.
-pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 8] = [
+pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
+    const SPACES: [Space; 15] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -271,12 +300,18 @@ pub(crate) fn each(private: &Private, mut visit: impl FnMut(Space, u64, Found)) 
         Space::Physical,
         Space::Mapping,
         Space::Pinned,
+        Space::Green,
+        Space::GreenContext,
+        Space::Attached,
+        Space::Exec,
+        Space::Graphs,
+        Space::Doomed,
+        Space::DoomedUse,
     ];
     for segment in 0..segments(private) {
-        let Some(base) = private.segments.get(segment) else {
+        let Some(base) = base(private, segment) else {
             return;
         };
-        let base = base.load(Ordering::Acquire);
         for place in 0..length(segment) {
             // SAFETY: a segment has `length` buckets, mapped for good; zeros are buckets.
             let Some(bucket) = (unsafe { base.wrapping_add(place).as_ref() }) else {

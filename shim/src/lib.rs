@@ -19,6 +19,7 @@ mod elf;
 #[macro_use]
 mod export;
 mod grains;
+mod graphs;
 mod held;
 mod host;
 mod loader;
@@ -38,3 +39,4 @@ mod runtime;
 mod shapes;
 mod sys;
 mod table;
+mod told;

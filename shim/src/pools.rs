@@ -9,7 +9,7 @@ use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUmemoryPool, SUCCESS};
+use crate::abi::{CUdeviceptr, CUmemoryPool, SUCCESS};
 use crate::account::{self, Account, Asked};
 use crate::held::{self, Found, Space};
 use crate::private::{self, Private};
@@ -86,11 +86,82 @@ fn enlist(private: &Private, pool: u64) {
     private.pools_known.store(MORE, Ordering::Release);
 }
 
-/// Forgets a pool that is gone.
-pub(crate) fn destroyed(pool: CUmemoryPool, found: Found) {
-    account::freed(found);
+/// Memory from a pool that is still in use, before that is destroyed.
+pub(crate) fn in_use(slot: Slot, pool: CUmemoryPool) -> u64 {
+    attribute(slot, pool, USED).unwrap_or(0)
+}
+
+/// Forgets a pool that is gone. What was `in_use` keeps what the pool has reserved until the last
+/// of it is freed.
+pub(crate) fn destroyed(pool: CUmemoryPool, found: Found, in_use: u64) {
+    if in_use == 0 {
+        account::freed(found);
+    } else if let Some(private) = private::page()
+        && found.take()
+    {
+        private.dooms.store(1, Ordering::Release);
+        held::put_payload(private, Space::DoomedUse, pool as u64, in_use);
+        held::put(private, Space::Doomed, pool as u64, found.held());
+    }
     for place in private::page().map_or(&[][..], |private| &private.pools) {
         let _ = place.compare_exchange(pool as u64, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Memory that is about to be freed, and came from a pool that was destroyed.
+#[derive(Clone, Copy)]
+pub(crate) struct Leftover {
+    pool: u64,
+    bytes: u64,
+}
+
+/// What of a destroyed pool lies at an address.
+#[inline]
+pub(crate) fn leftover(slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
+    let private = private::page()?;
+    match private.dooms.load(Ordering::Acquire) {
+        0 => None,
+        _ => look(private, slot, address),
+    }
+}
+
+#[cold]
+fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
+    /// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
+    const POOL: i32 = 17;
+    let (mut pool, mut base, mut bytes) = (0u64, 0, 0usize);
+    let ask = table::cuPointerGetAttribute::real(slot)?;
+    // SAFETY: cuPointerGetAttribute's contract: this attribute is a handle.
+    let code = unsafe { ask((&raw mut pool).cast(), POOL, address) };
+    (code == SUCCESS).then_some(())?;
+    held::find(private, Space::Doomed, pool)?;
+    let ask = table::cuMemGetAddressRange_v2::real(slot)?;
+    // SAFETY: cuMemGetAddressRange_v2's contract.
+    let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
+    (code == SUCCESS).then_some(Leftover {
+        pool,
+        bytes: account::rounded(bytes as u64).get(),
+    })
+}
+
+impl Leftover {
+    /// The driver has freed it. With the last of it goes what its pool had reserved.
+    pub(crate) fn freed(self) {
+        let Some(private) = private::page() else {
+            return;
+        };
+        while let Some(found) = held::find(private, Space::DoomedUse, self.pool) {
+            let left = found.payload().saturating_sub(self.bytes);
+            if left != 0 && found.replace_payload(left) {
+                return;
+            }
+            if left == 0 && found.take() {
+                break;
+            }
+        }
+        if let Some(pool) = held::find(private, Space::Doomed, self.pool) {
+            account::freed(pool);
+        }
     }
 }
 
@@ -98,15 +169,34 @@ pub(crate) fn destroyed(pool: CUmemoryPool, found: Found) {
 /// and is used up or given back; more than that has to be granted too. False: it was not, and the
 /// ledger has not changed. Whoever made the pool grow sees to it then.
 pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed: Bytes) -> bool {
+    let reserved = || attribute(slot, pool, RESERVED);
+    let grant = |lacking| !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_));
+    settle_as(
+        account,
+        (Space::Pool, pool as u64),
+        reserved,
+        grant,
+        claimed,
+    )
+}
+
+/// The same for whatever reserves as pools do.
+pub(crate) fn settle_as(
+    account: &Account,
+    (space, number): (Space, u64),
+    reserved: impl Fn() -> Option<u64>,
+    grant: impl Fn(Bytes) -> bool,
+    claimed: Bytes,
+) -> bool {
     let mut left = claimed;
     let mut fits = true;
     // Others change it at the same time: each of them asks again after it has written.
     for _ in 0..64 {
-        let Some(found) = held::find(account.private, Space::Pool, pool as u64) else {
+        let Some(found) = held::find(account.private, space, number) else {
             break;
         };
         let held = found.held();
-        let Some(reserved) = attribute(slot, pool, RESERVED) else {
+        let Some(reserved) = reserved() else {
             break;
         };
         let reserved = account::rounded(reserved);
@@ -116,9 +206,7 @@ pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed:
             break;
         }
         let lacking = more.minus(left);
-        let granted = lacking == Bytes::ZERO
-            || !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_));
-        if !granted {
+        if lacking != Bytes::ZERO && !grant(lacking) {
             fits = false;
             break;
         }

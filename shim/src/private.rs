@@ -5,9 +5,11 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use gpuslice_config::ledger;
+
 use crate::contexts::CONTEXTS;
-use crate::grains::Root;
-use crate::held::{Bucket, SEGMENTS};
+use crate::grains::{Leaf, Root};
+use crate::held::{Bucket, FIRST, SEGMENTS};
 use crate::host::Kept;
 use crate::pools::POOLS;
 use crate::release::Asked;
@@ -16,10 +18,14 @@ use crate::sys;
 /// The page. All zeros is its first state.
 #[repr(C)]
 pub(crate) struct Private {
+    /// The first of the `segments`: a program that takes linear memory alone needs no other.
+    pub(crate) first: [Bucket; FIRST],
+    /// This process's slots of the ledger.
+    pub(crate) ledger: ledger::Private,
     /// See `held`.
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
-    /// See `grains`.
-    pub(crate) grains: AtomicPtr<Root>,
+    /// See `grains`: the leaf that is mapped together with this page is in use.
+    pub(crate) near: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
     /// See `host`.
@@ -30,6 +36,8 @@ pub(crate) struct Private {
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
     pub(crate) several_contexts: AtomicU32,
+    /// Whether a pool was ever destroyed while memory from it was in use.
+    pub(crate) dooms: AtomicU32,
     /// The pools that this process knows, so that they need not be looked for.
     pub(crate) pools: [AtomicU64; POOLS],
     /// How many it has ever known: none, as every program that uses no pools, some, or more than
@@ -37,24 +45,53 @@ pub(crate) struct Private {
     pub(crate) pools_known: AtomicU32,
 }
 
+/// What is mapped at once: a mapping costs a process more than the pages of it that it never
+/// touches.
+#[repr(C, align(4096))]
+struct Pages {
+    private: Private,
+    near: Near,
+}
+
+/// The tables of `grains` that every process that takes memory needs.
+#[repr(C, align(4096))]
+pub(crate) struct Near {
+    pub(crate) root: Root,
+    pub(crate) leaf: Leaf,
+}
+
 const PAGE: usize = 4096;
 const _: () = assert!(size_of::<Private>() <= PAGE);
 
-static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
+static PAGES: AtomicPtr<Pages> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The page of this process. None: the kernel gives none.
 #[inline]
 pub(crate) fn page() -> Option<&'static Private> {
-    // SAFETY: what is stored there is mapped for good, and zeros are a Private.
-    let known = unsafe { PRIVATE.load(Ordering::Acquire).as_ref() };
+    pages().map(|pages| &pages.private)
+}
+
+/// The tables that lie behind the page.
+#[inline]
+pub(crate) fn near() -> Option<&'static Near> {
+    pages().map(|pages| &pages.near)
+}
+
+#[inline]
+fn pages() -> Option<&'static Pages> {
+    // SAFETY: what is stored there is mapped for good, and zeros are Pages.
+    let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
     known.or_else(first)
 }
 
 #[cold]
-fn first() -> Option<&'static Private> {
-    let ours = get(&PRIVATE, PAGE)?;
-    // SAFETY: as in `page`.
-    unsafe { ours.as_ref() }
+fn first() -> Option<&'static Pages> {
+    let ours = get(&PAGES, size_of::<Pages>())?;
+    // SAFETY: as in `pages`.
+    let ours = unsafe { ours.as_ref() }?;
+    // A page that is first written to costs one fault, one that is first read two.
+    ours.private.near.store(0, Ordering::Relaxed);
+    Some(ours)
 }
 
 /// What a pointer of the page leads to; it is mapped when nobody has done so before.

@@ -355,7 +355,9 @@ fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
 
 /// A library that is called directly stays: what we remember of it must not point to nothing.
 fn keep(address: *mut c_void) {
-    if let Some(object) = loader::object_of(address) {
+    if let Some(object) = loader::object_of(address)
+        && !elf::is_from_the_start(object.dynamic)
+    {
         loader::pin(&object);
     }
 }

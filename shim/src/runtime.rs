@@ -1,7 +1,5 @@
-//! What this process was told: its slice, or none.
-//! Touches: the slice file, the environment, once; the host's meminfo, at every answer that
-//! needs it.
-//! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice.
+//! A slice, laid out for answering: budgets, places, the ledger.
+//! Touches: the host's meminfo, at every answer that needs it.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -11,20 +9,20 @@ use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
 use gpuslice_config::slice::{
-    self, DeviceSlice, MAX_DEVICES, MAX_FILE, ModelFiles, PageCache, PresentAs, Pressure, Slice,
+    self, DeviceSlice, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
 use gpuslice_config::source;
-use once_cell::race::OnceRef;
 
-use crate::count;
-use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::sys::{self, File, Stat};
+use crate::log::{self, Piece::Raw, Piece::Str};
+use crate::sys::{File, Stat};
+pub(crate) use crate::told::{slice, unsliced};
+use crate::{count, private};
 
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
-    slice: Slice,
+    slice: &'static Slice,
     /// The budgets of the listed devices, in the slice's order.
-    listed: [Option<DeviceSlice>; MAX_DEVICES],
+    listed: &'static [DeviceSlice],
     /// The budget of every other device.
     others: Option<DeviceSlice>,
     meminfo: [u8; 257],
@@ -43,185 +41,34 @@ pub(crate) struct Budget(pub(crate) u8);
 /// The budget of devices that are not listed.
 const OTHERS: Budget = Budget(u8::MAX - 1);
 
-/// That the environment was asked, and what it had to say.
-struct Told {
-    runtime: Option<&'static Runtime>,
-    /// There is no slice, and nobody has tried to make one.
-    unsliced: bool,
-    /// What is said of the host all the same.
-    host: Option<&'static Runtime>,
-}
-
-static NOTHING: Told = Told {
-    runtime: None,
-    unsliced: false,
-    host: None,
-};
-
-static UNSLICED: Told = Told {
-    unsliced: true,
-    ..NOTHING
-};
-
-static TOLD: OnceRef<'static, Told> = OnceRef::new();
-
-/// What this process was told. None: nothing, the driver's answers stand.
-#[inline]
-pub(crate) fn slice() -> Option<&'static Runtime> {
-    match TOLD.get() {
-        Some(told) => told.runtime,
-        None => first(),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn first() -> Option<&'static Runtime> {
-    told().runtime
-}
-
-fn told() -> &'static Told {
-    TOLD.get_or_init(|| build().unwrap_or(&NOTHING))
-}
-
-/// What is known of the host where there is no slice. None: there is one, or one that cannot be
-/// used, and then the driver's answers stand.
-pub(crate) fn unsliced() -> Option<&'static Runtime> {
-    static HOST: OnceRef<'static, Runtime> = OnceRef::new();
-    let told = Some(told()).filter(|told| told.unsliced)?;
-    let usual = || keep(Runtime::of(Slice::default(), false));
-    told.host
-        .or_else(|| HOST.get_or_try_init(|| usual().ok_or(())).ok())
-}
-
-fn build() -> Option<&'static Told> {
-    let mounted = match File::open(source::MOUNTED_SLICE) {
-        Err(sys::ENOENT | sys::ENOTDIR) => {
-            File::open(source::MOUNTED_IN_DEV).map(|file| (file, source::MOUNTED_IN_DEV))
-        }
-        opened => opened.map(|file| (file, source::MOUNTED_SLICE)),
-    };
-    let opened = match mounted {
-        Err(sys::ENOENT | sys::ENOTDIR) => {
-            let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty())
-            else {
-                log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
-                return Some(&UNSLICED);
-            };
-            File::open(path).map(|file| (file, path))
-        }
-        // What the hook has mounted wins, even when it cannot be used.
-        opened => opened,
-    };
-    let unusable = |path: &CStr, why: &[u8]| {
-        count::SLICE.say(
-            "slice",
-            &[
-                Raw(path.to_bytes()),
-                Str(": "),
-                Raw(why),
-                Str("; the driver's answers stand"),
-            ],
-        );
-    };
-    let path = log::environment(source::CONFIG).unwrap_or(source::MOUNTED_SLICE);
-    let understood = |path: &CStr, text: &[u8]| match slice::parse(text) {
-        Err(error) => {
-            let mut why = log::Text::<256>::new();
-            let _ = write!(why, "{error}");
-            unusable(path, why.as_bytes());
-            None
-        }
-        Ok(slice) => {
-            let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
-            Runtime::lay_out(slice, mounted)
-        }
-    };
-    let Ok((file, path)) = opened else {
-        if let Some(text) = log::environment(source::SLICE).filter(|text| !text.is_empty()) {
-            return understood(source::SLICE, text.to_bytes());
-        }
-        unusable(path, b"cannot be opened");
-        return None;
-    };
-    match file.length() {
-        Ok(length) if length <= MAX_FILE => {}
-        Ok(_) => {
-            unusable(path, b"larger than a slice file can be");
-            return None;
-        }
-        Err(_) => {
-            unusable(path, b"not a regular file");
-            return None;
-        }
-    }
-    const TEXT: usize = MAX_FILE + 1;
-    let place = sys::map(TEXT).ok()?;
-    // SAFETY: fresh memory of this length, ours until it is unmapped below.
-    let buffer = unsafe { core::slice::from_raw_parts_mut(place, TEXT) };
-    let told = match file.read(buffer) {
-        Err(_) => {
-            unusable(path, b"cannot be read");
-            None
-        }
-        Ok(text) => understood(path, text),
-    };
-    // SAFETY: what was parsed holds no reference to the text.
-    unsafe { sys::unmap(place, TEXT) };
-    if let Some(runtime) = told.and_then(|told| told.runtime) {
-        let name = runtime.slice.name.as_str();
-        let line = [
-            Str("loaded, "),
-            Raw(path.to_bytes()),
-            Str(" named "),
-            Str(name),
-        ];
-        log::say(Level::Info, "slice", &line, None);
-    }
-    told
-}
-
 impl Runtime {
-    fn lay_out(slice: Slice, mounted: bool) -> Option<&'static Told> {
-        let limits = slice.limits_something();
-        let runtime = keep(Runtime::of(slice, mounted))?;
-        keep(Told {
-            runtime: limits.then_some(runtime),
-            unsliced: !limits,
-            host: Some(runtime),
-        })
-    }
-
-    fn of(slice: Slice, mounted: bool) -> Runtime {
-        let mut listed = [None; MAX_DEVICES];
-        for (budget, device) in listed.iter_mut().zip(slice.devices()) {
-            *budget = slice.device(device.uuid);
-        }
-        let meminfo = c_path(slice.meminfo.as_ref());
-        let promises = place(slice.promises.as_ref(), mounted, source::MOUNTED_PROMISES);
-        let promise = place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE);
-        let cgroup = match slice.cgroup {
-            None if mounted => own_cgroup(),
-            _ => c_path(slice.cgroup.as_ref()),
-        };
-        let pressure = c_path(slice.thresholds.file.as_ref());
-        let ledger = open_ledger(&slice, mounted);
+    /// Opens what the slice names.
+    #[inline(always)]
+    pub(crate) fn of(
+        slice: &'static Slice,
+        listed: &'static [DeviceSlice],
+        mounted: bool,
+    ) -> Runtime {
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
             integrated: None,
         });
+        let cgroup = match slice.cgroup {
+            None if mounted => own_cgroup(),
+            _ => c_path(slice.cgroup.as_ref()),
+        };
         Runtime {
             slice,
             listed,
             others,
-            meminfo,
-            promises,
-            promise,
+            meminfo: c_path(slice.meminfo.as_ref()),
+            promises: place(slice.promises.as_ref(), mounted, source::MOUNTED_PROMISES),
+            promise: place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE),
             cgroup,
-            pressure,
-            ledger,
+            pressure: c_path(slice.thresholds.file.as_ref()),
+            ledger: open_ledger(slice, mounted),
         }
     }
 
@@ -240,6 +87,12 @@ impl Runtime {
         self.slice.devices().next().is_none()
     }
 
+    /// Whether it names an instance that MIG has cut.
+    pub(crate) fn names_instances(&self) -> bool {
+        let mut listed = self.slice.devices();
+        listed.any(|listed| listed.uuid.kind == DeviceKind::Mig)
+    }
+
     /// The budget of a device that the slice does not name.
     pub(crate) fn unlisted(&self) -> Option<Budget> {
         self.others.is_some().then_some(OTHERS)
@@ -248,10 +101,10 @@ impl Runtime {
     /// A budget's numbers.
     #[inline]
     pub(crate) fn numbers(&self, budget: Budget) -> Option<&DeviceSlice> {
-        match self.listed.get(usize::from(budget.0)) {
-            Some(listed) => listed.as_ref(),
-            None => self.others.as_ref(),
+        if budget == OTHERS {
+            return self.others.as_ref();
         }
+        self.listed.get(usize::from(budget.0))
     }
 
     /// The first device that is known to share the host's memory.
@@ -424,7 +277,9 @@ fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
         _ if mounted => source::MOUNTED_LEDGER,
         _ => return None,
     };
-    let why = match Ledger::open(path, Open::Existing) {
+    // The page is wiped in a forked child.
+    let private = &private::page()?.ledger;
+    let why = match Ledger::open_with(path, Open::Existing, private) {
         Ok(ledger) => return Some(ledger),
         Err(LedgerError::Open(ledger::Errno(2 | 20))) if slice.ledger.is_none() => return None,
         Err(why) => why,
@@ -439,13 +294,4 @@ fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
     ];
     count::LEDGER.say("ledger", &line);
     None
-}
-
-/// Keeps a value for the rest of the process, without malloc.
-fn keep<T>(value: T) -> Option<&'static T> {
-    let place = sys::map(size_of::<T>()).ok()?.cast::<T>();
-    // SAFETY: a fresh mapping of this size, aligned to a page, that nobody else knows.
-    unsafe { place.write(value) };
-    // SAFETY: just written, never written again, never unmapped.
-    Some(unsafe { &*place })
 }

@@ -89,6 +89,24 @@ symbols! {
     Cuda fn cuCtxDestroy(ctx: CUcontext) -> CUresult = context::destroy, as "cuCtxDestroy" since 2000;
     Cuda fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult = context::destroy, as "cuCtxDestroy" since 4000;
 
+    Cuda fn cuCtxAttach(pctx: *mut CUcontext, flags: u32) -> CUresult = context::attach, as "cuCtxAttach" since 2000;
+    Cuda fn cuCtxDetach(ctx: CUcontext) -> CUresult = context::detach, as "cuCtxDetach" since 2000;
+    Cuda fn cuGreenCtxCreate(phCtx: *mut *mut c_void, desc: *mut c_void, dev: CUdevice, flags: u32) -> CUresult = green::create, as "cuGreenCtxCreate" since 12040;
+    Cuda fn cuGreenCtxDestroy(hCtx: *mut c_void) -> CUresult = green::destroy, as "cuGreenCtxDestroy" since 12040;
+    Cuda fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: *mut c_void) -> CUresult = green::context, as "cuCtxFromGreenCtx" since 12040;
+
+    Cuda fn cuGraphInstantiate(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize) -> CUresult = graph::instantiate, as "cuGraphInstantiate" since 10000;
+    Cuda fn cuGraphInstantiate_v2(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize) -> CUresult = graph::instantiate, as "cuGraphInstantiate" since 11000;
+    Cuda fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: c_ulonglong) -> CUresult = graph::with_flags, as "cuGraphInstantiateWithFlags" since 11040;
+    Cuda fn cuGraphInstantiateWithParams(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) -> CUresult = graph::with_params, as "cuGraphInstantiateWithParams" since 12000;
+    Cuda fn cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) -> CUresult = graph::with_params, as "cuGraphInstantiateWithParams" since 12000 per_thread;
+    Cuda fn cuGraphLaunch(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = graph::launch, as "cuGraphLaunch" since 10000;
+    Cuda fn cuGraphLaunch_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = graph::launch, as "cuGraphLaunch" since 10000 per_thread;
+    Cuda fn cuGraphUpload(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = graph::launch, as "cuGraphUpload" since 11010;
+    Cuda fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = graph::launch, as "cuGraphUpload" since 11010 per_thread;
+    Cuda fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult = graph::destroy, as "cuGraphExecDestroy" since 10000;
+    Cuda fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = graph::trim, as "cuDeviceGraphMemTrim" since 11040;
+
     Cuda fn cuStreamBeginCapture(hStream: CUstream) -> CUresult = capture::begin_v1, as "cuStreamBeginCapture" since 10000;
     Cuda fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult = capture::begin_v1, as "cuStreamBeginCapture" since 10000 per_thread;
     Cuda fn cuStreamBeginCapture_v2(hStream: CUstream, mode: i32) -> CUresult = capture::begin, as "cuStreamBeginCapture" since 10010;

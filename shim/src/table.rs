@@ -10,8 +10,8 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, capture, context, copy, descriptors, files, growth, mappings, nvml, pinned, pool,
-    processes, properties, query, reading, release, resolve, vmm,
+    admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
+    pinned, pool, processes, properties, query, reading, release, resolve, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -300,12 +300,19 @@ asked! {
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetGraphMemAttribute(CUdevice, i32, *mut c_void) -> CUresult;
     Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
     Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
+    Cuda fn cuGraphChildGraphNodeGetGraph(CUgraphNode, *mut CUgraph) -> CUresult;
+    Cuda fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
+    Cuda fn cuGraphMemAllocNodeGetParams(CUgraphNode, *mut c_void) -> CUresult;
+    Cuda fn cuGraphNodeGetType(CUgraphNode, *mut i32) -> CUresult;
+    Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
+    Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
     Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;
@@ -313,6 +320,7 @@ asked! {
     Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t, u32, *mut nvmlDevice_t) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
     Nvml fn nvmlInit_v2() -> nvmlReturn_t;
     Nvml fn nvmlShutdown() -> nvmlReturn_t;

@@ -43,6 +43,12 @@ impl<T> Out<T> {
         Out(self.0.cast())
     }
 
+    /// Whether there is no place.
+    #[allow(dead_code, reason = "only one of the two libraries has such parameters")]
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// A place whose address came inside a struct.
     #[allow(dead_code, reason = "only one of the two libraries has such structs")]
     pub(crate) fn from_address(address: usize) -> Self {
@@ -78,6 +84,11 @@ impl<T: Copy> In<T> {
     /// The n-th of an array the caller promised.
     pub(crate) fn at(self, n: usize) -> Self {
         Self(self.0.wrapping_add(n))
+    }
+
+    /// Where it is, for what is written back to it.
+    pub(crate) fn address(self) -> usize {
+        self.0 as usize
     }
 
     /// The same place with another type.

@@ -52,19 +52,26 @@ impl Flights {
     }
 }
 
-/// The kernel during one call of the ledger.
+/// The kernel during one call of the ledger: one descriptor of the file, opened when it is first
+/// needed, serves all that the call asks.
 pub(super) struct Calls<'a> {
     ledger: &'a Ledger,
-    /// A descriptor to look at locks with, opened when it is first needed, plus one.
-    eyes: Cell<usize>,
+    /// The descriptor, plus one.
+    fd: Cell<usize>,
+    /// Where this process has noted the descriptor, because locks are held through it.
+    flight: Cell<Option<&'a AtomicUsize>>,
+    /// The slot whose owner's lock this descriptor holds, plus one: its own locks stand in no
+    /// descriptor's way, so asking the kernel about that one would say that nobody has it.
+    owned: Cell<usize>,
     /// The locks of the slot that was taken last.
     pub(super) hold: Cell<Option<Hold>>,
 }
 
 impl Drop for Calls<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(number) = self.eyes.get().checked_sub(1) {
-            drop(Fd::numbered(number));
+        if self.fd.get() != 0 {
+            self.close();
         }
     }
 }
@@ -73,7 +80,9 @@ impl<'a> Calls<'a> {
     pub(super) fn of(ledger: &'a Ledger) -> Calls<'a> {
         Calls {
             ledger,
-            eyes: Cell::new(0),
+            fd: Cell::new(0),
+            flight: Cell::new(None),
+            owned: Cell::new(0),
             hold: Cell::new(None),
         }
     }
@@ -87,47 +96,82 @@ impl<'a> Calls<'a> {
         }
     }
 
+    /// Does something with the call's descriptor.
+    #[cold]
+    fn with<T>(&self, act: impl FnOnce(&Fd) -> Result<T, Errno>) -> Result<T, Errno> {
+        let fd = match self.fd.get().checked_sub(1) {
+            Some(number) => Fd::numbered(number),
+            // Who may only read can still look.
+            None => self
+                .open(Access::Write)
+                .or_else(|_| self.open(Access::Read))?,
+        };
+        self.fd.set(fd.number().saturating_add(1));
+        let done = act(&fd);
+        core::mem::forget(fd);
+        done
+    }
+
+    /// Gives the descriptor back, and with it its locks but those that a mapping keeps.
+    #[cold]
+    fn close(&self) {
+        if let Some(number) = self.fd.take().checked_sub(1) {
+            drop(Fd::numbered(number));
+        }
+        if let Some(flight) = self.flight.take() {
+            flight.store(0, SeqCst);
+        }
+        self.owned.set(0);
+    }
+
     /// Whether somebody has locked the byte.
     #[cold]
     fn locked(&self, byte: usize) -> Result<bool, Errno> {
-        let number = match self.eyes.get().checked_sub(1) {
-            Some(number) => number,
-            None => {
-                let fd = self.open(Access::Read)?;
-                let number = fd.number();
-                core::mem::forget(fd);
-                self.eyes.set(number.saturating_add(1));
-                number
-            }
-        };
-        let fd = Fd::numbered(number);
-        let locked = fd.locked(byte);
-        core::mem::forget(fd);
-        locked
+        if self.owned.get().checked_sub(1) == Some(byte) {
+            return Ok(true);
+        }
+        self.with(|fd| fd.locked(byte))
     }
 
-    /// Whether the lock that says that we live is there, now that its descriptor is closed.
+    /// Whether the lock that says that we live stays when its descriptor is closed. On tmpfs it
+    /// does; elsewhere only closing it can tell.
     pub(super) fn own_lock_stays(&self, slot: usize) -> bool {
+        if self.with(|fd| fd.is_on_tmpfs()) == Ok(true) {
+            return true;
+        }
+        self.close();
         self.locked(slot) == Ok(true)
+    }
+
+    /// Gives up the lock that says that we live.
+    pub(super) fn disown(&self, slot: usize) {
+        if let Some(hold) = self.hold.take() {
+            hold.release();
+        }
+        // The descriptor may still be open: then the lock is still there without the mapping.
+        if self.owned.take() != 0 {
+            let _ = self.with(|fd| {
+                fd.unlock(slot);
+                Ok(())
+            });
+        }
     }
 }
 
 /// The right to write to a slot without an owner.
-pub(super) struct Seat<'a> {
-    fd: Option<Fd>,
-    flight: Option<&'a AtomicUsize>,
+pub(super) struct Seat<'s, 'a> {
+    calls: &'s Calls<'a>,
     slot: usize,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Seat<'_, '_> {
     fn drop(&mut self) {
-        if let Some(fd) = self.fd.take() {
-            // Explicitly: a mapping keeps what is locked.
+        // Explicitly: the descriptor stays for the rest of the call, and a mapping keeps what is
+        // locked.
+        let _ = self.calls.with(|fd| {
             fd.unlock(seat_byte(self.slot));
-        }
-        if let Some(flight) = self.flight {
-            flight.store(0, SeqCst);
-        }
+            Ok(())
+        });
     }
 }
 
@@ -136,34 +180,40 @@ fn seat_byte(slot: usize) -> usize {
 }
 
 impl<'a> Kernel for Calls<'a> {
-    type Seat = Seat<'a>;
+    type Seat<'s>
+        = Seat<'s, 'a>
+    where
+        Self: 's;
 
     fn owner_lives(&self, slot: usize) -> bool {
         self.locked(slot).unwrap_or(true)
     }
 
     #[cold]
-    fn seat(&self, slot: usize) -> Option<Seat<'a>> {
-        let fd = self.open(Access::Write).ok()?;
-        let flight = self.ledger.flights.enter(&fd);
-        let got = fd.lock(seat_byte(slot));
-        let fd = Some(fd);
-        // Dropped when the lock is somebody else's.
-        let seat = Seat { fd, flight, slot };
-        got.then_some(seat)
+    fn seat(&self, slot: usize) -> Option<Seat<'_, 'a>> {
+        let got = self.with(|fd| {
+            if self.flight.get().is_none() {
+                self.flight.set(self.ledger.flights.enter(fd));
+            }
+            Ok(fd.lock(seat_byte(slot)))
+        });
+        (got == Ok(true)).then_some(Seat { calls: self, slot })
     }
 
-    fn own(&self, seat: &Seat<'a>, slot: usize) -> bool {
-        let Some(fd) = &seat.fd else {
+    fn own(&self, seat: &Seat<'_, 'a>, slot: usize) -> bool {
+        let held = seat.calls.with(|fd| {
+            let hold = Hold::of(fd)?;
+            let locked = fd.lock(slot);
+            Ok((hold, locked))
+        });
+        let Ok((hold, locked)) = held else {
             return false;
         };
-        let Ok(hold) = Hold::of(fd) else {
-            return false;
-        };
-        if !fd.lock(slot) {
+        if !locked {
             hold.release();
             return false;
         }
+        self.owned.set(slot.saturating_add(1));
         if let Some(node) = self.ledger.file.table().nodes.get(slot) {
             node.pid.store(sys::getpid(), Relaxed);
         }

@@ -16,7 +16,8 @@
 //! looks from outside (`snapshot`) reads, and maps nothing.
 #![expect(unsafe_code, reason = "mappings")]
 
-use super::layout::{File, SIZE};
+use super::file::File;
+use super::layout::SIZE;
 use super::private::Private;
 use super::sys::{self, Errno, Fd};
 use core::ptr::NonNull;

@@ -20,6 +20,8 @@ mod sync;
 #[cfg(not(all(test, loom)))]
 mod calls;
 #[cfg(not(all(test, loom)))]
+mod file;
+#[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
 mod notes;
@@ -38,6 +40,8 @@ pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
+pub use private::Private;
+#[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
@@ -51,6 +55,8 @@ use shared::refuse;
 mod crash_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod file_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod life_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(test)]

@@ -119,7 +119,11 @@ impl World {
 
     pub(super) fn own(&self, slot: usize) -> Own<'_> {
         let gate = &self.gates[slot];
-        Own { slot, gate }
+        Own {
+            slot,
+            gate,
+            verify: false,
+        }
     }
 
     /// What the kernel does when a process ends: its own memory goes, then it writes the hint,
@@ -171,7 +175,10 @@ impl Drop for Seat<'_> {
 }
 
 impl<'a> Kernel for Process<'a> {
-    type Seat = Seat<'a>;
+    type Seat<'s>
+        = Seat<'a>
+    where
+        Self: 's;
 
     fn owner_lives(&self, slot: usize) -> bool {
         self.world.owners[slot].load(SeqCst) != 0

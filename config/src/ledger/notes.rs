@@ -70,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// Waits for its turn on a device, for two seconds at most. None: somebody takes longer, or
-    /// the kernel gives no lock.
+    /// Waits for its turn on a device to measure a context, for two seconds at most. None: one has
+    /// been measured meanwhile, somebody takes longer, or the kernel gives no lock.
     #[must_use]
     pub fn turn(&self, device: Device) -> Option<Turn<'_>> {
         let byte = SLOTS
@@ -81,6 +81,9 @@ impl Ledger {
         self.settle();
         let fd = Calls::of(self).open(Access::Write).ok()?;
         for round in 0..2000 {
+            if self.context(device).is_some() {
+                return None;
+            }
             if fd.lock(byte) {
                 let flight = self.flights.enter(&fd);
                 return Some(Turn { _fd: fd, flight });

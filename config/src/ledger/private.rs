@@ -4,9 +4,10 @@
 use super::layout::{DEVICES, Device};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The page. All zeros is its first state.
+/// The slots of this process: all zeros at first, and again in a forked child.
+#[derive(Debug)]
 #[repr(C)]
-pub(super) struct Private {
+pub struct Private {
     /// 0 until this process has looked at what its parent may have left open in it.
     pub(super) settled: AtomicU32,
     /// How many looks there were.
@@ -19,6 +20,7 @@ pub(super) struct Private {
 }
 
 /// This process's slot for one device.
+#[derive(Debug)]
 #[repr(C)]
 pub(super) struct Mine {
     /// One more than the slot; 0 when there is none.

@@ -10,17 +10,19 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// What the protocol asks of the kernel.
 pub(super) trait Kernel {
     /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
-    type Seat;
+    type Seat<'s>
+    where
+        Self: 's;
 
     /// Whether the slot's owner is alive, by a lock that the kernel holds for it. True when the
     /// kernel cannot be asked: what may be alive is counted.
     fn owner_lives(&self, slot: usize) -> bool;
 
     /// Asks for the right to write to a slot that nobody owns; never waits.
-    fn seat(&self, slot: usize) -> Option<Self::Seat>;
+    fn seat(&self, slot: usize) -> Option<Self::Seat<'_>>;
 
     /// Makes this process the owner of the slot that it has the seat of, until it dies.
-    fn own(&self, seat: &Self::Seat, slot: usize) -> bool;
+    fn own(&self, seat: &Self::Seat<'_>, slot: usize) -> bool;
 
     /// Whether it is time to ask the kernel about every slot, hint or no hint.
     fn verification_is_due(&self) -> bool;
@@ -85,6 +87,9 @@ pub(super) struct Own<'a> {
     pub(super) slot: usize,
     /// 1 while a thread of this process insists on a claim that others stand in the way of.
     pub(super) gate: &'a AtomicU32,
+    /// Whether every owner is verified from the start: a process that has just come asks the
+    /// kernel once about everybody.
+    pub(super) verify: bool,
 }
 
 /// What is claimed or released.
@@ -141,7 +146,7 @@ pub(super) fn claim<K: Kernel>(
         let used = sum(table, kernel, device);
         return Outcome::Refused { used };
     }
-    let (mut leading, mut verify, mut round) = (false, false, 0);
+    let (mut leading, mut verify, mut round) = (false, own.verify, 0);
     slot.ask(kernel, bytes);
     let mut asking = true;
     let outcome = loop {

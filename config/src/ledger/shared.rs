@@ -2,7 +2,8 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights};
-use super::layout::{self, Device, File, Foreign, KINDS, Kind, Node, SIZE};
+use super::file::{self, File, Foreign};
+use super::layout::{self, Device, KINDS, Kind, Node, SIZE};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Amount, Outcome, Own};
@@ -41,7 +42,7 @@ pub enum LedgerError {
 
 /// Turns what the first words of a file say into a refusal.
 pub(super) fn refuse(magic: u64, version: u32, slots: u32) -> Result<(), LedgerError> {
-    layout::check(magic, version, slots).map_err(LedgerError::from)
+    file::check(magic, version, slots).map_err(LedgerError::from)
 }
 
 impl From<Foreign> for LedgerError {
@@ -151,6 +152,20 @@ impl Ledger {
     /// # Errors
     /// What cannot be opened or mapped, or is not a ledger of this version.
     pub fn open(path: &CStr, open: Open) -> Result<Ledger, LedgerError> {
+        let private = map::private().map_err(LedgerError::Map)?;
+        Ledger::open_with(path, open, private)
+    }
+
+    /// The same, where the caller keeps what this process knows of its own slots: zeros at first,
+    /// and zeros again in every child that it forks.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`].
+    pub fn open_with(
+        path: &CStr,
+        open: Open,
+        private: &'static Private,
+    ) -> Result<Ledger, LedgerError> {
         let kept = Path::new(path).ok_or(LedgerError::Path)?;
         let access = match open {
             Open::Existing => Access::Write,
@@ -170,7 +185,6 @@ impl Ledger {
         if stat.length != SIZE as u64 {
             return Err(LedgerError::Length(stat.length));
         }
-        let private = map::private().map_err(LedgerError::Map)?;
         let file = map::file(&fd).map_err(LedgerError::Map)?;
         if let Err(foreign) = file.header.begin() {
             map::forget(file);
@@ -224,10 +238,11 @@ impl Ledger {
         let Some(mine) = self.private.mine(device) else {
             return Claim::Uncounted(Uncounted::Full);
         };
-        let slot = match mine.slot() {
-            Some(slot) => slot,
-            None => match self.enter(mine, device) {
-                Ok(slot) => slot,
+        let calls = Calls::of(self);
+        let (slot, fresh) = match mine.slot() {
+            Some(slot) => (slot, false),
+            None => match self.enter(&calls, mine, device) {
+                Ok(slot) => (slot, true),
                 Err(uncounted) => {
                     self.file.header.uncounted.fetch_add(1, Relaxed);
                     return Claim::Uncounted(uncounted);
@@ -238,9 +253,10 @@ impl Ledger {
         let own = Own {
             slot,
             gate: &mine.gate,
+            verify: fresh,
         };
         let bytes = bytes.get();
-        let (table, calls) = (self.file.table(), Calls::of(self));
+        let table = self.file.table();
         let amount = Amount { bytes, kind };
         match protocol::claim(table, &calls, &own, device, amount, limit.get()) {
             Outcome::Granted => Claim::Granted,
@@ -307,23 +323,21 @@ impl Ledger {
 
     /// Takes a slot for a device.
     #[cold]
-    fn enter(&self, mine: &Mine, device: Device) -> Result<usize, Uncounted> {
+    fn enter(&self, calls: &Calls<'_>, mine: &Mine, device: Device) -> Result<usize, Uncounted> {
         self.settle();
         let now = sys::seconds();
         let until = &self.private.full_until;
         if now < until.load(Relaxed) {
             return Err(Uncounted::Full);
         }
-        let (table, calls) = (self.file.table(), Calls::of(self));
-        let Some(slot) = protocol::take(table, &calls, device) else {
+        let table = self.file.table();
+        let Some(slot) = protocol::take(table, calls, device) else {
             until.store(now.saturating_add(1), Relaxed);
             return Err(Uncounted::Full);
         };
         let give_up = || {
             protocol::give_up(table, slot);
-            if let Some(hold) = calls.hold.take() {
-                hold.release();
-            }
+            calls.disown(slot);
         };
         if !calls.own_lock_stays(slot) {
             give_up();
@@ -331,7 +345,12 @@ impl Ledger {
         }
         let number = u32::try_from(slot.saturating_add(1)).unwrap_or(0);
         match mine.slot.compare_exchange(0, number, SeqCst, SeqCst) {
-            Ok(_) => Ok(slot),
+            Ok(_) => {
+                // The claim that follows asks the kernel about everybody.
+                let verify_at = &self.private.verify_at;
+                verify_at.store(now.saturating_add(1), Relaxed);
+                Ok(slot)
+            }
             Err(_) => {
                 // Another thread of this process was faster.
                 give_up();

@@ -1,7 +1,8 @@
 //! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
 //! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
 
-use super::layout::{DEVICES, Device, File, Head, KINDS, Kind, Node, Noted, SIZE, SLOTS};
+use super::file::{DEVICES_AT, File, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
+use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, SIZE, SLOTS};
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, Refusals, refuse};
 use crate::units::Bytes;
@@ -42,15 +43,14 @@ impl<'a> Snapshot<'a> {
     /// Claims that were let through uncounted.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
-        self.u64(super::layout::UNCOUNTED_AT)
+        self.u64(UNCOUNTED_AT)
     }
 
     /// What was refused on each device of the ledger.
     pub fn refusals(&self) -> impl Iterator<Item = (crate::device::DeviceUuid, Refusals)> + '_ {
         (0..DEVICES).filter_map(|index| {
             let device = Device(u8::try_from(index).ok()?);
-            let at =
-                super::layout::NOTED_AT.saturating_add(index.saturating_mul(size_of::<Noted>()));
+            let at = NOTED_AT.saturating_add(index.saturating_mul(size_of::<Noted>()));
             let word = |place: usize| self.u64(at.saturating_add(place));
             let refusals = Refusals {
                 count: word(offset_of!(Noted, refusals)),
@@ -82,9 +82,9 @@ impl<'a> Snapshot<'a> {
 
     fn uuid(&self, device: Device) -> Option<crate::device::DeviceUuid> {
         let index = usize::from(device.0).min(DEVICES);
-        let at = super::layout::DEVICES_AT.saturating_add(index.saturating_mul(24));
+        let at = DEVICES_AT.saturating_add(index.saturating_mul(24));
         let word = |index: usize| self.u64(at.saturating_add(index));
-        super::layout::uuid_of([word(0), word(8)], word(16))
+        uuid_of([word(0), word(8)], word(16))
     }
 
     fn u64(&self, at: usize) -> u64 {

@@ -33,6 +33,7 @@ mod number {
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const FCHMOD: usize = 91;
+    pub(super) const FSTATFS: usize = 138;
     pub(super) const GETTID: usize = 186;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const TGKILL: usize = 234;
@@ -46,6 +47,7 @@ mod number {
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub(super) const FCNTL: usize = 25;
+    pub(super) const FSTATFS: usize = 44;
     pub(super) const FTRUNCATE: usize = 46;
     pub(super) const FCHMOD: usize = 52;
     pub(super) const OPENAT: usize = 56;
@@ -81,6 +83,7 @@ const F_OFD_SETLK: usize = 37;
 const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
 const CLOCK_MONOTONIC_COARSE: usize = 6;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 const ESRCH: Errno = Errno(3);
 
 /// # Safety
@@ -202,6 +205,18 @@ impl Fd {
             regular: u32::from_ne_bytes(mode.unwrap_or_default()) & S_IFMT == S_IFREG,
             length: word(48),
         })
+    }
+
+    /// Whether the file is on tmpfs, where a lock lasts as long as a mapping of its file.
+    pub(super) fn is_on_tmpfs(&self) -> Result<bool, Errno> {
+        #[repr(C, align(8))]
+        struct Buffer([u64; 32]);
+        let mut buffer = Buffer([0; 32]);
+        let to = &raw mut buffer as usize;
+        // SAFETY: struct statfs is 120 bytes on both architectures.
+        unsafe { syscall(number::FSTATFS, [self.0, to, 0, 0, 0, 0]) }?;
+        let [kind, ..] = buffer.0;
+        Ok(kind == TMPFS_MAGIC)
     }
 
     pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {

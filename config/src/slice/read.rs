@@ -91,10 +91,20 @@ pub enum SliceFault {
 /// # Errors
 /// [`SliceError`] names the line and what is wrong with it.
 pub fn parse(text: &[u8]) -> Result<Slice, SliceError> {
+    let mut slice = Slice::default();
+    parse_into(text, &mut slice).map(|()| slice)
+}
+
+/// Reads the slice file `text` into a slice that says nothing yet: a slice has 6 KiB, which the
+/// thread that asks first may not have on its stack.
+///
+/// # Errors
+/// As [`parse`]; the slice is then of no use.
+pub fn parse_into(text: &[u8], slice: &mut Slice) -> Result<(), SliceError> {
     let mut reader = Reader::new(text);
     let read = match text.len() > MAX_FILE {
         true => Err(SliceFault::TooLarge),
-        false => read_slice(&mut reader),
+        false => read_slice(&mut reader, slice),
     };
     read.map_err(|fault| SliceError {
         line: reader.line(),
@@ -151,8 +161,7 @@ pub const SLICE_KEYS: [&str; 24] = [
 /// Every key of a listed device.
 pub const DEVICE_KEYS: [&str; 4] = ["uuid", "memory", "headroom", "integrated"];
 
-fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
-    let mut slice = Slice::default();
+fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFault> {
     let mut version = None;
     let (mut seen, mut devices_seen, mut first) = (Seen(0), false, true);
     reader.object()?;
@@ -161,7 +170,7 @@ fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
             if core::mem::replace(&mut devices_seen, true) {
                 return Err(SliceFault::Twice(Text::new(key)));
             }
-            read_devices(reader, &mut slice)?;
+            read_devices(reader, slice)?;
             continue;
         }
         seen.once(&SLICE_KEYS, key)?;
@@ -234,8 +243,7 @@ fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, SliceFault> {
     }
     reader.end()?;
     version.ok_or(SliceFault::NoVersion)?;
-    slice.check()?;
-    Ok(slice)
+    slice.check()
 }
 
 fn read_devices(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFault> {

@@ -33,6 +33,7 @@ mod who;
 
 use crate::environment::{self, Prepared};
 use crate::inventory::ask::AskError;
+use crate::plan::NoDriver;
 use crate::slice_file::SliceFileError;
 use crate::slice_options::SliceOptions;
 use crate::{exit, standard_streams};
@@ -128,6 +129,9 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     if error.is::<SliceFileError>() {
         let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
         return finish(args, &Report::new(Survey::default(), Some(slice)));
+    }
+    if error.is::<NoDriver>() {
+        return no_driver(args, Survey::default(), None, error.to_string());
     }
     match error.downcast_ref::<AskError>() {
         None | Some(AskError::Start(_)) => Err(error),

@@ -22,8 +22,7 @@ pub(crate) struct Member {
 impl Member {
     /// Joins the slice of a slice file.
     pub(crate) fn of(config: &str) -> Member {
-        let slice = slice::parse(&fs::read(config).unwrap()).unwrap();
-        Member::of_ledger(slice.ledger.unwrap().as_str())
+        Member::of_ledger(&ledger_of(config))
     }
 
     /// Joins the slice of a ledger.
@@ -43,6 +42,12 @@ impl Member {
     pub(crate) fn is_refused(&self, short_by: Bytes) {
         self.ledger.refused(self.device, short_by);
     }
+}
+
+/// The ledger that a slice file names.
+pub(crate) fn ledger_of(config: &str) -> String {
+    let slice = slice::parse(&fs::read(config).unwrap()).unwrap();
+    slice.ledger.unwrap().as_str().to_owned()
 }
 
 /// What this process is called.

@@ -13,12 +13,12 @@ use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked};
-use crate::held::{Held, Space};
+use crate::held::{self, Found, Held, Space};
 use crate::log::Piece::Str;
 use crate::real::Slot;
-use crate::shapes::pool;
+use crate::shapes::{green, pool};
 use crate::table::{self, Call};
-use crate::{answer, contexts, count, device};
+use crate::{answer, contexts, count, device, graphs};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -27,6 +27,7 @@ type CreateV3 =
     unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult;
 type CreateV4 = unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUcontext) -> CUresult;
+type Attach = unsafe extern "C" fn(*mut CUcontext, c_uint) -> CUresult;
 
 /// `cuDevicePrimaryCtxRetain`: the first one makes the context.
 ///
@@ -46,8 +47,9 @@ pub(crate) unsafe fn primary_retain(
     if account::find(Space::Primary, number).is_some() {
         return ask();
     }
-    // SAFETY: `ask` makes a context and writes it there.
-    unsafe { make(&account, call.slot, ordinal, pctx, Some(number), ask) }
+    // SAFETY: `make` asks for it when the driver has made a context and written it there.
+    let context = || unsafe { answer::got_handle(pctx) };
+    make(&account, call.slot, ordinal, context, Some(number), ask)
 }
 
 /// `cuCtxCreate` and `cuCtxCreate_v2`.
@@ -63,8 +65,11 @@ pub(crate) unsafe fn create(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
     match counted(call.slot, dev) {
-        // SAFETY: `ask` makes a context and writes it there.
-        Some((account, ordinal)) => unsafe { make(&account, call.slot, ordinal, pctx, None, ask) },
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { answer::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
         None => ask(),
     }
 }
@@ -84,8 +89,11 @@ pub(crate) unsafe fn create_v3(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
     match counted(call.slot, dev) {
-        // SAFETY: `ask` makes a context and writes it there.
-        Some((account, ordinal)) => unsafe { make(&account, call.slot, ordinal, pctx, None, ask) },
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { answer::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
         None => ask(),
     }
 }
@@ -104,26 +112,27 @@ pub(crate) unsafe fn create_v4(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
     match counted(call.slot, dev) {
-        // SAFETY: `ask` makes a context and writes it there.
-        Some((account, ordinal)) => unsafe { make(&account, call.slot, ordinal, pctx, None, ask) },
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { answer::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
         None => ask(),
     }
 }
 
-fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
+pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
     let account = account::by_handle(slot, dev)?;
     Some((account, device::ordinal(dev)?))
 }
 
-/// Makes a context; `primary` is its number if it is one.
-///
-/// # Safety
-/// `ask` is a call of the driver that makes a context and writes it to `place`.
-unsafe fn make(
+/// Makes a context, which is known by its handle when it is there; `primary` is its number if it
+/// is one.
+pub(crate) fn make(
     account: &Account,
     slot: Slot,
     ordinal: CudaOrdinal,
-    place: *const CUcontext,
+    handle: impl FnOnce() -> Option<u64>,
     primary: Option<u64>,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -132,14 +141,15 @@ unsafe fn make(
     // Without a destructor, for the thread may be cancelled in the driver: then nobody of this
     // slice measures until the process ends, and each of them waits for two seconds.
     let mut turn = None;
-    if known.is_none() {
+    let there = primary.is_some() && is_active(slot, ordinal);
+    // What is there already cannot be measured.
+    if known.is_none() && !there {
         turn = ledger.turn(listed).map(ManuallyDrop::new);
         known = ledger.context(listed);
     }
     if known.is_some() {
         turn.take().map(ManuallyDrop::into_inner);
     }
-    let there = primary.is_some() && is_active(slot, ordinal);
     let claimed = match known {
         // Somebody has made it where we did not see it.
         Some(size) if there => account.record(size, Kind::Context).then_some(size),
@@ -173,8 +183,7 @@ unsafe fn make(
         }
     }
     turn.take().map(ManuallyDrop::into_inner);
-    // SAFETY: as the caller promises.
-    let context = unsafe { answer::got_handle(place) }.filter(|_| code == SUCCESS);
+    let context = if code == SUCCESS { handle() } else { None };
     match context {
         Some(context) => {
             let number = contexts::number(account.private, context);
@@ -210,21 +219,35 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
-    let ordinal = device::ordinal(dev);
-    let number = ordinal.map_or(u64::MAX, |ordinal| u64::from(ordinal.0));
-    let found = account::find(Space::Primary, number);
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(dev) };
     if code == SUCCESS
-        && let (Some(found), Some(ordinal)) = (found, ordinal)
-        && !is_active(call.slot, ordinal)
+        && let Some(ordinal) = device::ordinal(dev)
     {
-        let Held { context, .. } = found.held();
-        account::freed(found);
-        account::context_gone(context);
-        pool::settled(call.slot);
+        primary_let_go(call.slot, ordinal);
     }
     code
+}
+
+/// Somebody has let go of a device's primary context: if it was the last, it is gone, and with it
+/// what was allocated in it.
+pub(crate) fn primary_let_go(slot: Slot, ordinal: CudaOrdinal) {
+    let found = account::find(Space::Primary, u64::from(ordinal.0));
+    if let Some(found) = found
+        && !is_active(slot, ordinal)
+    {
+        let held = found.held();
+        account::freed(found);
+        account::context_gone(held.context);
+        green::primary_ended(held.device);
+        ended(slot);
+    }
+}
+
+/// A context is gone.
+fn ended(slot: Slot) {
+    pool::settled(slot);
+    graphs::settle_all(slot);
 }
 
 /// `cuCtxDestroy` and `cuCtxDestroy_v2`.
@@ -232,17 +255,68 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
-    let number = ctx as u64;
-    let found = account::find(Space::Context, number);
+    let found = account::find(Space::Context, ctx as u64);
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(ctx) };
-    if code == SUCCESS
-        && let Some(found) = found
-    {
+    if code == SUCCESS {
+        destroyed(call.slot, ctx, found);
+    }
+    code
+}
+
+fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
+    if let Some(attached) = account::find(Space::Attached, ctx as u64) {
+        attached.take();
+    }
+    if let Some(found) = found {
         let Held { context, .. } = found.held();
         account::freed(found);
         account::context_gone(context);
-        pool::settled(call.slot);
+        ended(slot);
     }
+}
+
+/// `cuCtxAttach`: the context is kept once more.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pctx, flags) };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let context = unsafe { answer::got_handle(pctx) }.filter(|_| code == SUCCESS);
+    if let (Some(context), Some(private)) = (context, account::page()) {
+        while let Some(found) = account::find(Space::Attached, context) {
+            if found.replace_payload(found.payload().saturating_add(1)) {
+                return code;
+            }
+        }
+        held::put_payload(private, Space::Attached, context, 1);
+    }
+    code
+}
+
+/// `cuCtxDetach`: the last to do so destroys the context.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
+    let found = account::find(Space::Context, ctx as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(ctx) };
+    if code != SUCCESS {
+        return code;
+    }
+    while let Some(attached) = account::find(Space::Attached, ctx as u64) {
+        let left = attached.payload().saturating_sub(1);
+        let done = match left {
+            0 => attached.take(),
+            _ => attached.replace_payload(left),
+        };
+        if done {
+            return code;
+        }
+    }
+    destroyed(call.slot, ctx, found);
     code
 }

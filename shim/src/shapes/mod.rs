@@ -10,6 +10,8 @@ pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod descriptors;
 pub(crate) mod files;
+pub(crate) mod graph;
+pub(crate) mod green;
 pub(crate) mod growth;
 pub(crate) mod mappings;
 pub(crate) mod nvml;

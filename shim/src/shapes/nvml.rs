@@ -1,7 +1,8 @@
 //! NVML's reporters of memory.
 //! Touches: the real function, then what the caller gave a place for.
 
-use gpuslice_config::device::is_unified_capability;
+use gpuslice_config::device::{DeviceKind, is_unified_capability};
+use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, MemoryView, limit};
 
@@ -146,6 +147,10 @@ fn seen(
     };
     let said = said();
     let uuid = device::nvml_uuid(slot, device)?;
+    let mut instances = Instances::none();
+    if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
+        instances.look(runtime, slot, device);
+    }
     let device = device::nvml(runtime, uuid)?;
     // A driver that has nothing to say of a whole GPU's memory: the memory is the host's.
     let silent = said.as_ref().is_none_or(|said| said.total == 0);
@@ -165,7 +170,49 @@ fn seen(
         Bytes::new(said.reserved),
         Bytes::new(said.free),
     );
-    Some(answer::of(runtime, &device, driver))
+    Some(answer::of_card(runtime, &device, driver, instances.held()))
+}
+
+/// The instances of a card that the ledger knows.
+struct Instances {
+    found: [ledger::Device; INSTANCES],
+    count: usize,
+}
+
+/// As many as a card is cut into.
+const INSTANCES: usize = 8;
+
+impl Instances {
+    const fn none() -> Instances {
+        Instances {
+            found: [ledger::Device::numbered(0); INSTANCES],
+            count: 0,
+        }
+    }
+
+    fn look(&mut self, runtime: &Runtime, slot: Slot, card: nvmlDevice_t) {
+        let Some(ask) = table::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
+            return;
+        };
+        let instance = |index| {
+            let mut instance = core::ptr::null_mut();
+            // SAFETY: nvmlDeviceGetMigDeviceHandleByIndex's contract; the handle is the caller's.
+            let code = unsafe { ask(card, index, &raw mut instance) };
+            (code == SUCCESS).then_some(())?;
+            let uuid = device::nvml_uuid(slot, instance)?;
+            let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+            runtime.listed(uuid.bytes, budget)
+        };
+        let listed = (0u32..8).filter_map(instance);
+        for (place, instance) in self.found.iter_mut().zip(listed) {
+            *place = instance;
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    fn held(&self) -> &[ledger::Device] {
+        self.found.get(..self.count).unwrap_or_default()
+    }
 }
 
 /// The answer where there is no slice: only for a device that shares the host's memory, of which

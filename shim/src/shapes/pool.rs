@@ -203,12 +203,19 @@ pub(crate) unsafe fn free_async(
     stream: CUstream,
 ) -> CUresult {
     let memory = account::memory(dptr);
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.slot, dptr),
+    };
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(dptr, stream) };
-    if code == SUCCESS
-        && let Some(memory) = memory
-    {
-        account::memory_freed(memory);
+    if code == SUCCESS {
+        if let Some(memory) = memory {
+            account::memory_freed(memory);
+        }
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
     }
     code
 }
@@ -258,12 +265,20 @@ pub(crate) unsafe fn create(
 /// As `alloc_async`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
     let found = account::find(Space::Pool, pool as u64);
+    let in_use = match found {
+        Some(_) => pools::in_use(call.slot, pool),
+        None => 0,
+    };
+    if in_use != 0 {
+        settled(call.slot);
+    }
+    let found = found.and_then(|found| found.again());
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(pool) };
     if code == SUCCESS
         && let Some(found) = found
     {
-        pools::destroyed(pool, found);
+        pools::destroyed(pool, found, in_use);
     }
     code
 }

@@ -5,6 +5,7 @@
 use crate::abi::{CUresult, SUCCESS};
 use crate::account;
 use crate::answer::Amount;
+use crate::pools;
 use crate::shapes::pool;
 use crate::table::Call;
 
@@ -16,6 +17,10 @@ type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 /// The function's own contract: so for every shape.
 pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
     let memory = account::memory(dptr.into_u64());
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.slot, dptr.into_u64()),
+    };
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(dptr) };
     if code == SUCCESS
@@ -25,6 +30,9 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
     } else if code == SUCCESS {
         // What came from a pool: with the ordinary function it is waited for.
         pool::settled(call.slot);
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
     }
     code
 }

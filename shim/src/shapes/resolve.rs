@@ -248,7 +248,13 @@ fn stand_in(
         return None;
     }
     let slot = slot.or_else(|| real::claim(Library::Cuda, &object))?;
-    let exported = candidates(name)
+    // The same function may go by a longer name too, as cuGraphInstantiateWithFlags does.
+    let exported = table::rows()
+        .filter(|row| {
+            let base = table::named(*row).is_some_and(|named| named.base == name.to_bytes());
+            base || table::name(*row).as_bytes().starts_with(name.to_bytes())
+        })
+        .filter(|row| table::library(*row) == Library::Cuda)
         .find(|row| table::cells(*row).get(Library::Cuda, slot, table::name_c(*row)) == address);
     // A driver may keep functions for this that it does not export. What it gives out for the
     // version from which the name means a row is that row's.

@@ -139,7 +139,7 @@ fn payer(slot: Slot, wanted: &Properties) -> Option<(Account, Kind)> {
 }
 
 /// Counts a reference to physical memory that is known.
-fn refer(private: &Private, handle: MemHandle) {
+fn refer(private: &'static Private, handle: MemHandle) {
     while let Some(found) = held::find(private, Space::Physical, handle) {
         let physical = Physical::unpack(found.payload());
         let more = Physical {

@@ -34,6 +34,13 @@ struct physical_properties {
     void *windows;
     unsigned char flags[8];
 };
+struct graph_allocation {
+    int type, handle_types, location, id;
+    word rest[9];
+    void *accesses;
+    size_t access_count, bytes;
+    word at;
+};
 struct access {
     int location, id, flags;
 };
@@ -48,6 +55,13 @@ int cuDeviceGetDefaultMemPool(void **pool, int device);
 int cuMemPoolCreate(void **pool, const struct pool_properties *properties);
 int cuMemPoolDestroy(void *pool);
 int cuMemPoolTrimTo(void *pool, size_t keep);
+int cuGraphCreate(void **graph, unsigned flags);
+int cuGraphDestroy(void *graph);
+int cuGraphAddMemAllocNode(void **node, void *graph, const void *after, size_t count, struct graph_allocation *wanted);
+int cuGraphInstantiateWithFlags(void **executable, void *graph, word flags);
+int cuGraphLaunch(void *executable, void *stream);
+int cuGraphExecDestroy(void *executable);
+int cuDeviceGraphMemTrim(int device);
 int cuMemCreate(word *handle, size_t bytes, const struct physical_properties *properties, word flags);
 int cuMemRelease(word handle);
 int cuMemRetainAllocationHandle(word *handle, void *address);
@@ -84,7 +98,9 @@ enum kind {
     ARRAY,
     MIPMAP,
     CONTEXT,
-    IMPORT, HOST
+    GRAPH,
+    IMPORT,
+    HOST
 };
 
 /* One thing that is held, under the number that the script gave it. */

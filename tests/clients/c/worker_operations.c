@@ -59,10 +59,32 @@ static int let_go(struct thing *thing)
     case ARRAY: return cuArrayDestroy(handle);
     case MIPMAP: return cuMipmappedArrayDestroy(handle);
     case CONTEXT: return cuCtxDestroy_v2(handle);
+    case GRAPH:
+        code = cuMemFree_v2(was.at);
+        return code ? code : cuGraphExecDestroy((void *)(uintptr_t)was.bytes);
     case IMPORT: return cuIpcCloseMemHandle(was.at);
     case HOST: return munmap(handle, was.bytes);
     default: return 0;
     }
+}
+
+/* Launches a graph that allocates. */
+static int graph(size_t number, size_t bytes)
+{
+    struct graph_allocation wanted = {.type = 1, .location = 1, .id = ordinal, .bytes = bytes};
+    void *whole = NULL, *node = NULL, *executable = NULL;
+    int code = cuGraphCreate(&whole, 0);
+    if (!code)
+        code = cuGraphAddMemAllocNode(&node, whole, NULL, 0, &wanted);
+    if (!code)
+        code = cuGraphInstantiateWithFlags(&executable, whole, 0);
+    if (whole)
+        cuGraphDestroy(whole);
+    if (!code)
+        code = cuGraphLaunch(executable, NULL);
+    if (code && executable)
+        cuGraphExecDestroy(executable);
+    return keep(number, GRAPH, wanted.at, (size_t)(uintptr_t)executable, code);
 }
 
 static int physical(size_t number, size_t bytes)
@@ -216,6 +238,10 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuDeviceGetDefaultMemPool(&handle, ordinal);
         return code ? code : cuMemPoolTrimTo(handle, n[0]);
     }
+    if (IS("graph"))
+        return graph(n[0], n[1]);
+    if (IS("trim-graphs"))
+        return cuDeviceGraphMemTrim(ordinal);
     if (IS("create"))
         return physical(n[0], n[1]);
     if (IS("map"))

@@ -8,6 +8,7 @@ int cuMemAllocFromPoolAsync(uint64_t *, size_t, void *, void *);
 int cuMemAllocFromPoolAsync_ptsz(uint64_t *, size_t, void *, void *);
 int cuMemFreeAsync(uint64_t, void *);
 int cuMemFreeAsync_ptsz(uint64_t, void *);
+int cuMemFree_v2(uint64_t);
 int cuMemPoolCreate(void **, const void *);
 int cuMemPoolDestroy(void *);
 int cuMemPoolTrimTo(void *, size_t);
@@ -68,6 +69,15 @@ int main(int count, char **words) {
     cuMemFreeAsync(at[0], NULL);
     cuMemFreeAsync(at[1], NULL);
     says("cuMemPoolDestroy", NAMED(cuMemPoolDestroy, 11020)(own));
+    /* What is still in use keeps what its pool has reserved. */
+    for (int i = 0; i < 2; i++) {
+        if (cuMemPoolCreate(&own, &properties) || cuMemAllocFromPoolAsync(&at[0], 5 * MIB, own, NULL) ||
+            cuMemAllocFromPoolAsync(&at[1], 7 * MIB, own, NULL))
+            die("pool");
+        says("in use", cuMemPoolDestroy(own));
+        says("one", i ? cuMemFree_v2(at[0]) : cuMemFreeAsync(at[0], NULL));
+        says("both", i ? cuMemFree_v2(at[1]) : cuMemFreeAsync(at[1], NULL));
+    }
     if (count < 3)
         return 0;
     size_t most = (size_t)free_now();

@@ -134,6 +134,12 @@ const POOL: &[(&str, u64)] = &[
     ("cuMemAllocFromPoolAsync 0", 64),
     ("cuMemAllocFromPoolAsync_ptsz 0", 64),
     ("cuMemPoolDestroy 0", 0),
+    ("in use 0", 32),
+    ("one 0", 32),
+    ("both 0", 0),
+    ("in use 0", 32),
+    ("one 0", 32),
+    ("both 0", 0),
 ];
 
 /// Lines of names, the driver's codes and how many MiB are taken then.
@@ -176,6 +182,58 @@ fn captures_and_the_runtimes_memory_are_as_the_driver_has_them() {
 #[test]
 fn a_pool_takes_what_it_has_reserved_until_it_gives_it_back() {
     says("cuda_pool", &rows(POOL));
+}
+
+#[test]
+fn a_graph_takes_its_memory_when_it_is_launched_and_keeps_it_until_it_is_trimmed() {
+    let expected = rows(&[
+        ("cuGraphInstantiate 0", 0),
+        ("cuGraphInstantiate_v2 0", 0),
+        ("cuGraphInstantiateWithFlags 0", 0),
+        ("cuGraphInstantiateWithParams 0", 0),
+        ("cuGraphUpload 0", 8),
+        ("cuGraphLaunch 0", 8),
+        ("again 1", 8),
+        ("cuGraphLaunch_ptsz 0", 8),
+        ("cuDeviceGraphMemTrim 0", 4),
+        ("cuGraphUpload_ptsz 0", 12),
+        ("cuGraphInstantiateWithParams_ptsz 0", 8),
+        ("cuGraphExecDestroy 0", 8),
+        ("cuGraphExecDestroy 0", 8),
+        ("cuGraphExecDestroy 0", 8),
+        ("cuGraphExecDestroy 0", 8),
+        ("cuGraphExecDestroy 0", 8),
+        ("captured 0", 0),
+        ("launched 0", 34),
+        ("cuDeviceGraphMemTrim 0", 0),
+    ]);
+    says("cuda_graph", &expected);
+}
+
+#[test]
+fn a_graph_that_does_not_fit_is_refused_when_it_is_launched_and_a_capture_goes_on() {
+    let expected = "over 2 took=0 meanwhile 2 ends 0 runs 0 all 0 free=0";
+    assert_eq!(over("cuda_graph"), expected);
+}
+
+#[test]
+fn green_contexts_keep_the_primary_one_and_the_last_to_detach_destroys() {
+    let row = |name: &str, used: u64| format!("{name} 0 used={used}\n");
+    let (one, held) = (CONTEXT, CONTEXT + 6);
+    let expected = [
+        row("cuGreenCtxCreate", one),
+        row("cuGreenCtxCreate", one),
+        row("cuCtxFromGreenCtx", one),
+        row("allocated", held),
+        row("cuGreenCtxDestroy", held),
+        row("cuGreenCtxDestroy", 0),
+        row("cuCtxCreate_v2", one),
+        row("cuCtxAttach", one),
+        row("cuCtxDetach", one),
+        row("allocated", held),
+        row("cuCtxDetach", 0),
+    ];
+    says("cuda_green", &expected.concat());
 }
 
 #[test]

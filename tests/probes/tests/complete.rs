@@ -23,6 +23,8 @@ fn every_line_of_the_table_has_a_probe() {
         ("cuda_capture", 12),
         ("cuda_context", 12),
         ("cuda_copy", 13),
+        ("cuda_graph", 12),
+        ("cuda_green", 12),
         ("cuda_linear", 12),
         ("cuda_memory", 12),
         ("cuda_pinned", 12),

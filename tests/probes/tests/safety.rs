@@ -159,3 +159,13 @@ fn three_runtimes_in_one_process_each_keep_their_own_functions() {
     let expected = [&*new, &*old, &*middle, &*old, &*new].concat();
     assert_eq!(host(&bench, &all), expected);
 }
+
+#[test]
+fn a_thread_with_the_smallest_stack_may_be_the_first_to_ask() {
+    let program = compile("safety_stack", Linked::All(12));
+    for machine in ["rtx3090", "gb10"] {
+        let bench = Bench::counted(machine, "\"memory\":8589934592");
+        let answer = bench.run(&program).with_shim().answer();
+        assert_eq!(answer.clean(), "0 8589934592\n", "{machine}");
+    }
+}

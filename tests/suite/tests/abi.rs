@@ -77,3 +77,29 @@ fn a_uuid_and_the_handles_are_as_large_as_the_vendors() {
         size_of::<nvml::nvmlDevice_t>()
     );
 }
+
+#[test]
+fn what_a_graph_allocates_lies_where_the_vendor_puts_it() {
+    assert_eq!(
+        layout!(abi::CUDA_MEM_ALLOC_NODE_PARAMS, accessDescs accessDescCount bytesize dptr),
+        layout!(sys::CUDA_MEM_ALLOC_NODE_PARAMS_v1, accessDescs accessDescCount bytesize dptr)
+    );
+    // The device: an id in a place in the properties of a pool, at their start.
+    assert_eq!(
+        offset_of!(abi::CUDA_MEM_ALLOC_NODE_PARAMS, id),
+        offset_of!(sys::CUDA_MEM_ALLOC_NODE_PARAMS_v1, poolProps)
+            + offset_of!(sys::CUmemPoolProps, location)
+            + size_of::<i32>()
+    );
+    let sort = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC as i32;
+    assert_eq!(abi::GRAPH_NODE_MEM_ALLOC, sort);
+    let sort = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH as i32;
+    assert_eq!(abi::GRAPH_NODE_GRAPH, sort);
+    use sys::CUgraphMem_attribute as Attribute;
+    let [used, reserved] = [
+        Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+        Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+    ];
+    assert_eq!(abi::GRAPH_MEM_USED, used as i32);
+    assert_eq!(abi::GRAPH_MEM_RESERVED, reserved as i32);
+}

@@ -36,9 +36,11 @@ enum Act {
     Array(u64),
     Mipmap(u64),
     Context,
+    Graph(u64),
     Free,
     Synchronize,
     Trim,
+    TrimGraphs,
     Info,
 }
 
@@ -62,6 +64,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (1u64..4096).prop_map(Act::Small),
         1 => large.clone().prop_map(Act::Managed),
         3 => large.clone().prop_map(Act::Async),
+        3 => large.clone().prop_map(Act::Graph),
         1 => Just(Act::Pool),
         2 => (thing.clone(), large).prop_map(|(pool, bytes)| Act::FromPool(pool, bytes)),
         4 => granules.prop_map(Act::Physical),
@@ -73,13 +76,21 @@ fn act() -> impl Strategy<Value = Act> {
         12 => Just(Act::Free),
         1 => Just(Act::Synchronize),
         1 => Just(Act::Trim),
+        1 => Just(Act::TrimGraphs),
         2 => Just(Act::Info),
     ]
 }
 
 fn program() -> impl Strategy<Value = Vec<Step>> {
-    let does = (0..PROCESSES, 0..THREADS, 0..THINGS, act())
-        .prop_map(|(process, thread, thing, act)| Step::Does(process, thread, thing, act));
+    let does =
+        (0..PROCESSES, 0..THREADS, 0..THINGS, act()).prop_map(|(process, thread, thing, act)| {
+            match act {
+                // Two graphs of one process that are launched in one moment both count on what is
+                // idle: a limit that is documented.
+                Act::Graph(_) => Step::Does(process, 0, thing, act),
+                _ => Step::Does(process, thread, thing, act),
+            }
+        });
     let step = prop_oneof![
         60 => does,
         1 => (0..PROCESSES).prop_map(Step::Kill),
@@ -96,7 +107,10 @@ impl Act {
 
     /// Whether it puts something in its place, where something else may be.
     fn takes(&self) -> bool {
-        !matches!(self, Act::Free | Act::Synchronize | Act::Trim | Act::Info)
+        !matches!(
+            self,
+            Act::Free | Act::Synchronize | Act::Trim | Act::TrimGraphs | Act::Info
+        )
     }
 
     /// What a worker is told; every thread has numbers of its own.
@@ -119,6 +133,8 @@ impl Act {
             Act::Free => format!("free {own}"),
             Act::Synchronize => "synchronize".into(),
             Act::Trim => "trim 0".into(),
+            Act::Graph(bytes) => format!("graph {own} {bytes}"),
+            Act::TrimGraphs => "trim-graphs".into(),
             Act::Info => "info".into(),
         }
     }

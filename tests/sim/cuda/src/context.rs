@@ -17,14 +17,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    fn leak(device: CUdevice, domain: usize, is_primary: bool, flags: u32) -> &'static Self {
+    pub(crate) fn leak(
+        device: CUdevice,
+        domain: usize,
+        is_primary: bool,
+        flags: u32,
+    ) -> &'static Self {
         Box::leak(Box::new(Self {
             device,
             domain,
             is_primary,
             active: AtomicBool::new(!is_primary),
             flags: AtomicU32::new(flags),
-            retained: AtomicU32::new(0),
+            retained: AtomicU32::new(u32::from(!is_primary)),
         }))
     }
 
@@ -84,11 +89,13 @@ fn pop() -> Answer<&'static Context> {
 }
 
 fn find(driver: &Driver, handle: Handle) -> Answer<&'static Context> {
+    let greens = crate::green::contexts(driver);
     driver
         .devices
         .iter()
         .map(|device| device.primary)
         .chain(driver.state().contexts.iter().copied())
+        .chain(greens)
         .find(|context| context.handle() == handle)
         .ok_or(INVALID_CONTEXT)
 }
@@ -111,6 +118,9 @@ fn end(driver: &Driver, context: &'static Context) {
     if context.active.swap(false, Relaxed) {
         context.retained.store(0, Relaxed);
         crate::state::free_all_of(driver, context);
+        if context.is_primary {
+            crate::green::primary_ended(driver, context.device);
+        }
         driver.machine.context_destroyed(context.domain);
     }
 }
@@ -314,16 +324,23 @@ cuda! {
 
     fn cuCtxAttach(out: Out<Handle>, _flags: u32) {
         driver()?;
-        out.set(current()?.handle())
+        let context = current()?;
+        context.retained.fetch_add(1, Relaxed);
+        out.set(context.handle())
     }
 
-    fn cuCtxDetach(_context: Handle) {
-        driver()?;
-        current().map(|_| ())
+    fn cuCtxDetach(context: Handle) {
+        let driver = driver()?;
+        let of = find(driver, context)?.alive()?;
+        if of.retained.load(Relaxed) > 1 {
+            of.retained.fetch_sub(1, Relaxed);
+            return Ok(());
+        }
+        destroy(context)
     }
 }
 
-fn release_primary(device: CUdevice) -> Answer {
+pub(crate) fn release_primary(device: CUdevice) -> Answer {
     let driver = driver()?;
     let primary = driver.device(device)?.primary;
     let last = {

@@ -19,6 +19,8 @@ mod copy;
 mod device;
 mod driver;
 mod gate;
+mod graph;
+mod green;
 mod heap;
 mod host;
 mod init;

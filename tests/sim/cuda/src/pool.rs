@@ -4,6 +4,7 @@
 use crate::abi::*;
 use crate::context::current;
 use crate::driver::{Driver, driver};
+use crate::graph;
 use crate::heap;
 use crate::memory::{begin, remember};
 use crate::state::{Paid, Sort, State};
@@ -27,6 +28,8 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     used_high: u64,
     max: u64,
+    /// It was destroyed while memory from it was in use: it goes with the last of that.
+    doomed: bool,
 }
 
 /// The start of the vendor's CUmemPoolProps.
@@ -72,6 +75,7 @@ fn add(
         used: 0,
         used_high: 0,
         max,
+        doomed: false,
     };
     state.pools.insert(handle, pool);
     handle
@@ -128,7 +132,7 @@ fn shrink(driver: &Driver, pool: &mut Pool, keep: u64) {
 
 /// What a synchronisation does to every pool.
 pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
-    for pool in state.pools.values_mut() {
+    for pool in state.pools.values_mut().filter(|pool| !pool.doomed) {
         let keep = pool.threshold;
         shrink(driver, pool, keep);
     }
@@ -144,13 +148,40 @@ pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice
         pool.used = 0;
         shrink(driver, pool, 0);
     }
+    state.pools.retain(|_, pool| !pool.doomed || pool.used != 0);
 }
 
-fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>) -> Answer {
+/// Memory has come back to a pool.
+pub(crate) fn gave_back(driver: &Driver, state: &mut State, handle: Handle, bytes: u64) {
+    let Some(pool) = state.pools.get_mut(&handle) else {
+        return;
+    };
+    pool.used -= bytes.min(pool.used);
+    if pool.doomed && pool.used == 0 {
+        shrink(driver, pool, 0);
+        state.pools.remove(&handle);
+    }
+}
+
+/// A pool that has not been destroyed.
+fn pool(state: &mut State, handle: Handle) -> Answer<&mut Pool> {
+    let found = state.pools.get_mut(&handle);
+    found.filter(|pool| !pool.doomed).ok_or(INVALID_VALUE)
+}
+
+fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>, stream: Handle) -> Answer {
     let driver = driver()?;
     let context = current()?;
     begin(driver, bytes)?;
     let mut state = driver.state();
+    if let Some(graph) = state.graphs.capturing(stream) {
+        return out.set(graph::capture_alloc(
+            &mut state,
+            graph,
+            context.device,
+            bytes,
+        )?);
+    }
     let handle = match pool {
         Some(pool) => pool,
         None => current_pool(driver, &mut state, context.device)?,
@@ -158,7 +189,7 @@ fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>) -> Answer {
     let span = bytes
         .checked_next_multiple_of(SMALLEST)
         .ok_or(OUT_OF_MEMORY)?;
-    let pool = state.pools.get_mut(&handle).ok_or(INVALID_VALUE)?;
+    let pool = self::pool(&mut state, handle)?;
     let used = pool.used.checked_add(span).ok_or(OUT_OF_MEMORY)?;
     reserve(driver, pool, used)?;
     let at = heap::map(bytes, true)?;
@@ -175,12 +206,15 @@ fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>) -> Answer {
     out.set(at)
 }
 
-fn free(at: CUdeviceptr) -> Answer {
+fn free(at: CUdeviceptr, stream: Handle) -> Answer {
     let driver = driver()?;
     if at == 0 {
         return Ok(());
     }
     let mut state = driver.state();
+    if let Some(graph) = state.graphs.capturing(stream) {
+        return graph::capture_free(&mut state, graph, at);
+    }
     if !state.allocations.contains_key(&at) {
         return Err(INVALID_VALUE);
     }
@@ -208,16 +242,16 @@ fn get_attribute(pool: &Pool, attribute: i32, out: Out<u64>) -> Answer {
 }
 
 cuda! {
-    fn cuMemAllocAsync(out: Out<CUdeviceptr>, bytes: usize, _stream: Handle) {
-        allocate(out, bytes as u64, None)
+    fn cuMemAllocAsync(out: Out<CUdeviceptr>, bytes: usize, stream: Handle) {
+        allocate(out, bytes as u64, None, stream)
     }
 
-    fn cuMemAllocFromPoolAsync(out: Out<CUdeviceptr>, bytes: usize, pool: Handle, _stream: Handle) {
-        allocate(out, bytes as u64, Some(pool))
+    fn cuMemAllocFromPoolAsync(out: Out<CUdeviceptr>, bytes: usize, pool: Handle, stream: Handle) {
+        allocate(out, bytes as u64, Some(pool), stream)
     }
 
-    fn cuMemFreeAsync(at: CUdeviceptr, _stream: Handle) {
-        free(at)
+    fn cuMemFreeAsync(at: CUdeviceptr, stream: Handle) {
+        free(at, stream)
     }
 
     fn cuDeviceGetDefaultMemPool(out: Out<Handle>, device: CUdevice) {
@@ -236,9 +270,7 @@ cuda! {
         let driver = driver()?;
         driver.device(device)?;
         let mut state = driver.state();
-        if !state.pools.contains_key(&pool) {
-            return Err(INVALID_VALUE);
-        }
+        self::pool(&mut state, pool)?;
         state.current_pool.insert(device, pool);
         Ok(())
     }
@@ -258,35 +290,34 @@ cuda! {
     fn cuMemPoolDestroy(pool: Handle) {
         let driver = driver()?;
         let mut state = driver.state();
-        let mut gone = match state.pools.get(&pool) {
-            Some(it) if !it.is_default => state.pools.remove(&pool).ok_or(INVALID_VALUE)?,
-            _ => return Err(INVALID_VALUE),
-        };
+        let it = self::pool(&mut state, pool)?;
+        if it.is_default {
+            return Err(INVALID_VALUE);
+        }
+        it.doomed = true;
         state.current_pool.retain(|_, current| *current != pool);
-        // Allocations that are still in use go with it, so that nothing stays charged.
-        gone.used = 0;
-        shrink(driver, &mut gone, 0);
+        gave_back(driver, &mut state, pool, 0);
         Ok(())
     }
 
     fn cuMemPoolTrimTo(pool: Handle, keep: usize) {
         let driver = driver()?;
         let mut state = driver.state();
-        let pool = state.pools.get_mut(&pool).ok_or(INVALID_VALUE)?;
+        let pool = self::pool(&mut state, pool)?;
         shrink(driver, pool, keep as u64);
         Ok(())
     }
 
     fn cuMemPoolGetAttribute(pool: Handle, attribute: i32, out: Out<u64>) {
         let driver = driver()?;
-        let state = driver.state();
-        get_attribute(state.pools.get(&pool).ok_or(INVALID_VALUE)?, attribute, out)
+        let mut state = driver.state();
+        get_attribute(self::pool(&mut state, pool)?, attribute, out)
     }
 
     fn cuMemPoolSetAttribute(pool: Handle, attribute: i32, value: In<u64>) {
         let driver = driver()?;
         let mut state = driver.state();
-        let pool = state.pools.get_mut(&pool).ok_or(INVALID_VALUE)?;
+        let pool = self::pool(&mut state, pool)?;
         match attribute {
             1..=3 => pool.reuse[(attribute - 1) as usize] = value.cast::<i32>().get()?,
             4 => pool.threshold = value.get()?,
@@ -299,11 +330,11 @@ cuda! {
     }
 
     fn cuMemPoolSetAccess(pool: Handle, _descriptions: Handle, _count: usize) {
-        driver()?.state().pools.contains_key(&pool).then_some(()).ok_or(INVALID_VALUE)
+        self::pool(&mut driver()?.state(), pool).map(drop)
     }
 
     fn cuMemPoolGetAccess(out: Out<i32>, pool: Handle, _location: Handle) {
-        driver()?.state().pools.contains_key(&pool).then_some(()).ok_or(INVALID_VALUE)?;
+        self::pool(&mut driver()?.state(), pool)?;
         out.set(3)
     }
 }

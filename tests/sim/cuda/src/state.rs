@@ -23,6 +23,8 @@ pub(crate) enum Paid {
     Block(u64),
     /// A pool, which pays for what it reserves.
     Pool(Handle, u64),
+    /// The memory of graphs, which is charged for what it reserves.
+    Graph(CUdevice, u64),
     /// A segment that several processes hold.
     Segment(SegmentId),
 }
@@ -71,6 +73,8 @@ pub(crate) struct State {
     /// Streams that are being captured, and whether that has come to nothing.
     pub(crate) capturing: BTreeMap<Handle, bool>,
     pub(crate) events: BTreeMap<Handle, std::time::Instant>,
+    pub(crate) graphs: crate::graph::Graphs,
+    pub(crate) greens: Vec<crate::green::Green>,
     pub(crate) next_id: u64,
 }
 
@@ -94,7 +98,9 @@ impl State {
 
     /// Gives an allocation's address and payment back.
     pub(crate) fn let_go(&mut self, driver: &Driver, base: u64, it: &Allocation) -> Answer {
-        if it.sort != Sort::RegisteredHost && !matches!(it.paid, Paid::Block(_)) {
+        // The addresses of a graph stay its own, whether there is memory or not.
+        let stays = matches!(it.paid, Paid::Block(_) | Paid::Graph(..));
+        if it.sort != Sort::RegisteredHost && !stays {
             heap::unmap(base, it.bytes);
         }
         match it.paid {
@@ -105,10 +111,9 @@ impl State {
                 bytes,
             } => driver.machine.discharge(domain, kind, bytes),
             Paid::Segment(id) => driver.machine.drop_segment(id),
+            Paid::Graph(device, bytes) => self.graphs.freed(device, bytes),
             Paid::Pool(pool, bytes) => {
-                if let Some(pool) = self.pools.get_mut(&pool) {
-                    pool.used -= bytes.min(pool.used);
-                }
+                crate::pool::gave_back(driver, self, pool, bytes);
             }
             Paid::Block(at) => {
                 if let Some(block) = self.blocks.get_mut(&at) {
@@ -163,5 +168,6 @@ pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
                 .is_ok_and(|device| device.primary.alive().is_ok()));
     if !someone_else {
         crate::pool::forget_device(driver, &mut state, context.device);
+        crate::graph::forget_device(driver, &mut state, context.device);
     }
 }

@@ -17,7 +17,7 @@ fn create(out: Out<Handle>) -> Answer {
 }
 
 /// Is it a stream? 0, 1 and 2 are the default streams.
-fn known(stream: Handle) -> Answer {
+pub(crate) fn known(stream: Handle) -> Answer {
     let driver = driver()?;
     if stream <= 2 {
         return current().map(|_| ());
@@ -34,8 +34,12 @@ fn known(stream: Handle) -> Answer {
 fn begin_capture(stream: Handle) -> Answer {
     known(stream)?;
     // The default streams cannot be captured.
-    let free = stream > 2 && driver()?.state().capturing.insert(stream, false).is_none();
-    free.then_some(()).ok_or(ILLEGAL_STATE)
+    let mut state = driver()?.state();
+    if stream <= 2 || state.capturing.insert(stream, false).is_some() {
+        return Err(ILLEGAL_STATE);
+    }
+    crate::graph::begin_capture(&mut state, stream);
+    Ok(())
 }
 
 fn synchronize() -> Answer {
@@ -142,11 +146,11 @@ cuda! {
         known(stream)?;
         let driver = driver()?;
         let mut state = driver.state();
-        let handle = state.fresh_handle();
+        let captured = state.graphs.captured(stream);
         match state.capturing.remove(&stream) {
             None => Err(ILLEGAL_STATE),
             Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
-            Some(false) => graph.set(handle),
+            Some(false) => graph.set(captured.ok_or(UNKNOWN)?),
         }
     }
 

@@ -57,15 +57,7 @@ nvml total=150754820096 free=149804810240 used=950009856
 ",
     },
     sliced: SLICED,
-    // The first handle that NVML gives is the card, and what the slice holds is on an instance.
-    counted: Some(Answers {
-        both: "\
-device total=8589934592
-cuda total=8589934592 free=8275361792
-nvml total=8589934592 free=8589934592 used=0
-",
-        ..SLICED
-    }),
+    counted: None,
 };
 
 const SLICED: Answers = Answers {

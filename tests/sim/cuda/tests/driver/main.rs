@@ -12,6 +12,7 @@ mod probe;
 mod contexts;
 mod discrete;
 mod faults;
+mod graphs;
 mod lookup;
 mod monitors;
 mod pools;

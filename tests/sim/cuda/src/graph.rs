@@ -1,0 +1,497 @@
+//! Graphs, as far as they take memory: allocation nodes, free nodes, child graphs.
+//! Touches: the machine's charges. Law: an address is given when its node is added, memory when the
+//! graph is launched or uploaded, and what was reserved stays reserved until it is trimmed.
+
+use crate::abi::*;
+use crate::context::current;
+use crate::driver::{Driver, driver};
+use crate::heap;
+use crate::state::{Allocation, Paid, Sort, State};
+use gpuslice_sim_machine::{Kind, STEP};
+use std::collections::BTreeMap;
+
+const SMALLEST: u64 = 512;
+
+/// What a node does.
+#[derive(Debug, Clone, Copy)]
+enum Node {
+    Empty,
+    Child(Handle),
+    Alloc {
+        at: u64,
+        bytes: u64,
+        device: CUdevice,
+    },
+    Free(u64),
+}
+
+/// What graphs have of one device.
+#[derive(Debug, Default)]
+struct Reserved {
+    reserved: u64,
+    reserved_high: u64,
+    used: u64,
+    used_high: u64,
+}
+
+/// All graphs of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Graphs {
+    graphs: BTreeMap<Handle, Vec<Handle>>,
+    nodes: BTreeMap<Handle, Node>,
+    execs: BTreeMap<Handle, Vec<Node>>,
+    memory: BTreeMap<CUdevice, Reserved>,
+    /// Streams that are being captured, and into which graph.
+    captures: BTreeMap<Handle, Handle>,
+}
+
+/// The vendor's CUDA_MEM_ALLOC_NODE_PARAMS.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AllocParams {
+    kind: i32,
+    handle_types: i32,
+    location: i32,
+    id: i32,
+    rest: [u64; 9],
+    accesses: usize,
+    access_count: usize,
+    bytes: usize,
+    at: u64,
+}
+
+const _: () = assert!(size_of::<AllocParams>() == 120);
+
+/// The vendor's CUgraphNodeType, as far as it matters here.
+const CHILD: i32 = 4;
+const EMPTY: i32 = 5;
+const MEM_ALLOC: i32 = 10;
+const MEM_FREE: i32 = 11;
+
+/// Where the parameters of a node begin in CUgraphNodeParams, and where a free node has its
+/// address.
+const PARAMS_AT: usize = 16;
+
+fn graph(state: &mut State, graph: Handle) -> Answer<&mut Vec<Handle>> {
+    state.graphs.graphs.get_mut(&graph).ok_or(INVALID_VALUE)
+}
+
+fn create(state: &mut State) -> Handle {
+    let handle = state.fresh_handle();
+    state.graphs.graphs.insert(handle, Vec::new());
+    handle
+}
+
+fn add(state: &mut State, to: Handle, node: Node) -> Answer<Handle> {
+    let handle = state.fresh_handle();
+    graph(state, to)?.push(handle);
+    state.graphs.nodes.insert(handle, node);
+    Ok(handle)
+}
+
+fn add_alloc(state: &mut State, to: Handle, device: CUdevice, bytes: u64) -> Answer<(Handle, u64)> {
+    if bytes == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let at = heap::map(bytes, true)?;
+    let node = add(state, to, Node::Alloc { at, bytes, device })?;
+    Ok((node, at))
+}
+
+fn allocs(driver: &Driver, to: Handle, params: In<AllocParams>) -> Answer<(Handle, u64)> {
+    let wanted = params.get()?;
+    if wanted.location != 1 {
+        return Err(INVALID_VALUE);
+    }
+    driver.device(wanted.id)?;
+    add_alloc(&mut driver.state(), to, wanted.id, wanted.bytes as u64)
+}
+
+/// What a graph does from beginning to end, its children included.
+fn steps(state: &State, of: Handle) -> Answer<Vec<Node>> {
+    let nodes = state.graphs.graphs.get(&of).ok_or(INVALID_VALUE)?;
+    let mut steps = Vec::new();
+    for node in nodes {
+        match state.graphs.nodes.get(node) {
+            Some(Node::Child(child)) => steps.extend(self::steps(state, *child)?),
+            Some(node) => steps.push(*node),
+            None => {}
+        }
+    }
+    Ok(steps)
+}
+
+fn instantiate(out: Out<Handle>, of: Handle) -> Answer {
+    let driver = driver()?;
+    let mut state = driver.state();
+    let steps = steps(&state, of)?;
+    let exec = state.fresh_handle();
+    state.graphs.execs.insert(exec, steps);
+    out.set(exec)
+}
+
+fn span(bytes: u64) -> u64 {
+    bytes.next_multiple_of(SMALLEST)
+}
+
+/// Has as much of a device as is in use, and `more`.
+fn reserve(driver: &Driver, state: &mut State, device: CUdevice, more: u64) -> Answer {
+    let domain = driver.device(device)?.domain;
+    let memory = state.graphs.memory.entry(device).or_default();
+    let missing = (memory.used + more).saturating_sub(memory.reserved);
+    let grows = missing
+        .checked_next_multiple_of(STEP)
+        .ok_or(OUT_OF_MEMORY)?;
+    if grows != 0 {
+        (driver.machine)
+            .charge(domain, Kind::Pool, grows)
+            .map_err(|_| OUT_OF_MEMORY)?;
+        memory.reserved += grows;
+        memory.reserved_high = memory.reserved_high.max(memory.reserved);
+    }
+    Ok(())
+}
+
+/// The most that is in use at a time on each device while the graph runs, beyond what is now.
+fn peaks(steps: &[Node]) -> BTreeMap<CUdevice, u64> {
+    let mut sizes = BTreeMap::new();
+    let mut running: BTreeMap<CUdevice, (i64, i64)> = BTreeMap::new();
+    for step in steps {
+        let (device, change) = match step {
+            Node::Alloc { at, bytes, device } => {
+                sizes.insert(*at, (*device, span(*bytes)));
+                (*device, span(*bytes) as i64)
+            }
+            Node::Free(at) => match sizes.get(at) {
+                Some((device, bytes)) => (*device, -(*bytes as i64)),
+                None => continue,
+            },
+            _ => continue,
+        };
+        let (now, most) = running.entry(device).or_default();
+        *now += change;
+        *most = (*most).max(*now);
+    }
+    let most = |(device, (_, most))| (device, u64::try_from(most).unwrap_or(0));
+    running.into_iter().map(most).collect()
+}
+
+fn upload(driver: &Driver, state: &mut State, exec: Handle) -> Answer<Vec<Node>> {
+    let steps = state.graphs.execs.get(&exec).cloned();
+    let steps = steps.ok_or(INVALID_VALUE)?;
+    for (device, most) in peaks(&steps) {
+        reserve(driver, state, device, most)?;
+    }
+    Ok(steps)
+}
+
+fn launch(exec: Handle) -> Answer {
+    let driver = driver()?;
+    let context = current()?;
+    let mut state = driver.state();
+    let known = state.graphs.execs.get(&exec).ok_or(INVALID_VALUE)?;
+    let unfreed = known.iter().any(|step| match step {
+        Node::Alloc { at, .. } => state.allocations.contains_key(at),
+        _ => false,
+    });
+    if unfreed {
+        return Err(INVALID_VALUE);
+    }
+    for step in upload(driver, &mut state, exec)? {
+        match step {
+            Node::Alloc { at, bytes, device } => {
+                let id = state.fresh();
+                let it = Allocation {
+                    bytes,
+                    paid: Paid::Graph(device, span(bytes)),
+                    context: context.handle(),
+                    device,
+                    sort: Sort::Device,
+                    id,
+                };
+                state.allocations.insert(at, it);
+                let memory = state.graphs.memory.entry(device).or_default();
+                memory.used += span(bytes);
+                memory.used_high = memory.used_high.max(memory.used);
+            }
+            Node::Free(at) => {
+                if let Some(it) = state.allocations.remove(&at) {
+                    state.let_go(driver, at, &it)?;
+                }
+            }
+            Node::Empty | Node::Child(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn trim(driver: &Driver, state: &mut State, device: CUdevice) -> Answer {
+    let domain = driver.device(device)?.domain;
+    let memory = state.graphs.memory.entry(device).or_default();
+    let keep = memory.used.next_multiple_of(STEP);
+    if memory.reserved > keep {
+        driver
+            .machine
+            .discharge(domain, Kind::Pool, memory.reserved - keep);
+        memory.reserved = keep;
+    }
+    Ok(())
+}
+
+impl Graphs {
+    /// Memory that a graph allocated is free again, and still reserved.
+    pub(crate) fn freed(&mut self, device: CUdevice, bytes: u64) {
+        let memory = self.memory.entry(device).or_default();
+        memory.used = memory.used.saturating_sub(bytes);
+    }
+
+    /// What a stream was captured into.
+    pub(crate) fn captured(&mut self, stream: Handle) -> Option<Handle> {
+        self.captures.remove(&stream)
+    }
+
+    /// The graph that a stream is captured into.
+    pub(crate) fn capturing(&self, stream: Handle) -> Option<Handle> {
+        self.captures.get(&stream).copied()
+    }
+}
+
+/// The device has no context any more.
+pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice) {
+    if let Some(memory) = state.graphs.memory.get_mut(&device) {
+        memory.used = 0;
+        trim(driver, state, device).unwrap_or(());
+    }
+}
+
+/// An allocation in a stream that is being captured becomes a node.
+pub(crate) fn capture_alloc(
+    state: &mut State,
+    to: Handle,
+    device: CUdevice,
+    bytes: u64,
+) -> Answer<u64> {
+    add_alloc(state, to, device, bytes).map(|(_, at)| at)
+}
+
+/// So does a free.
+pub(crate) fn capture_free(state: &mut State, to: Handle, at: u64) -> Answer {
+    add(state, to, Node::Free(at)).map(drop)
+}
+
+/// A stream is captured from now on, into a graph of its own.
+pub(crate) fn begin_capture(state: &mut State, stream: Handle) {
+    let graph = create(state);
+    state.graphs.captures.insert(stream, graph);
+}
+
+fn add_node(out: Out<Handle>, to: Handle, params: In<i32>) -> Answer {
+    let driver = driver()?;
+    let place = params.cast::<u8>().at(PARAMS_AT);
+    let node = match params.get()? {
+        MEM_ALLOC => {
+            let params = place.cast::<AllocParams>();
+            let (node, at) = allocs(driver, to, params)?;
+            let given = AllocParams {
+                at,
+                ..params.get()?
+            };
+            Out::from_address(params.address()).set(given)?;
+            node
+        }
+        MEM_FREE => add(
+            &mut driver.state(),
+            to,
+            Node::Free(place.cast::<u64>().get()?),
+        )?,
+        _ => add(&mut driver.state(), to, Node::Empty)?,
+    };
+    out.set(node)
+}
+
+cuda! {
+    fn cuGraphCreate(out: Out<Handle>, _flags: u32) {
+        out.set(create(&mut driver()?.state()))
+    }
+
+    fn cuGraphDestroy(of: Handle) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let nodes = state.graphs.graphs.remove(&of).ok_or(INVALID_VALUE)?;
+        for node in nodes {
+            state.graphs.nodes.remove(&node);
+        }
+        Ok(())
+    }
+
+    fn cuGraphClone(out: Out<Handle>, of: Handle) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let steps = steps(&state, of)?;
+        let clone = create(&mut state);
+        for step in steps {
+            add(&mut state, clone, step)?;
+        }
+        out.set(clone)
+    }
+
+    fn cuGraphAddEmptyNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize) {
+        out.set(add(&mut driver()?.state(), to, Node::Empty)?)
+    }
+
+    fn cuGraphAddChildGraphNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, child: Handle) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        graph(&mut state, child)?;
+        out.set(add(&mut state, to, Node::Child(child))?)
+    }
+
+    fn cuGraphAddMemAllocNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, params: In<AllocParams>) {
+        let (node, at) = allocs(driver()?, to, params)?;
+        let given = AllocParams { at, ..params.get()? };
+        Out::from_address(params.address()).set(given)?;
+        out.set(node)
+    }
+
+    fn cuGraphAddMemFreeNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, at: CUdeviceptr) {
+        out.set(add(&mut driver()?.state(), to, Node::Free(at))?)
+    }
+
+    fn cuGraphAddNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, params: In<i32>) {
+        add_node(out, to, params)
+    }
+
+    fn cuGraphAddNode_v2(out: Out<Handle>, to: Handle, _after: In<Handle>, _edges: Handle, _count: usize, params: In<i32>) {
+        add_node(out, to, params)
+    }
+
+    fn cuGraphGetNodes(of: Handle, out: Out<Handle>, count: Out<usize>) {
+        let driver = driver()?;
+        let mut state = driver.state();
+        let nodes = graph(&mut state, of)?.clone();
+        if out.is_null() {
+            return count.set(nodes.len());
+        }
+        let room = count.get()?;
+        for place in 0..room {
+            out.at(place).set(nodes.get(place).copied().unwrap_or(0))?;
+        }
+        count.set(room.min(nodes.len()))
+    }
+
+    fn cuGraphNodeGetType(node: Handle, out: Out<i32>) {
+        let driver = driver()?;
+        let state = driver.state();
+        out.set(match state.graphs.nodes.get(&node).ok_or(INVALID_VALUE)? {
+            Node::Empty => EMPTY,
+            Node::Child(_) => CHILD,
+            Node::Alloc { .. } => MEM_ALLOC,
+            Node::Free(_) => MEM_FREE,
+        })
+    }
+
+    fn cuGraphChildGraphNodeGetGraph(node: Handle, out: Out<Handle>) {
+        let driver = driver()?;
+        let state = driver.state();
+        match state.graphs.nodes.get(&node) {
+            Some(Node::Child(child)) => out.set(*child),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    fn cuGraphMemAllocNodeGetParams(node: Handle, out: Out<AllocParams>) {
+        let driver = driver()?;
+        let state = driver.state();
+        match state.graphs.nodes.get(&node) {
+            Some(Node::Alloc { at, bytes, device }) => out.set(AllocParams {
+                kind: 1,
+                handle_types: 0,
+                location: 1,
+                id: *device,
+                rest: [0; 9],
+                accesses: 0,
+                access_count: 0,
+                bytes: *bytes as usize,
+                at: *at,
+            }),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    fn cuGraphMemFreeNodeGetParams(node: Handle, out: Out<u64>) {
+        let driver = driver()?;
+        let state = driver.state();
+        match state.graphs.nodes.get(&node) {
+            Some(Node::Free(at)) => out.set(*at),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    fn cuGraphInstantiate(out: Out<Handle>, of: Handle, _node: Handle, _log: Handle, _room: usize) {
+        instantiate(out, of)
+    }
+
+    fn cuGraphInstantiate_v2(out: Out<Handle>, of: Handle, _node: Handle, _log: Handle, _room: usize) {
+        instantiate(out, of)
+    }
+
+    fn cuGraphInstantiateWithFlags(out: Out<Handle>, of: Handle, _flags: u64) {
+        instantiate(out, of)
+    }
+
+    fn cuGraphInstantiateWithParams(out: Out<Handle>, of: Handle, params: In<u64>) {
+        /// CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+        const UPLOAD: u64 = 2;
+        instantiate(out, of)?;
+        if params.get()? & UPLOAD != 0 {
+            let driver = driver()?;
+            upload(driver, &mut driver.state(), out.get()?)?;
+        }
+        Ok(())
+    }
+
+    fn cuGraphExecDestroy(exec: Handle) {
+        driver()?.state().graphs.execs.remove(&exec).map(drop).ok_or(INVALID_VALUE)
+    }
+
+    fn cuGraphUpload(exec: Handle, _stream: Handle) {
+        let driver = driver()?;
+        upload(driver, &mut driver.state(), exec).map(drop)
+    }
+
+    fn cuGraphLaunch(exec: Handle, _stream: Handle) {
+        launch(exec)
+    }
+
+    fn cuDeviceGraphMemTrim(device: CUdevice) {
+        let driver = driver()?;
+        trim(driver, &mut driver.state(), device)
+    }
+
+    fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: i32, out: Out<u64>) {
+        let driver = driver()?;
+        driver.device(device)?;
+        let mut state = driver.state();
+        let memory = state.graphs.memory.entry(device).or_default();
+        out.set(match attribute {
+            0 => memory.used,
+            1 => memory.used_high,
+            2 => memory.reserved,
+            3 => memory.reserved_high,
+            _ => return Err(INVALID_VALUE),
+        })
+    }
+
+    fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: i32, value: In<u64>) {
+        let driver = driver()?;
+        driver.device(device)?;
+        let mut state = driver.state();
+        let memory = state.graphs.memory.entry(device).or_default();
+        match (attribute, value.get()?) {
+            (1, 0) => memory.used_high = memory.used,
+            (3, 0) => memory.reserved_high = memory.reserved,
+            _ => return Err(INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
