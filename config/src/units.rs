@@ -124,6 +124,11 @@ pub enum ParseBytesError {
     /// The size is zero.
     #[error("a size of zero holds nothing (try 12GiB)")]
     Zero,
+    /// What a missing unit makes of a size.
+    #[error(
+        "less than 1 MiB, in which nothing can live (a number without a unit counts bytes: try 12GiB)"
+    )]
+    Small,
     /// The size does not fit 64 bits.
     #[error("too large to be a size of memory (try 12GiB)")]
     Overflow,
@@ -134,6 +139,20 @@ pub enum ParseBytesError {
 /// A unit without `i` is read as the binary one: GPU memory is sold, reported and configured
 /// in binary units under either name, and a text that is not understood is refused rather
 /// than guessed at (a peer reads `4Gi` as four bytes and `-1` as no limit).
+impl Bytes {
+    /// Reads a size that somebody has configured: `8` is a forgotten unit, not eight bytes.
+    ///
+    /// # Errors
+    /// As `parse`, and [`ParseBytesError::Small`] for less than 1 MiB.
+    pub fn configured(text: &str) -> Result<Bytes, ParseBytesError> {
+        let bytes: Bytes = text.parse()?;
+        match bytes < Bytes::mib(1) {
+            true => Err(ParseBytesError::Small),
+            false => Ok(bytes),
+        }
+    }
+}
+
 impl FromStr for Bytes {
     type Err = ParseBytesError;
 

@@ -18,6 +18,7 @@ pub mod hook_entry;
 pub mod inventory;
 pub mod learned;
 pub mod pages;
+pub mod past_the_library;
 mod plan;
 pub mod preload;
 pub mod pressure_options;

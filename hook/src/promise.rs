@@ -6,6 +6,7 @@
 //! watcher removes it, or, where that was killed too, whoever makes the next one.
 
 use crate::admission::{Full, Neighbour, Room};
+use crate::past_the_library;
 use crate::registry;
 use crate::tidy_up::start_time;
 use gpuslice_config::meminfo::{self, HostMemory};
@@ -221,7 +222,8 @@ impl Promises {
 /// When it is not there, or is garbled.
 pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
     let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
-    let read = fs::read(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
+    let read =
+        past_the_library::read(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
     read.map_err(|source| PromiseError::Host {
         path: path.to_owned(),
         source,

@@ -42,7 +42,7 @@ impl FromStr for Size {
     type Err = ParseBytesError;
 
     fn from_str(text: &str) -> Result<Size, ParseBytesError> {
-        text.parse().map(Size)
+        Bytes::configured(text).map(Size)
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
             ("24G", "24gib"),
             ("24576MiB", "24gib"),
             ("1.5GiB", "1536mib"),
-            ("1000", "1000"),
+            ("1048577", "1048577"),
         ] {
             let size: Size = text.parse().unwrap();
             assert_eq!(size.name(), name);

@@ -244,7 +244,10 @@ fn limit(text: &str) -> Result<Bytes, String> {
 pub(crate) fn amount(text: &str) -> Result<Bytes, String> {
     match text {
         "0" => Ok(Bytes::ZERO),
-        _ => size(text),
+        _ => {
+            size(text)?;
+            Bytes::configured(text).map_err(|error| error.to_string())
+        }
     }
 }
 

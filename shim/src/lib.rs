@@ -37,6 +37,7 @@ mod real;
 mod release;
 mod runtime;
 mod shapes;
+mod stack;
 mod sys;
 mod table;
 mod told;

@@ -3,19 +3,40 @@
 //! Law: only in a slice of unified memory that presents it as such, where the device says that it
 //! is integrated: never the one without the other. Where it cannot be made, the host's stays.
 
+use core::ffi::c_void;
+
 use gpuslice_config::meminfo::slice;
 use gpuslice_config::source;
 use gpuslice_config::view::MemoryView;
 
 use crate::log::Piece::Str;
 use crate::sys::{File, Stat};
-use crate::{answer, count, device, runtime};
+use crate::{answer, count, device, runtime, stack};
 
 /// What this process is shown of the memory that its device shares with the host. None: nothing
 /// but the host's own.
 #[cold]
 #[inline(never)]
 pub(crate) fn shown() -> Option<MemoryView> {
+    let mut view: Option<MemoryView> = None;
+    roomy(look, (&raw mut view).cast());
+    view
+}
+
+extern "C" fn look(place: *mut c_void) -> u8 {
+    // SAFETY: `shown` has given its own variable, and waits.
+    unsafe { place.cast::<Option<MemoryView>>().write(view()) };
+    0
+}
+
+/// A signal handler may have 8 KiB of stack; reading the slice and the host takes more.
+fn roomy(function: extern "C" fn(*mut c_void) -> u8, argument: *mut c_void) {
+    if stack::on_a_large_one(function, argument).is_none() {
+        function(argument);
+    }
+}
+
+fn view() -> Option<MemoryView> {
     let runtime = runtime::slice().filter(|runtime| !runtime.presents_discrete())?;
     let device = device::unified(runtime)?;
     answer::of_host(runtime, &device, None)
@@ -25,11 +46,18 @@ pub(crate) fn shown() -> Option<MemoryView> {
 #[cold]
 #[inline(never)]
 pub(crate) fn stand_in(descriptor: i32) {
+    let mut descriptor = descriptor;
+    roomy(replace, (&raw mut descriptor).cast());
+}
+
+extern "C" fn replace(descriptor: *mut c_void) -> u8 {
+    // SAFETY: `stand_in` has given its own variable, and waits.
+    let descriptor = unsafe { descriptor.cast::<i32>().read() };
     if runtime::slice().is_none() || !is_the_hosts(descriptor) {
-        return;
+        return 0;
     }
-    let Some(view) = shown() else {
-        return;
+    let Some(view) = view() else {
+        return 0;
     };
     let mut buffer = [0; slice::LENGTH];
     let text = slice::write(&view, &mut buffer);
@@ -37,6 +65,7 @@ pub(crate) fn stand_in(descriptor: i32) {
     if made.is_err() {
         count::MEMINFO_SHOWN.say("meminfo", &[Str("cannot be shown; the host's stays")]);
     }
+    0
 }
 
 /// Whether it is `/proc/meminfo`, by whatever path it was opened.

@@ -39,6 +39,8 @@ impl std::str::FromStr for Selector {
     fn from_str(text: &str) -> Result<Selector, ()> {
         match text.parse() {
             Ok(uuid) => Ok(Selector::Uuid(uuid)),
+            // `00` is no second name of GPU 0.
+            Err(_) if text.starts_with('0') && text != "0" => Err(()),
             Err(_) if text.bytes().all(|letter| letter.is_ascii_digit()) => {
                 text.parse().map(Selector::Index).map_err(|_| ())
             }
@@ -94,8 +96,8 @@ pub enum AnnotationError {
     #[error("annotation {PREFIX}{0} is not known (there are: {KEYS})")]
     Unknown(String),
     /// Not a size.
-    #[error("annotation {PREFIX}{0}: {1:?} is {2}")]
-    Size(String, String, #[source] ParseBytesError),
+    #[error("annotation {PREFIX}{0}: {1:?}: {2}")]
+    Size(String, String, ParseBytesError),
     /// Not a device.
     #[error("annotation {PREFIX}{0}: {1:?} is neither the index nor the uuid of a GPU")]
     Device(String, String),
@@ -196,7 +198,7 @@ fn first_option(request: &Request) -> &'static str {
 fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), AnnotationError> {
     let size = || {
         let fault = |fault| AnnotationError::Size(full.to_owned(), value.to_owned(), fault);
-        value.parse::<Bytes>().map_err(fault)
+        Bytes::configured(value).map_err(fault)
     };
     let word = |words| AnnotationError::Word(full.to_owned(), value.to_owned(), words);
     match key {

@@ -92,9 +92,14 @@ fn what_is_not_understood_is_refused_by_its_name() {
         ),
         (
             &[("memory", "12Q")],
-            "annotation gpuslice.io/memory: \"12Q\" is not a size: unknown unit",
+            "annotation gpuslice.io/memory: \"12Q\": not a size: unknown unit",
         ),
         (&[("memory", "0")], "a size of zero"),
+        (&[("memory", "8")], "a number without a unit counts bytes"),
+        (
+            &[("memory.00", "8GiB")],
+            "\"00\" is neither the index nor the uuid of a GPU",
+        ),
         (&[("memory", "-1")], "cannot be negative"),
         (
             &[("memory.first", "8GiB")],

@@ -59,8 +59,7 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             "--root" => arguments.places = Places::below(PathBuf::from(value("--root")?)),
             "--memory" => {
                 let text = value("--memory")?.to_string_lossy().into_owned();
-                let memory = text
-                    .parse()
+                let memory = Bytes::configured(&text)
                     .map_err(|fault| format!("--memory {text}: {fault}"))?;
                 arguments.memory = Some(memory);
             }

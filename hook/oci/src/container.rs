@@ -39,6 +39,22 @@ pub(crate) fn namespace(pid: i32) -> anyhow::Result<File> {
     Ok(namespace)
 }
 
+/// That this hook runs where `createContainer` hooks do: before `pivot_root` /proc is still the
+/// host's, and process 1 there has another mount namespace than the container. A hook that is
+/// configured at another stage would mount onto the host.
+pub(crate) fn is_in_one() -> anyhow::Result<()> {
+    let identity = |path: &str| std::fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
+    let own = identity("/proc/self/ns/mnt").context("cannot look at /proc/self/ns/mnt")?;
+    // Who may not look (a user namespace) is not in the host's.
+    match identity("/proc/1/ns/mnt") {
+        Ok(first) if first == own => bail!(
+            "createContainer was asked for in the host's own mount namespace: the hook's first \
+             argument must be the stage that it is configured at"
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// The device that the host's own /dev is on.
 pub(crate) fn hosts_dev() -> anyhow::Result<u64> {
     let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;

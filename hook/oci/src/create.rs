@@ -78,6 +78,9 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         given,
         lines: Lines::new(),
     };
+    if stage == Stage::Container {
+        container::is_in_one().map_err(|error| Failure::Failed(error, OnError::Refuse))?;
+    }
     let known = run.admit(state, owner, stage)?;
     // An earlier stage has done what can be done for this image. Here the host's own mounts, the
     // ledger's among them, may not be seen.

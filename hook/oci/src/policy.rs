@@ -300,8 +300,8 @@ impl Visitor<'_> for Either {
 
 fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
     let TextOrNumber(text) = TextOrNumber::deserialize(from)?;
-    let fault = |fault| D::Error::custom(format!("{text:?} is {fault}"));
-    text.parse().map_err(fault)
+    let fault = |fault| D::Error::custom(format!("{text:?}: {fault}"));
+    Bytes::configured(&text).map_err(fault)
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {

@@ -4,7 +4,7 @@
 use super::host::{self, HostUse};
 use crate::status::gather::{DeviceStatus, SliceStatus, gather};
 use crate::status::process;
-use crate::{environment, slice_file};
+use crate::{environment, past_the_library, slice_file};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
@@ -140,7 +140,8 @@ pub(super) fn report() -> Report {
         report.slices.push(slice_report(status, unified));
     }
     let named = named.unwrap_or_else(|| "/proc/meminfo".to_owned());
-    let text = fs::read_to_string(named).unwrap_or_default();
+    let text = past_the_library::read(Path::new(&named)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
     let host = meminfo::parse(text.as_bytes());
     report.machine = host.map(|host| machine(&host, &text, &report.slices));
     report

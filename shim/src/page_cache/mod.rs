@@ -13,7 +13,6 @@ mod pagemap;
 mod queue;
 mod ranges;
 mod share;
-mod stack;
 mod touched;
 mod window;
 
@@ -22,7 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use gpuslice_config::slice::{ModelFiles, PageCache};
 
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::runtime;
+use crate::{runtime, stack};
 use files::Number;
 use kernel::Descriptor;
 use ranges::{Piece, Range};
@@ -72,14 +71,14 @@ fn first(path: &[u8], fd: i32) {
         return;
     }
     // Reading it takes more stack than a signal handler may have.
-    let wish = stack::on_a_large_one(wish).unwrap_or(KEEP);
+    let wish = stack::on_a_large_one(wish, core::ptr::null_mut()).unwrap_or(KEEP);
     WISH.store(wish, Ordering::Release);
     if wish != KEEP {
         opened(path, || fd);
     }
 }
 
-extern "C" fn wish() -> u8 {
+extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
     match runtime::slice().map(runtime::Runtime::page_cache) {
         None | Some(PageCache::Keep) => KEEP,
         Some(PageCache::Drop) => DROP,

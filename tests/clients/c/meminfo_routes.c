@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,22 @@ static void handler(int signal)
     in_handler = open("/proc/meminfo", O_RDONLY);
 }
 
+/* The first look of all, on the stack that a signal handler may count on, with nothing below it. */
+static void look_in_a_handler(void)
+{
+    enum { PAGE = 4096, STACK = 8192 };
+    char *place = mmap(NULL, PAGE + STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(place + PAGE, STACK, PROT_READ | PROT_WRITE);
+    stack_t stack = {.ss_sp = place + PAGE, .ss_size = STACK};
+    sigaltstack(&stack, NULL);
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &action, NULL);
+    raise(SIGUSR1);
+}
+
 int main(int argc, char **argv)
 {
+    look_in_a_handler();
     int folder = open("/proc", O_RDONLY | O_DIRECTORY);
     by_descriptor("open", open("/proc/meminfo", O_RDONLY));
     by_descriptor("open64", open64("/proc/meminfo", O_RDONLY | O_CLOEXEC));
@@ -89,8 +104,6 @@ int main(int argc, char **argv)
     by_descriptor("relative", open("meminfo", O_RDONLY));
     int (*found)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(dlopen("libc.so.6", RTLD_NOW), "open");
     by_descriptor("dlsym", found("/proc/meminfo", O_RDONLY));
-    signal(SIGUSR1, handler);
-    raise(SIGUSR1);
     by_descriptor("in a signal handler", in_handler);
     int pipes[2];
     pipe(pipes);

@@ -155,7 +155,11 @@ impl Machine {
             holder: AtomicU32::new(0),
             born: born(),
         };
-        machine.locked(|| machine.write_meminfo());
+        machine.locked(|| {
+            // What the dead held is not in what is written.
+            machine.reap();
+            machine.write_meminfo();
+        });
         Ok(machine)
     }
 

@@ -1,12 +1,17 @@
 //! A call on a stack of its own, for what needs more of it than its caller may have.
 //! Touches: fresh memory, for the length of the call; the stack pointer.
 
+use core::ffi::c_void;
+
 use crate::sys;
 
 const LENGTH: usize = 256 << 10;
 
 /// What a function answers that is called on a large stack; None where there is no room for one.
-pub(super) fn on_a_large_one(function: extern "C" fn() -> u8) -> Option<u8> {
+pub(crate) fn on_a_large_one(
+    function: extern "C" fn(*mut c_void) -> u8,
+    argument: *mut c_void,
+) -> Option<u8> {
     let stack = sys::map(LENGTH).ok()?;
     let top = stack.wrapping_add(LENGTH);
     let answer: u8;
@@ -21,11 +26,14 @@ pub(super) fn on_a_large_one(function: extern "C" fn() -> u8) -> Option<u8> {
             "mov rsp, r12",
             top = in(reg) top,
             function = in(reg) function,
+            in("rdi") argument,
             out("r12") _,
             lateout("al") answer,
             clobber_abi("C"),
         );
     }
+    #[cfg(target_arch = "aarch64")]
+    let answer_word: *mut c_void;
     #[cfg(target_arch = "aarch64")]
     // SAFETY: as above.
     unsafe {
@@ -36,10 +44,15 @@ pub(super) fn on_a_large_one(function: extern "C" fn() -> u8) -> Option<u8> {
             "mov sp, x20",
             top = in(reg) top,
             function = in(reg) function,
+            inlateout("x0") argument => answer_word,
             out("x20") _,
-            lateout("w0") answer,
             clobber_abi("C"),
         );
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // What a function returns in eight bits has no more that mean anything.
+        answer = answer_word.addr().to_le_bytes()[0];
     }
     // SAFETY: the call has returned; nobody else knows of this memory.
     unsafe { sys::unmap(stack, LENGTH) };
