@@ -201,6 +201,7 @@ static void signals(void) {
     setitimer(ITIMER_REAL, &often, NULL);
     while (handled < 1000) {
         unsigned char *place = (unsigned char *)map(model, 8 * MIB, MAP_PRIVATE);
+        madvise(place, 8 * MIB, MADV_RANDOM);
         touch(place, 8 * MIB);
         munmap(place + 2 * MIB, MIB);
         munmap(place, 2 * MIB);
@@ -220,6 +221,8 @@ static void *churn(void *seed) {
         close(fd);
         if (place == MAP_FAILED)
             die("mmap");
+        /* No reading ahead that is still on its way when the file is dropped. */
+        madvise(place, whole, MADV_RANDOM);
         touch(place, whole / 16);
         size_t first = rand_r(&random) % pieces;
         for (size_t at = 0; at < pieces; at++)
