@@ -8,7 +8,7 @@ use crate::policy::{self, OnError};
 use crate::state::{self, State};
 use crate::{read, spec};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// Everything is as it should be.
 pub const SUCCESS: u8 = 0;
@@ -45,9 +45,13 @@ fn stage(arguments: &Arguments) -> u8 {
     let stage = match arguments.verb.as_str() {
         "createRuntime" | "prestart" => Stage::Runtime,
         "createContainer" => Stage::Container,
-        "poststart" => return SUCCESS,
+        "poststart" => {
+            hear();
+            return SUCCESS;
+        }
         "poststop" => return stopped(arguments),
         verb => {
+            hear();
             tell(&format!("there is nothing to be done at {verb}"));
             return SUCCESS;
         }
@@ -67,6 +71,14 @@ fn stage(arguments: &Arguments) -> u8 {
             tell(&format!("{} starts without a slice: {error:#}", state.id));
             SUCCESS
         }
+    }
+}
+
+/// Takes the state that the runtime is writing, also where nothing is done with it: crun fails a
+/// container whose hook ends before it has written all ("writing to pipe: Broken pipe").
+fn hear() {
+    if !io::stdin().is_terminal() {
+        let _ = read::capped(io::stdin().lock(), state::CAP);
     }
 }
 

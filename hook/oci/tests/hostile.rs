@@ -289,6 +289,23 @@ fn an_unknown_verb_is_no_error_and_poststart_does_nothing() {
 }
 
 #[test]
+fn a_runtime_can_write_its_state_also_where_nothing_is_done_with_it() {
+    // More than a pipe holds; crun fails a container whose hook is gone before it has written.
+    let state = [b' '; 256 << 10];
+    for verb in ["poststart", "startContainer"] {
+        let mut hook = std::process::Command::new(env!("CARGO_BIN_EXE_gpuslice-hook"))
+            .arg(verb)
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let written = std::io::Write::write_all(&mut hook.stdin.take().unwrap(), &state);
+        assert!(written.is_ok(), "{verb}: {written:?}");
+        assert!(hook.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn a_dry_run_prints_the_plan_and_does_nothing() {
     if !is_root() {
         return;
