@@ -30,15 +30,23 @@ struct Statistics {
 
 impl Torch {
     fn on(scenario: &str, keys: &Value) -> Torch {
+        Torch::with(scenario, keys, "torch", &[])
+    }
+
+    /// With words for the linker.
+    fn with(scenario: &str, keys: &Value, name: &str, more: &[&str]) -> Torch {
         let runtimes = ["-L{sim}", "-l:libcudart.so.13", "-l:libcuda.so.1"];
         let words = [&["-shared", "-fPIC"], &runtimes[..]].concat();
         let allocator = compile("cc", "c/c10_cuda.c", "torch/libc10_cuda.so", &words);
         assert!(allocator.ends_with("torch/libc10_cuda.so"));
         let own = ["-L{here}", "-l:libc10_cuda.so", "-Wl,-rpath,{here}"];
-        let words = [&own, &runtimes[..]].concat();
-        let program = compile("cc", "c/torch.c", "torch/torch", &words);
+        let words = [&own, &runtimes[..], more].concat();
+        let program = compile("cc", "c/torch.c", &format!("torch/{name}"), &words);
         let slice = Counted::with(scenario, keys);
-        let mut worker = Worker::start(slice.run(program));
+        // jemalloc gives back by itself, after a while, unless it is told not to.
+        let run = slice.run(program);
+        let run = run.env("MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
+        let mut worker = Worker::start(run);
         worker.must("start 0");
         Torch { slice, worker }
     }
@@ -243,4 +251,18 @@ fn malloc_gives_back_what_it_keeps_when_memory_is_short_and_not_before() {
     torch.worker.must("churn 400");
     torch.worker.must(&format!("tensor 2 {}", 100 * MIB));
     assert!(torch.worker.ask("resident")[1] > 390);
+}
+
+#[test]
+fn jemalloc_gives_back_what_it_keeps_when_memory_is_short() {
+    let keys = json!({"memory": LIMIT, "pressure": "release"});
+    let jemalloc = ["-Wl,--no-as-needed", "-l:libjemalloc.so.2"];
+    let mut torch = Torch::with("rtx3090", &keys, "jemalloc", &jemalloc);
+    torch.worker.must("churn 400");
+    let before = torch.worker.ask("resident")[1];
+    assert!(before > 390, "jemalloc keeps it: {before} MiB");
+    torch.worker.must(&format!("tensor 0 {}", 7 * GIB));
+    torch.worker.must(&format!("tensor 1 {GROWTH}"));
+    let after = torch.worker.ask("resident")[1];
+    assert!(after < 150, "{before} MiB became {after}");
 }
