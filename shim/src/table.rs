@@ -110,6 +110,38 @@ macro_rules! symbols {
     };
 }
 
+/// What a driver library's function has in each of the library's copies: the real one, and what
+/// answers for it, which is the `entry` beside this.
+macro_rules! copies {
+    ($lib:ident $name:ident ( $($ty:ty),* ) -> $ret:ty) => {
+        pub(crate) static REAL: Cells = Cells::new();
+        pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+        /// The real function in this copy of the library.
+        #[inline]
+        pub(crate) fn real(slot: Slot) -> Option<Real> {
+            const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+            let address = REAL.get(Library::$lib, slot, NAME);
+            // SAFETY: the library's function of this name has this signature, which is
+            // what the table says; None is the null pointer.
+            unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+        }
+
+        pub(super) fn entry_of(slot: Slot) -> *mut c_void {
+            const { assert!(SLOTS == 4) };
+            // Opaque to the optimiser, which would make a table of them: addresses in a table
+            // are relocated at the start of every process.
+            use core::hint::black_box as computed;
+            (match slot.0 {
+                0 => computed(entry::<0> as *const ()),
+                1 => computed(entry::<1> as *const ()),
+                2 => computed(entry::<2> as *const ()),
+                _ => computed(entry::<3> as *const ()),
+            }) as *mut c_void
+        }
+    };
+}
+
 macro_rules! hook {
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = dlsym :: $shape:ident) => {
         /// Exported by `dlsym.rs`, in assembly.
@@ -158,18 +190,7 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) static REAL: Cells = Cells::new();
-            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
-
-            /// The real function in this copy of the library.
-            #[inline]
-            pub(crate) fn real(slot: Slot) -> Option<Real> {
-                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                let address = REAL.get(Library::$lib, slot, NAME);
-                // SAFETY: the library's function of this name has this signature, which is
-                // what the table says; None is the null pointer.
-                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
-            }
+            copies!($lib $name ( $($ty),* ) -> $ret);
 
             unsafe extern "C" fn called<const SLOT: u8>($($arg : $ty,)* caller: usize) -> $ret {
                 match real(Slot(SLOT)) {
@@ -202,17 +223,6 @@ macro_rules! hook {
                     called = sym called::<SLOT>,
                 )
             }
-
-            pub(super) fn entry_of(slot: Slot) -> *mut c_void {
-                const { assert!(SLOTS == 4) };
-                use core::hint::black_box as computed;
-                (match slot.0 {
-                    0 => computed(entry::<0> as *const ()),
-                    1 => computed(entry::<1> as *const ()),
-                    2 => computed(entry::<2> as *const ()),
-                    _ => computed(entry::<3> as *const ()),
-                }) as *mut c_void
-            }
         }
         export!($name);
     };
@@ -220,18 +230,7 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) static REAL: Cells = Cells::new();
-            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
-
-            /// The real function in this copy of the library.
-            #[inline]
-            pub(crate) fn real(slot: Slot) -> Option<Real> {
-                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                let address = REAL.get(Library::$lib, slot, NAME);
-                // SAFETY: the library's function of this name has this signature, which is
-                // what the table says; None is the null pointer.
-                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
-            }
+            copies!($lib $name ( $($ty),* ) -> $ret);
 
             unsafe extern "C" fn entry<const SLOT: u8>($($arg : $ty),*) -> $ret {
                 match real(Slot(SLOT)) {
@@ -239,19 +238,6 @@ macro_rules! hook {
                     Some(real) => unsafe { $module::$shape(Call { slot: Slot(SLOT), real } $(, $arg)*) },
                     None => Library::$lib.absent(),
                 }
-            }
-
-            pub(super) fn entry_of(slot: Slot) -> *mut c_void {
-                const { assert!(SLOTS == 4) };
-                // Opaque to the optimiser, which would make a table of them: addresses in a table
-                // are relocated at the start of every process.
-                use core::hint::black_box as computed;
-                (match slot.0 {
-                    0 => computed(entry::<0> as *const ()),
-                    1 => computed(entry::<1> as *const ()),
-                    2 => computed(entry::<2> as *const ()),
-                    _ => computed(entry::<3> as *const ()),
-                }) as *mut c_void
             }
         }
         export!($name);
