@@ -374,6 +374,27 @@ fn a_turn_ends_with_its_holder() {
 }
 
 #[test]
+fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
+    let place = Place::new();
+    for _ in 0..3 {
+        // As if it had been cancelled in the driver: nothing of it is dropped.
+        let ledger = place.open();
+        let abandons = || core::mem::forget(ledger.turn(place.gpu).unwrap());
+        std::thread::scope(|scope| scope.spawn(abandons).join().unwrap());
+    }
+    let turn = place.open().turn(place.gpu).map(|_| ());
+    assert_eq!(turn, Some(()), "not after two seconds of waiting");
+    let holder = Child::fork(|voice| {
+        let _turn = place.ledger.turn(place.gpu).unwrap();
+        voice.say(1);
+        super::processes::sleep();
+    });
+    holder.hear();
+    let other = place.open();
+    assert!(other.turn(place.gpu).is_none(), "the living are waited for");
+}
+
+#[test]
 fn a_turn_lasts_though_its_holder_claims_meanwhile() {
     let place = Place::new();
     let turn = place.ledger.turn(place.gpu).unwrap();
