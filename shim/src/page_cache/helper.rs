@@ -52,6 +52,12 @@ fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     waited != Err(ETIMEDOUT)
 }
 
+/// A millisecond in which others get on.
+pub(super) fn pause() {
+    static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
+    wait(&NOBODY_WAKES, 0, 1);
+}
+
 fn wake(word: &AtomicU32) {
     const WAKE_PRIVATE: usize = 129;
     let arguments = [

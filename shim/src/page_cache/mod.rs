@@ -207,7 +207,7 @@ pub(crate) fn unmapping(address: usize, length: usize) -> Held {
 #[inline(never)]
 fn model_unmapping(range: Range) -> Held {
     let mut held = Held::NOTHING;
-    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+    if !ranges::meets(range) || !owner::is_this_process() {
         return held;
     }
     for piece in ranges::meeting(range) {
@@ -262,9 +262,12 @@ fn model_mapped(mapping: Mapping) {
         return;
     }
     let fd = Descriptor(mapping.fd);
-    let Some(number) = files::of(fd) else { return };
+    let Some(number) = files::acquire(fd) else {
+        return;
+    };
     // Without a descriptor there would be nothing to drop the pages through.
-    if !number.file().hold(fd) || !number.acquire() {
+    if !number.file().hold(fd) {
+        number.release(Some(fd));
         return;
     }
     let mut kind = 0;
@@ -289,11 +292,13 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     if !ranges::may_meet(range) {
         return None;
     }
-    let piece = ranges::meeting(range).next()?;
-    if !owner::is_this_process() || !piece.number.acquire() {
+    if !ranges::meets(range) || !owner::is_this_process() {
         return None;
     }
+    let piece = ranges::meeting(range).next();
+    let piece = piece.filter(|piece| piece.number.acquire());
     ranges::remove(range);
+    let piece = piece?;
     helper::wait_for(piece.number);
     Some(Moving { piece, range })
 }
@@ -338,7 +343,7 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[cold]
 #[inline(never)]
 fn model_written(range: Range) {
-    if ranges::meeting(range).next().is_some() && owner::is_this_process() {
+    if ranges::meets(range) && owner::is_this_process() {
         ranges::written(range);
         for piece in ranges::meeting(range) {
             helper::wait_for(piece.number);
