@@ -63,6 +63,7 @@ pub(crate) struct Near {
 const PAGE: usize = 4096;
 const _: () = assert!(size_of::<Private>() <= PAGE);
 
+#[unsafe(link_section = ".data")]
 static PAGES: AtomicPtr<Pages> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The page of this process. None: the kernel gives none.

@@ -36,6 +36,7 @@ static UNSLICED: Told = Told {
     ..NOTHING
 };
 
+#[unsafe(link_section = ".data")]
 static TOLD: OnceRef<'static, Told> = OnceRef::new();
 
 /// What this process was told. None: nothing, the driver's answers stand.
