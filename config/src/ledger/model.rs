@@ -97,9 +97,14 @@ impl World {
 
     /// A model in which every slot is taken, and its owner alive.
     pub(super) fn with_processes(count: usize) -> World {
-        let world = World::new(count);
+        World::with_processes_of(count, count)
+    }
+
+    /// A model in which so many of the slots are.
+    pub(super) fn with_processes_of(count: usize, slots: usize) -> World {
+        let world = World::new(slots);
         world.extent.store(u32::try_from(count).unwrap(), SeqCst);
-        for (node, owner) in world.nodes.iter().zip(&world.owners) {
+        for (node, owner) in world.nodes.iter().zip(&world.owners).take(count) {
             node.set_head(Head(0).take(GPU));
             node.set_word(7);
             owner.store(1, SeqCst);

@@ -146,6 +146,9 @@ pub(super) fn claim<K: Kernel>(
         let used = sum(table, kernel, device);
         return Outcome::Refused { used };
     }
+    if own.slot == 0 && slot.claim_alone(table, kernel, own, device, amount, limit) {
+        return Outcome::Granted;
+    }
     let (mut leading, mut verify, mut round) = (false, own.verify, 0);
     slot.ask(kernel, bytes);
     let mut asking = true;
@@ -345,6 +348,57 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// Takes what fits where no other process has ever had a slot, without asking first: one
+    /// locked instruction instead of three, and so it is for an engine that has its slice for
+    /// itself. False: nothing was taken.
+    ///
+    /// Whoever comes meanwhile has raised the extent before it looks at what is used, and a thread
+    /// of this process that asks has published before it looks. So either they see what was taken
+    /// here, or it is seen here that there is somebody; then the sum decides.
+    #[inline]
+    fn claim_alone(
+        &self,
+        table: Table<'_>,
+        kernel: &impl Kernel,
+        own: &Own<'_>,
+        device: Device,
+        amount: Amount,
+        limit: u64,
+    ) -> bool {
+        let alone = || table.extent.load(SeqCst) == 1;
+        let mut held = self.used.load(SeqCst);
+        loop {
+            let more = held.saturating_add(amount.bytes);
+            if more > limit || !alone() {
+                return false;
+            }
+            match self.used.compare_exchange(held, more, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => held = now,
+            }
+        }
+        published();
+        kernel.step(Step::Granted);
+        if (!alone() || self.pending.load(SeqCst) != 0)
+            && tally(table, kernel, own, device, false).all() > limit
+        {
+            take_from(self.used, amount.bytes);
+            kernel.step(Step::Withdrawn);
+            return false;
+        }
+        self.sort(amount);
+        kernel.step(Step::Sorted);
+        true
+    }
+
+    fn sort(&self, amount: Amount) {
+        if amount.kind.written()
+            && let Some(held) = self.kinds.get(amount.kind as usize)
+        {
+            held.fetch_add(amount.bytes, Relaxed);
+        }
+    }
+
     fn ask(&self, kernel: &impl Kernel, bytes: u64) {
         self.pending.fetch_add(bytes, SeqCst);
         published();
@@ -359,11 +413,7 @@ impl<'a> Columns<'a> {
     fn grant(&self, kernel: &impl Kernel, amount: Amount) {
         self.used.fetch_add(amount.bytes, SeqCst);
         kernel.step(Step::Granted);
-        if amount.kind.written()
-            && let Some(held) = self.kinds.get(amount.kind as usize)
-        {
-            held.fetch_add(amount.bytes, Relaxed);
-        }
+        self.sort(amount);
         kernel.step(Step::Sorted);
         self.pending.fetch_sub(amount.bytes, SeqCst);
         kernel.step(Step::Settled);
