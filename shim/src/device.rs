@@ -67,24 +67,29 @@ pub(crate) fn forget(slot: Slot) {
 }
 
 /// The device of the calling thread's current context.
-#[inline]
+#[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
     let alone = ALONE.get(usize::from(slot.0))?;
     match alone.load(Ordering::Relaxed) {
         1 => Some(CudaOrdinal(0)),
         2 => context_device(slot),
-        _ => {
-            let mut devices = 0;
-            let count = table::cuDeviceGetCount::real(slot)?;
-            // SAFETY: cuDeviceGetCount's contract.
-            if unsafe { count(&raw mut devices) } == SUCCESS {
-                alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
-            }
-            context_device(slot)
-        }
+        _ => first(slot, alone),
     }
 }
 
+#[cold]
+#[inline(never)]
+fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
+    let mut devices = 0;
+    let count = table::cuDeviceGetCount::real(slot)?;
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } == SUCCESS {
+        alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
+    }
+    context_device(slot)
+}
+
+#[inline(never)]
 fn context_device(slot: Slot) -> Option<CudaOrdinal> {
     let mut device: CUdevice = 0;
     let ask = table::cuCtxGetDevice::real(slot)?;
@@ -100,15 +105,12 @@ pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
 }
 
 /// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
-#[inline]
+#[inline(always)]
 pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
     let cell = known_devices(slot)?.get(ordinal.0 as usize);
     let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
     if known & KNOWN == 0 {
-        known = ask(runtime, slot, ordinal)?;
-        if let Some(cell) = cell {
-            cell.store(known, Ordering::Relaxed);
-        }
+        known = learn(runtime, slot, ordinal, cell)?;
     }
     let [_, listed, _, budget] = known.to_be_bytes();
     match budget {
@@ -122,6 +124,20 @@ pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Optio
 }
 
 #[cold]
+#[inline(never)]
+fn learn(
+    runtime: &Runtime,
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    cell: Option<&AtomicU32>,
+) -> Option<u32> {
+    let known = ask(runtime, slot, ordinal)?;
+    if let Some(cell) = cell {
+        cell.store(known, Ordering::Relaxed);
+    }
+    Some(known)
+}
+
 fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
     let which = Dec(u64::from(ordinal.0));
     let uuid = uuid(slot, ordinal);

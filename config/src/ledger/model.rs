@@ -1,7 +1,7 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
 use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
-use super::protocol::{Kernel, Own, Step};
+use super::protocol::{Kernel, Own, Step, Steps};
 use super::sync::{AtomicU32, AtomicU64};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
@@ -209,7 +209,9 @@ impl<'a> Kernel for Process<'a> {
     }
 
     const ROUNDS: u32 = 1 << 20;
+}
 
+impl Steps for Process<'_> {
     fn step(&self, step: Step) {
         self.world.bell.ring();
         if self.fate == Some(step) {

@@ -7,8 +7,14 @@ use super::layout::{Device, KINDS, Kind, SLOTS, Table, Trust};
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// Whoever is told of the steps of the protocol.
+pub(super) trait Steps {
+    /// A place where a test may kill the process.
+    fn step(&self, step: Step);
+}
+
 /// What the protocol asks of the kernel.
-pub(super) trait Kernel {
+pub(super) trait Kernel: Steps {
     /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
     type Seat<'s>
     where
@@ -32,9 +38,6 @@ pub(super) trait Kernel {
 
     /// How often a claim looks again while the others are undecided.
     const ROUNDS: u32;
-
-    /// A place where a test may kill the process.
-    fn step(&self, step: Step);
 }
 
 /// The places in the protocol between which a kill makes a difference.
@@ -146,8 +149,16 @@ pub(super) fn claim<K: Kernel>(
         let used = sum(table, kernel, device);
         return Outcome::Refused { used };
     }
-    if own.slot == 0 && slot.claim_alone(table, kernel, own, device, amount, limit) {
-        return Outcome::Granted;
+    if own.slot == 0 {
+        match slot.claim_alone(table.extent, kernel, amount, limit) {
+            Alone::Granted => return Outcome::Granted,
+            Alone::NotGranted => {}
+            Alone::Contested => {
+                if contested(table, kernel, own, device, amount, limit) {
+                    return Outcome::Granted;
+                }
+            }
+        }
     }
     let (mut leading, mut verify, mut round) = (false, own.verify, 0);
     slot.ask(kernel, bytes);
@@ -195,8 +206,43 @@ pub(super) fn claim<K: Kernel>(
     outcome
 }
 
+/// What becomes of a claim of a process that has its slice for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alone {
+    Granted,
+    /// It is taken, and there is somebody: the sum decides.
+    Contested,
+    /// Nothing is taken: it does not fit, or there was somebody before.
+    NotGranted,
+}
+
+/// Decides what was taken while somebody came: it is granted, or given back.
+#[cold]
+pub(super) fn contested(
+    table: Table<'_>,
+    kernel: &impl Kernel,
+    own: &Own<'_>,
+    device: Device,
+    amount: Amount,
+    limit: u64,
+) -> bool {
+    let Some(slot) = Columns::of(table, own.slot) else {
+        return false;
+    };
+    let fits = tally(table, kernel, own, device, false).all() <= limit;
+    if fits {
+        slot.sort(amount);
+        kernel.step(Step::Sorted);
+    } else {
+        take_from(slot.used, amount.bytes);
+        kernel.step(Step::Withdrawn);
+    }
+    fits
+}
+
 /// Gives back what was granted; more than that gives back all.
-pub(super) fn release(table: Table<'_>, kernel: &impl Kernel, slot: usize, amount: Amount) {
+#[inline]
+pub(super) fn release(table: Table<'_>, kernel: &impl Steps, slot: usize, amount: Amount) {
     let Some(slot) = Columns::of(table, slot) else {
         return;
     };
@@ -333,14 +379,15 @@ impl Tally {
 }
 
 /// The amounts of one slot, for its owner or for who has its seat.
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     used: &'a AtomicU64,
     pending: &'a AtomicU64,
     kinds: &'a [AtomicU64; KINDS],
 }
 
 impl<'a> Columns<'a> {
-    fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
+    #[inline]
+    pub(super) fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
         Some(Columns {
             used: table.used.get(slot)?,
             pending: table.pending.get(slot)?,
@@ -350,27 +397,25 @@ impl<'a> Columns<'a> {
 
     /// Takes what fits where no other process has ever had a slot, without asking first: one
     /// locked instruction instead of three, and so it is for an engine that has its slice for
-    /// itself. False: nothing was taken.
+    /// itself.
     ///
     /// Whoever comes meanwhile has raised the extent before it looks at what is used, and a thread
     /// of this process that asks has published before it looks. So either they see what was taken
     /// here, or it is seen here that there is somebody; then the sum decides.
     #[inline]
-    fn claim_alone(
+    pub(super) fn claim_alone(
         &self,
-        table: Table<'_>,
-        kernel: &impl Kernel,
-        own: &Own<'_>,
-        device: Device,
+        extent: &AtomicU32,
+        kernel: &impl Steps,
         amount: Amount,
         limit: u64,
-    ) -> bool {
-        let alone = || table.extent.load(SeqCst) == 1;
+    ) -> Alone {
+        let alone = || extent.load(SeqCst) == 1;
         let mut held = self.used.load(SeqCst);
         loop {
             let more = held.saturating_add(amount.bytes);
             if more > limit || !alone() {
-                return false;
+                return Alone::NotGranted;
             }
             match self.used.compare_exchange(held, more, SeqCst, SeqCst) {
                 Ok(_) => break,
@@ -379,18 +424,15 @@ impl<'a> Columns<'a> {
         }
         published();
         kernel.step(Step::Granted);
-        if (!alone() || self.pending.load(SeqCst) != 0)
-            && tally(table, kernel, own, device, false).all() > limit
-        {
-            take_from(self.used, amount.bytes);
-            kernel.step(Step::Withdrawn);
-            return false;
+        if !alone() || self.pending.load(SeqCst) != 0 {
+            return Alone::Contested;
         }
         self.sort(amount);
         kernel.step(Step::Sorted);
-        true
+        Alone::Granted
     }
 
+    #[inline]
     fn sort(&self, amount: Amount) {
         if amount.kind.written()
             && let Some(held) = self.kinds.get(amount.kind as usize)
@@ -420,6 +462,7 @@ impl<'a> Columns<'a> {
     }
 }
 
+#[inline]
 fn take_from(held: &AtomicU64, bytes: u64) {
     let mut found = held.load(Relaxed);
     while let Err(changed) =
