@@ -95,8 +95,12 @@ fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    if let Some(place) = NearBy::of(private).place(number) {
+    let near = NearBy::of(private);
+    if let Some(place) = near.place(number) {
         return private.leaf.0.get(place);
+    }
+    if !near.is_set() {
+        return first_of_many(private, number);
     }
     let leaf = private.root.0.get(number / GRAINS)?;
     // SAFETY: null, or mapped for good, and zeros are a Leaf.

@@ -101,7 +101,9 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
             .dynamic
             .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
-        forget(library, slot);
+        if held != 0 {
+            forget(library, slot);
+        }
         place.base.store(object.base, Ordering::Relaxed);
         place.dynamic.store(object.dynamic, Ordering::Release);
         Some(slot)
@@ -276,23 +278,27 @@ fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
 /// What stands for the real function `address` of a row: our entry for the copy that it
 /// belongs to. The address itself where that cannot be.
 pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
-    match place(row, address) {
+    stand_in_of(row, address, loader::object_of(address).as_ref())
+}
+
+fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut c_void {
+    match place(row, address, object) {
         Some(slot) => table::entry(row, slot),
         None => address,
     }
 }
 
-/// The copy of its library that a real function belongs to, remembered.
-fn place(row: Row, address: *mut c_void) -> Option<Slot> {
+/// The copy of its library, which is this object, that a real function belongs to, remembered.
+fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot> {
     let (library, name) = (table::library(row), table::name(row));
-    let Some(object) = loader::object_of(address) else {
+    let Some(object) = object else {
         count::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
         return None;
     };
     if object.dynamic == elf::own_dynamic() {
         return None;
     }
-    let Some(slot) = claim(library, &object) else {
+    let Some(slot) = claim(library, object) else {
         let line = [
             Str(name),
             Str(": more copies of its library than "),
@@ -369,8 +375,9 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         );
         return table::absent(library);
     }
-    keep(address);
-    let Some(slot) = place(row, address) else {
+    let object = loader::object_of(address);
+    keep(object.as_ref());
+    let Some(slot) = place(row, address, object.as_ref()) else {
         return address;
     };
     if let Some(home) = home
@@ -384,8 +391,9 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
 }
 
 fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
-    keep(address);
-    let entry = stand_in(row, address);
+    let object = loader::object_of(address);
+    keep(object.as_ref());
+    let entry = stand_in_of(row, address, object.as_ref());
     if let Some(target) = TARGET.get(row as usize) {
         target.store(entry, Ordering::Release);
     }
@@ -393,10 +401,10 @@ fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
 }
 
 /// A library that is called directly stays: what we remember of it must not point to nothing.
-fn keep(address: *mut c_void) {
-    if let Some(object) = loader::object_of(address)
+fn keep(object: Option<&Object>) {
+    if let Some(object) = object
         && !elf::is_from_the_start(object.dynamic)
     {
-        loader::pin(&object);
+        loader::pin(object);
     }
 }

@@ -3,7 +3,7 @@
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.
 
-use super::layout::{Device, KINDS, Kind, SLOTS, Table, Trust};
+use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, SLOTS, Table, Trust};
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -260,10 +260,16 @@ pub(super) fn release(table: Table<'_>, kernel: &impl Steps, slot: usize, amount
 /// The seat is taken first: whoever has it may write to a slot without an owner. What a dead
 /// owner left is wiped before the slot gets a new one, so nobody counts it as the new one's.
 pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
-    // Free slots first. Only when there is none, the kernel is asked about all the others.
-    for free_only in [true, false] {
-        for (slot, node) in table.nodes.iter().enumerate().take(SLOTS) {
-            if free_only && node.head().taken() {
+    // What a dead process has left, by its hint, is cleared away by who takes it; a slice of one
+    // process after the other stays one of one slot. Then free slots. Only when there is none, the
+    // kernel is asked about all the others.
+    let left: fn(Head) -> bool = |head| head.taken() && head.word() & OWNER_DIED != 0;
+    let free: fn(Head) -> bool = |head| !head.taken();
+    let any: fn(Head) -> bool = |_| true;
+    let (reach, all) = (table.reach().nodes, table.nodes);
+    for (nodes, wanted) in [(reach, left), (all, free), (all, any)] {
+        for (slot, node) in nodes.iter().enumerate().take(SLOTS) {
+            if !wanted(node.head()) {
                 continue;
             }
             let Some(seat) = kernel.seat(slot) else {
