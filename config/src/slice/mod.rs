@@ -181,7 +181,7 @@ impl Slice {
 
     /// The devices that the slice names.
     pub fn devices(&self) -> impl Iterator<Item = &ListedDevice> {
-        self.devices.iter().flatten()
+        self.devices.iter().map_while(Option::as_ref)
     }
 
     /// The budget of a device; None when the slice says nothing of it.

@@ -25,7 +25,7 @@ pub(super) struct File {
     inherited: AtomicU8,
     /// Descriptors, mappings and threads that are just at it.
     users: AtomicU32,
-    /// Our own descriptor; -1 for none.
+    /// Our own descriptor, plus one; 0 for none: a table of zeros takes no room in the library's file.
     own: AtomicI32,
     dev: AtomicU64,
     ino: AtomicU64,
@@ -46,7 +46,7 @@ static TABLE: [File; FILES] = [const {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
         users: AtomicU32::new(0),
-        own: AtomicI32::new(-1),
+        own: AtomicI32::new(0),
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
         size: AtomicU64::new(0),
@@ -173,8 +173,7 @@ impl Number {
         let file = self.file();
         helper::wait_for(self);
         file.touched.clear(file.size());
-        let own = file.own.swap(-1, Ordering::AcqRel);
-        let own = (own >= 0).then_some(Descriptor(own));
+        let own = descriptor(file.own.swap(0, Ordering::AcqRel));
         // The program may have closed ours with all the others, and opened something else since.
         let own = own.filter(|own| file.is(*own));
         // What a forked child has inherited its parent may still be loading.
@@ -190,6 +189,12 @@ impl Number {
         file.state.store(FREE, Ordering::Release);
         USED.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The descriptor that a word of the table stands for.
+fn descriptor(plus_one: i32) -> Option<Descriptor> {
+    let number = plus_one.checked_sub(1)?;
+    (number >= 0).then_some(Descriptor(number))
 }
 
 impl File {
@@ -223,10 +228,7 @@ impl File {
 
     /// Our own descriptor of the file, if there is one and it still is ours.
     pub(super) fn own(&self) -> Option<Descriptor> {
-        let own = self.own.load(Ordering::Acquire);
-        (own >= 0)
-            .then_some(Descriptor(own))
-            .filter(|own| self.is(*own))
+        descriptor(self.own.load(Ordering::Acquire)).filter(|own| self.is(*own))
     }
 
     /// Sees to it that we have a descriptor of our own: programs close theirs before they read
@@ -240,11 +242,16 @@ impl File {
         };
         let own = kernel::move_up(own);
         let old = self.own.load(Ordering::Acquire);
-        let mut ours = !self.is(Descriptor(old));
+        let mut ours = !descriptor(old).is_some_and(|old| self.is(old));
         ours = ours
             && self
                 .own
-                .compare_exchange(old, own.0, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(
+                    old,
+                    own.0.saturating_add(1),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
                 .is_ok();
         if !ours {
             // Another thread has been faster.
@@ -277,7 +284,7 @@ fn enter(stat: Stat) -> Option<Number> {
                 file.inherited.store(0, Ordering::Relaxed);
                 file.unsaid.store(0, Ordering::Relaxed);
                 file.serial.fetch_add(1, Ordering::Relaxed);
-                file.own.store(-1, Ordering::Relaxed);
+                file.own.store(0, Ordering::Relaxed);
                 USED.fetch_add(1, Ordering::AcqRel);
                 file.users.store(1, Ordering::Release);
                 file.state.store(LIVE, Ordering::Release);
