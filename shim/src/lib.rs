@@ -22,6 +22,7 @@ mod grains;
 mod graphs;
 mod held;
 mod host;
+mod idle;
 mod loader;
 mod log;
 mod measure;
