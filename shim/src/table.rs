@@ -11,7 +11,7 @@ use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
     admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
-    pinned, pool, processes, properties, query, reading, release, resolve, vmm,
+    pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
 };
 
 /// A call of a hooked function that has reached us.

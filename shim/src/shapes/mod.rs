@@ -23,4 +23,5 @@ pub(crate) mod query;
 pub(crate) mod reading;
 pub(crate) mod release;
 pub(crate) mod resolve;
+pub(crate) mod stat;
 pub(crate) mod vmm;
