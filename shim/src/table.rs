@@ -10,7 +10,7 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
+    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
     pinned, pool, processes, properties, query, reading, release, resolve, vmm,
 };
 
@@ -153,6 +153,32 @@ macro_rules! hook {
                 crate::dlsym::$shape as *const () as *mut c_void
             }
         }
+    };
+    // For few of its numbers we have something to say: for all others, and as if we were not there,
+    // a jump to libc's.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = numbered :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            pub(super) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+
+            pub(super) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
+                let address = real::following(&REAL, stringify!($name).as_bytes());
+                // SAFETY: a function of this name has this signature, which is what the table
+                // says; None is the null pointer.
+                match unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) } {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                    None => <$ret as Failure>::FAILED,
+                }
+            }
+        }
+        export_numbered!($name);
     };
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]

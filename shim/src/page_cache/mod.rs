@@ -4,6 +4,7 @@
 //! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
 //! whatever we make of it. Without a slice that asks for it, it is one branch.
 
+mod alone;
 mod behind;
 mod files;
 mod helper;
@@ -22,6 +23,8 @@ use gpuslice_config::slice::{ModelFiles, PageCache};
 
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::{runtime, stack};
+use alone::Inside;
+pub(crate) use alone::{be_alone, finish, is_another_process};
 use files::Number;
 use kernel::Descriptor;
 use ranges::{Piece, Range};
@@ -66,6 +69,9 @@ fn first(path: &[u8], fd: i32) {
     if !is_plausible(path) {
         return;
     }
+    let Some(_inside) = Inside::begin() else {
+        return;
+    };
     let large = kernel::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
     if !large && SEEN.fetch_add(1, Ordering::Relaxed) < MANY {
         return;
@@ -101,7 +107,10 @@ fn is_plausible(path: &[u8]) -> bool {
 #[cold]
 #[inline(never)]
 fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
-    if !owner::is_this_process() || !kernel::reads(fd) {
+    let Some(_inside) = Inside::at_own_files() else {
+        return;
+    };
+    if !kernel::reads(fd) {
         return;
     }
     let Some(stat) = kernel::stat(fd) else { return };
@@ -142,7 +151,7 @@ pub(crate) fn closing(fd: i32) {
 #[cold]
 #[inline(never)]
 fn model_closing(fd: Descriptor) {
-    if owner::is_this_process() {
+    if let Some(_inside) = Inside::at_own_files() {
         files::closing(fd);
     }
 }
@@ -155,7 +164,9 @@ pub(crate) fn in_use() -> bool {
 
 /// All descriptors of a range are about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
-    if files::any() && owner::is_this_process() {
+    if files::any()
+        && let Some(_inside) = Inside::at_own_files()
+    {
         files::hinted(first, last).for_each(files::closing);
     }
 }
@@ -163,7 +174,11 @@ pub(crate) fn closing_range(first: u32, last: u32) {
 /// A descriptor has a duplicate.
 #[inline]
 pub(crate) fn duplicated(from: i32, to: i32) {
-    if files::may_be(Descriptor(from)) && to >= 0 && from != to && owner::is_this_process() {
+    if files::may_be(Descriptor(from))
+        && to >= 0
+        && from != to
+        && let Some(_inside) = Inside::at_own_files()
+    {
         files::duplicated(Descriptor(from), Descriptor(to));
     }
 }
@@ -186,6 +201,9 @@ impl Held {
 
     #[cold]
     fn release(self) {
+        let Some(_inside) = Inside::begin() else {
+            return;
+        };
         for number in self.0.into_iter().filter_map(Number::from_raw) {
             files::sweep(number);
             number.release(None);
@@ -207,9 +225,12 @@ pub(crate) fn unmapping(address: usize, length: usize) -> Held {
 #[inline(never)]
 fn model_unmapping(range: Range) -> Held {
     let mut held = Held::NOTHING;
-    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+    if ranges::meeting(range).next().is_none() {
         return held;
     }
+    let Some(_inside) = Inside::at_own_files() else {
+        return held;
+    };
     for piece in ranges::meeting(range) {
         let raw = piece.number.raw();
         if !held.0.contains(&raw)
@@ -258,9 +279,9 @@ pub(crate) fn mapped(mapping: Mapping) {
 #[cold]
 #[inline(never)]
 fn model_mapped(mapping: Mapping) {
-    if !owner::is_this_process() {
+    let Some(_inside) = Inside::at_own_files() else {
         return;
-    }
+    };
     let fd = Descriptor(mapping.fd);
     let Some(number) = files::of(fd) else { return };
     // Without a descriptor there would be nothing to drop the pages through.
@@ -290,7 +311,8 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
         return None;
     }
     let piece = ranges::meeting(range).next()?;
-    if !owner::is_this_process() || !piece.number.acquire() {
+    let _inside = Inside::at_own_files()?;
+    if !piece.number.acquire() {
         return None;
     }
     ranges::remove(range);
@@ -317,6 +339,9 @@ impl Moving {
     }
 
     fn lies(self, range: Range) {
+        let Some(_inside) = Inside::begin() else {
+            return;
+        };
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
         ranges::add(Piece {
             range,
@@ -338,7 +363,9 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[cold]
 #[inline(never)]
 fn model_written(range: Range) {
-    if ranges::meeting(range).next().is_some() && owner::is_this_process() {
+    if ranges::meeting(range).next().is_some()
+        && let Some(_inside) = Inside::at_own_files()
+    {
         ranges::written(range);
         for piece in ranges::meeting(range) {
             helper::wait_for(piece.number);
