@@ -196,6 +196,24 @@ macro_rules! hook {
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
             }
 
+            /// The same, where it is known already.
+            #[inline]
+            pub(super) fn known() -> Option<Real> {
+                // SAFETY: as in `real`.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+            }
+
+            /// The first call. Apart, so that the others need not make room for what it takes.
+            #[cold]
+            #[inline(never)]
+            pub(super) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
+                match real() {
+                    // SAFETY: the caller's own arguments.
+                    Some(_) => unsafe { super::$name($($arg),*) },
+                    None => <$ret as Failure>::FAILED,
+                }
+            }
+
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
                 super::$name as *const () as *mut c_void
             }
@@ -203,10 +221,11 @@ macro_rules! hook {
         // What is variadic in C takes its integers in the registers of a function that is not.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
-            match $name::real() {
+            match $name::known() {
                 // SAFETY: the arguments are the caller's own, for the function of this name.
                 Some(real) => unsafe { $module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
-                None => <$ret as Failure>::FAILED,
+                // SAFETY: as above.
+                None => unsafe { $name::first($($arg),*) },
             }
         }
     };
