@@ -220,6 +220,7 @@ fn remove(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     #[test]
     fn a_process_that_has_ended_is_gone_although_nobody_has_reaped_it() {
@@ -247,8 +248,18 @@ mod tests {
         let mut command = Command::new("cat");
         command
             .env("ANY", folder.join("slice.json"))
-            .stdin(Stdio::piped());
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
+        // Its environment is there when it runs: a parent may go on while `exec` is still at it.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let mut echo = [0; 1];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut echo)
+            .unwrap();
         assert!(another_user(folder).is_some());
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -37,6 +37,7 @@ mod promises;
 mod real;
 mod release;
 mod runtime;
+mod sandbox;
 mod shapes;
 mod stack;
 mod sys;

@@ -3,7 +3,7 @@
 //! Law: nothing here is a cancellation point or can be interposed, and no descriptor outlives
 //! the function that opened it.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 
 /// The kernel's `-errno`, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,7 @@ mod number {
     pub(super) const GETDENTS: usize = 217;
     pub(super) const NEWFSTATAT: usize = 262;
     pub(super) const DUP3: usize = 292;
+    pub(super) const STATX: usize = 332;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -58,6 +59,7 @@ mod number {
     pub(super) const GETDENTS: usize = 61;
     pub(super) const NEWFSTATAT: usize = 79;
     pub(super) const DUP3: usize = 24;
+    pub(super) const STATX: usize = 291;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -334,6 +336,32 @@ impl Stat {
         unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
         raw.read().ok_or(EINVAL)
     }
+}
+
+/// Writes the kernel's `struct stat` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
+    let path = path.as_ptr() as usize;
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe {
+        syscall(
+            number::NEWFSTATAT,
+            [AT_FDCWD, path, place as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Writes the kernel's `struct statx` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
+    let (path, place) = (path.as_ptr() as usize, place as usize);
+    let (flags, mask) = (flags as usize, mask as usize);
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
 }
 
 /// Writes a line to standard error.

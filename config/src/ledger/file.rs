@@ -15,7 +15,7 @@ pub(super) struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     slots: AtomicU32,
-    extent: AtomicU32,
+    pub(super) extent: AtomicU32,
     spare: AtomicU32,
     /// Claims that were let through uncounted, because no slot was to be had.
     pub(super) uncounted: AtomicU64,
