@@ -11,6 +11,7 @@ use crate::contexts::CONTEXTS;
 use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
 use crate::host::Kept;
+use crate::idle;
 use crate::pools::POOLS;
 use crate::release::Asked;
 use crate::sys;
@@ -35,6 +36,8 @@ pub(crate) struct Private {
     pub(crate) host: Kept,
     /// See `release`.
     pub(crate) release: Asked,
+    /// See `idle`.
+    pub(crate) idle: idle::Words,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.

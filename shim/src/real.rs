@@ -166,11 +166,11 @@ pub(crate) fn any_nvml() -> Option<Slot> {
 pub(crate) struct Cells(usize);
 
 /// The addresses in one copy of every library.
-type Addresses = [AtomicPtr<c_void>; FUNCTIONS];
+pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS];
 
 /// Those of the first copy of each, which nearly every process has alone.
 #[unsafe(link_section = ".data")]
-static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
+pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
 
 /// Those of the others.
 static OTHERS: [Addresses; SLOTS - 1] =

@@ -15,7 +15,7 @@ use gpuslice_config::source;
 
 use crate::log::{self, Piece::Raw, Piece::Str};
 use crate::sys::{File, Stat};
-pub(crate) use crate::told::{slice, unsliced};
+pub(crate) use crate::told::{is_known_to_be_unsliced, slice, unsliced};
 use crate::{count, private};
 
 /// A slice, laid out for answering.

@@ -10,8 +10,8 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
-    pinned, pool, processes, properties, query, reading, release, resolve, vmm,
+    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
+    pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -197,6 +197,34 @@ macro_rules! hook {
             }
         }
     };
+    // For few of its numbers we have something to say: for all others, and as if we were not there,
+    // a jump to libc's.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = numbered :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            const REAL: Cells = Cells::of(Row::$name as usize);
+            /// Where its address lies among those of the first copy.
+            pub(super) const PLACE: usize = size_of::<*mut c_void>() * Row::$name as usize;
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            pub(super) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+
+            pub(super) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
+                let address = real::following(REAL, stringify!($name).as_bytes());
+                // SAFETY: a function of this name has this signature, which is what the table
+                // says; None is the null pointer.
+                match unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) } {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                    None => <$ret as Failure>::FAILED,
+                }
+            }
+        }
+        export_numbered!($name);
+    };
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
@@ -213,6 +241,24 @@ macro_rules! hook {
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
             }
 
+            /// The same, where it is known already.
+            #[inline]
+            pub(super) fn known() -> Option<Real> {
+                // SAFETY: as in `real`.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+            }
+
+            /// The first call. Apart, so that the others need not make room for what it takes.
+            #[cold]
+            #[inline(never)]
+            pub(super) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
+                match real() {
+                    // SAFETY: the caller's own arguments.
+                    Some(_) => unsafe { super::$name($($arg),*) },
+                    None => <$ret as Failure>::FAILED,
+                }
+            }
+
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
                 super::$name as *const () as *mut c_void
             }
@@ -220,10 +266,11 @@ macro_rules! hook {
         // What is variadic in C takes its integers in the registers of a function that is not.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
-            match $name::real() {
+            match $name::known() {
                 // SAFETY: the arguments are the caller's own, for the function of this name.
                 Some(real) => unsafe { $module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
-                None => <$ret as Failure>::FAILED,
+                // SAFETY: as above.
+                None => unsafe { $name::first($($arg),*) },
             }
         }
     };

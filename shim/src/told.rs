@@ -50,6 +50,12 @@ pub(crate) fn slice() -> Option<&'static Runtime> {
     }
 }
 
+/// Whether it was told already that there is no slice: nothing that it opens matters then.
+#[inline]
+pub(crate) fn is_known_to_be_unsliced() -> bool {
+    TOLD.get().is_some_and(|told| told.runtime.is_none())
+}
+
 #[cold]
 #[inline(never)]
 fn first() -> Option<&'static Runtime> {

@@ -327,12 +327,13 @@ impl Ledger {
                 }
                 let used = used.load(SeqCst);
                 let word = |index: usize| kinds.get(index).map_or(0, |word| word.load(Relaxed));
+                let (used, by_kind) = Kind::by_kind(used, word);
                 Some(Record {
                     slot,
                     pid: node.pid.load(Relaxed),
                     device: self.file.header.uuid(head.device()),
                     used,
-                    by_kind: Kind::by_kind(used, word),
+                    by_kind,
                     alive: true,
                 })
             })

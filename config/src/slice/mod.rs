@@ -8,7 +8,7 @@ mod text;
 #[cfg(feature = "std")]
 mod write;
 
-pub use page_cache::{CHECKSUM, MAX_SUFFIXES, ModelFiles, PageCache};
+pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse, parse_into};
 pub use text::Text;
 

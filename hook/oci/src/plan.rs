@@ -4,6 +4,7 @@
 use crate::annotations::{self, AnnotationError, Asked, Request, Selector};
 use crate::devices::{Devices, Target};
 use crate::identity::{Annotations, Identity};
+use crate::inject::preload;
 use crate::place::Places;
 use crate::policy::Policy;
 use crate::registry::{Budget, unified};
@@ -245,10 +246,7 @@ fn plan(
         path: root.join(name),
         text,
     };
-    let files = vec![
-        file("slice.json", text),
-        file(PRELOAD, format!("/{MOUNT}/libgpuslice.so\n")),
-    ];
+    let files = vec![file("slice.json", text), file(PRELOAD, preload::planned())];
     let promised = unified(&devices);
     Ok(Plan {
         name: who.title(),
@@ -275,6 +273,8 @@ fn slice_file(
     slice.present_as = asked.present_as.unwrap_or_default();
     slice.reserve = policy.reserve.filter(|_| unified(devices) > Bytes::ZERO);
     slice.host_allowance = asked.host_allowance;
+    slice.pressure = asked.pressure.unwrap_or_default();
+    slice.thresholds = policy.thresholds;
     slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);
     slice.memory = asked.memory;
     slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
