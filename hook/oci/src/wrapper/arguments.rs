@@ -37,6 +37,22 @@ const OWN: &[u8] = b"gpuslice-";
 /// What follows it: each takes a value.
 const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
 
+/// The same for people.
+pub const OPTIONS: [(&str, &str); 3] = [
+    (
+        "--gpuslice-memory=SIZE",
+        "the slice, whatever annotations say (for engines without annotations)",
+    ),
+    (
+        "--gpuslice-runtime=PATH",
+        "the runtime that does the work, whatever the policy says",
+    ),
+    (
+        "--gpuslice-root=DIR",
+        "DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests",
+    ),
+];
+
 /// The verbs that make a container from a bundle.
 const MAKING: [&str; 3] = ["create", "run", "restore"];
 

@@ -75,11 +75,10 @@ impl std::fmt::Display for Failure {
                 path.display(),
                 LARGEST >> 20
             ),
-            Failure::Option(option) => write!(
-                out,
-                "there is no option {option} (there are: --gpuslice-memory SIZE, \
-                 --gpuslice-runtime NAME, --gpuslice-root DIR)"
-            ),
+            Failure::Option(option) => {
+                let known = arguments::OPTIONS.map(|(option, _)| option).join(", ");
+                write!(out, "there is no option {option} (there are: {known})")
+            }
             Failure::Policy(error) => match std::error::Error::source(error) {
                 Some(source) => write!(out, "{error}: {source}"),
                 None => write!(out, "{error}"),
