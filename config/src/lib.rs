@@ -19,5 +19,7 @@ pub mod pressure;
 pub mod promises;
 pub mod slice;
 pub mod source;
+#[cfg(feature = "std")]
+pub mod threshold;
 pub mod units;
 pub mod view;

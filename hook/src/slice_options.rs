@@ -1,10 +1,11 @@
 //! The options that describe a slice and the machine it is on, shared by `run` and `check`.
 //! Touches: its arguments.
 
-use crate::pressure_options::{PressureChoice, Threshold, threshold};
+use crate::pressure_options::PressureChoice;
 use clap::{ArgGroup, Args, ValueEnum};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{PageCache, PresentAs, Total};
+use gpuslice_config::threshold::Threshold;
 use gpuslice_config::units::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -74,7 +75,7 @@ pub struct SliceOptions {
     /// From where on the host counts as short; may be repeated. full: percent of time in which
     /// everything waits for memory; available: what is available; request: the largest that is
     /// still granted then; used: percent of the slice; freed: what is worth releasing again
-    #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", value_parser = threshold)]
+    #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit")]
     pub threshold: Vec<Threshold>,
 
     /// What becomes of model files' pages in the page cache: they stay, go when the file is closed

@@ -51,6 +51,7 @@ fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
     let all = policy::parse(&all.join("\n")).unwrap();
     assert!(all.default.is_some() && all.devices.is_some() && all.reserve.is_some());
     assert!(all.library.is_some() && !all.runtime.is_empty() && !all.namespaces.is_empty());
+    assert!(all.thresholds.full.is_some() && all.thresholds.freed.is_some());
 }
 
 #[test]

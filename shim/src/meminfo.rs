@@ -1,9 +1,11 @@
 //! The slice's `/proc/meminfo`, in the place of the host's.
 //! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
 //! Law: only in a slice of unified memory that presents it as such, where the device says that it
-//! is integrated: never the one without the other. Where it cannot be made, the host's stays.
+//! is integrated: never the one without the other. Where it cannot be made, the host's stays, and
+//! so it does in a process that has put itself under seccomp.
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpuslice_config::meminfo::slice;
 use gpuslice_config::source;
@@ -11,13 +13,16 @@ use gpuslice_config::view::MemoryView;
 
 use crate::log::Piece::Str;
 use crate::sys::{File, Stat};
-use crate::{answer, count, device, runtime, stack};
+use crate::{answer, count, device, runtime, sandbox, stack, sys};
 
 /// What this process is shown of the memory that its device shares with the host. None: nothing
 /// but the host's own.
 #[cold]
 #[inline(never)]
 pub(crate) fn shown() -> Option<MemoryView> {
+    if sandbox::is_on() {
+        return None;
+    }
     let mut view: Option<MemoryView> = None;
     roomy(look, (&raw mut view).cast());
     view
@@ -46,6 +51,9 @@ fn view() -> Option<MemoryView> {
 #[cold]
 #[inline(never)]
 pub(crate) fn stand_in(descriptor: i32) {
+    if sandbox::is_on() {
+        return;
+    }
     let mut descriptor = descriptor;
     roomy(replace, (&raw mut descriptor).cast());
 }
@@ -61,7 +69,10 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     };
     let mut buffer = [0; slice::LENGTH];
     let text = slice::write(&view, &mut buffer);
-    let made = File::of_text(c"meminfo", text).and_then(|file| file.replace(descriptor));
+    let made = File::of_text(c"meminfo", text).and_then(|file| {
+        remember(file.stat()?.identity);
+        file.replace(descriptor)
+    });
     if made.is_err() {
         count::MEMINFO_SHOWN.say("meminfo", &[Str("cannot be shown; the host's stays")]);
     }
@@ -73,4 +84,57 @@ fn is_the_hosts(descriptor: i32) -> bool {
     let opened = Stat::of_program(descriptor);
     let hosts = Stat::at(source::PROC_MEMINFO);
     matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
+}
+
+/// The device of all files in memory, once one is in a program's hands; and which files: of the
+/// last few, because who asks does so at once.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static SHOWN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+fn remember((device, number): (u64, u64)) {
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    if let Some(place) = SHOWN.get(next & 15) {
+        place.store(number, Ordering::Relaxed);
+    }
+    DEVICE.store(device, Ordering::Release);
+}
+
+/// Whether a descriptor of this process may be of a text of ours.
+#[inline]
+pub(crate) fn was_shown() -> bool {
+    DEVICE.load(Ordering::Relaxed) != 0
+}
+
+fn is_ours((device, number): (u64, u64)) -> bool {
+    let mut shown = SHOWN.iter().map(|place| place.load(Ordering::Relaxed));
+    device == DEVICE.load(Ordering::Acquire) && shown.any(|one| one == number)
+}
+
+/// The kernel's `struct stat` of a text of ours becomes that of `/proc/meminfo`.
+///
+/// # Safety
+/// One has just been written there.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn told_of(place: *mut c_void) {
+    // SAFETY: the caller's promise; the two are its first words on every 64-bit machine.
+    let [device, number] = unsafe { place.cast::<[u64; 2]>().read_unaligned() };
+    if is_ours((device, number)) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::stat_into(source::PROC_MEMINFO, place) };
+    }
+}
+
+/// The same for `struct statx`.
+///
+/// # Safety
+/// As `told_of`.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
+    if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(stat.identity)) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::statx_into(source::PROC_MEMINFO, flags, mask, place) };
+    }
 }

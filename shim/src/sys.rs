@@ -3,7 +3,7 @@
 //! Law: nothing here is a cancellation point or can be interposed, and no descriptor outlives
 //! the function that opened it.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 
 /// The kernel's `-errno`, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,9 +31,11 @@ mod number {
     pub(super) const PWRITE: usize = 18;
     pub(super) const MADVISE: usize = 28;
     pub(super) const FCNTL: usize = 72;
+    pub(super) const SCHED_YIELD: usize = 24;
     pub(super) const GETDENTS: usize = 217;
     pub(super) const NEWFSTATAT: usize = 262;
     pub(super) const DUP3: usize = 292;
+    pub(super) const STATX: usize = 332;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -53,9 +55,11 @@ mod number {
     pub(super) const MMAP: usize = 222;
     pub(super) const PWRITE: usize = 68;
     pub(super) const FCNTL: usize = 25;
+    pub(super) const SCHED_YIELD: usize = 124;
     pub(super) const GETDENTS: usize = 61;
     pub(super) const NEWFSTATAT: usize = 79;
     pub(super) const DUP3: usize = 24;
+    pub(super) const STATX: usize = 291;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -334,6 +338,32 @@ impl Stat {
     }
 }
 
+/// Writes the kernel's `struct stat` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
+    let path = path.as_ptr() as usize;
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe {
+        syscall(
+            number::NEWFSTATAT,
+            [AT_FDCWD, path, place as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Writes the kernel's `struct statx` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
+    let (path, place) = (path.as_ptr() as usize, place as usize);
+    let (flags, mask) = (flags as usize, mask as usize);
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
+}
+
 /// Writes a line to standard error.
 pub(crate) fn write_stderr(line: &[u8]) {
     write(2, line);
@@ -454,4 +484,10 @@ pub(crate) fn pid() -> u64 {
 pub(crate) fn tid() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETTID, [0; 6]) }.map_or(0, |tid| tid as u64)
+}
+
+/// Lets another thread run.
+pub(crate) fn sched_yield() {
+    // SAFETY: takes no arguments.
+    let _ = unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
 }

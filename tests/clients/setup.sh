@@ -44,6 +44,25 @@ if [ -n "$packages" ]; then
         fail "apt-get could not install:$packages (see $log)"
 fi
 
+# Ubuntu has nvtop beside the others; Debian in `contrib`, which few name among their sources.
+nvtop_from_contrib() {
+    folder=$target/apt
+    mkdir -p "$folder/lists/partial" "$folder/archives/partial"
+    release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    echo "deb [signed-by=$keys] http://deb.debian.org/debian $release contrib" >"$folder/sources.list"
+    set -- -o Dir::Etc::sourcelist="$folder/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::State::lists="$folder/lists" -o Dir::Cache="$folder"
+    (cd "$folder" && apt-get "$@" update && apt-get "$@" download nvtop) &&
+        apt-get install -y --no-install-recommends "$folder"/nvtop_*.deb
+}
+if ! command -v nvtop >/dev/null; then
+    [ "$(id -u)" = 0 ] || fail "missing Debian package, install it as root: nvtop"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends nvtop >>"$log" 2>&1 || nvtop_from_contrib >>"$log" 2>&1 ||
+        fail "apt-get could not install nvtop (see $log)"
+fi
+
 wanted=$(cat "$here/requirements.txt" "$0" | cksum)
 if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ]; then
     rm -rf "$venv"

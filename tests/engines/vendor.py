@@ -1,7 +1,8 @@
-"""Fetches the files of vLLM that do its memory arithmetic, from PyPI, into target/engines/vendor.
+"""Fetches the files of vLLM that do its memory arithmetic, and those that ask which GPU there is,
+from PyPI, into target/engines/vendor.
 
 Usage: vendor.py FOLDER. They are read out of the wheel by ranges (pip's own reader of remote
-wheels): 50 kB of 336 MB. They are the vendor's and are never committed; a file that is not the
+wheels): 750 kB of 336 MB. They are the vendor's and are never committed; a file that is not the
 one that was examined is refused.
 """
 import hashlib
@@ -11,6 +12,10 @@ from zipfile import ZipFile
 
 VERSION = "0.33.0"
 FILES = {
+    "vllm/platforms/__init__.py": "5460e7a751717eca51983d05891b33b1796963a419343a9c16f0a5858e014440",
+    "vllm/platforms/cuda.py": "0cfa80cce99aae194689d822edef808e5c78454eec696fb1c2ded7d17dfe71bb",
+    "vllm/platforms/interface.py": "11f06cfa184fa7380177eaf26bca58c421306f0eea273c9f35519d35ff4a6f75",
+    "vllm/third_party/pynvml.py": "0621230b02f0d9dc403c76ea3a6814b1ba3acac6b2b9e9ca92b5d5ae8adc2acb",
     "vllm/utils/mem_utils.py": "8b21755c8cae378b64d2d5c72c901135820072764218808191f266a65cf3aad5",
     "vllm/utils/mem_constants.py": "2dde21dda876ecbd19bfb152d28d084efa1f7a22a7817d6c91c3eb7dc849f9b6",
     "vllm/v1/worker/utils.py": "85b23497017e5db07ea8f3fa56807c44dd7dd269f1977031bd86acdadfb0b5ec",

@@ -34,6 +34,7 @@ fn every_annotation_of_the_contract_is_read() {
             ("present-as", "discrete"),
             ("headroom", "0"),
             ("host-allowance", "2GiB"),
+            ("pressure", "release"),
             ("page-cache", "drop-behind"),
             ("share", "pod"),
             ("containers", "b, a"),
@@ -54,6 +55,7 @@ fn every_annotation_of_the_contract_is_read() {
         present_as: Some(PresentAs::Discrete),
         headroom: Some(Bytes::ZERO),
         host_allowance: Some(Bytes::gib(2)),
+        pressure: Some(Pressure::Release),
         page_cache: Some(PageCache::DropBehind),
         shared: true,
     };
@@ -115,6 +117,14 @@ fn what_is_not_understood_is_refused_by_its_name() {
             "\"all\" is not one of slice, device",
         ),
         (&[("memory", "8GiB"), ("share", "node")], "pod, container"),
+        (
+            &[("memory", "8GiB"), ("pressure", "high")],
+            "\"high\" is not one of refuse, release",
+        ),
+        (
+            &[("pressure", "release")],
+            "gpuslice.io/pressure is there, but no gpuslice.io/memory",
+        ),
         (
             &[("total", "slice")],
             "gpuslice.io/total is there, but no gpuslice.io/memory",

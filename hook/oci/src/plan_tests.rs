@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::{devices, policy, spec, state};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::Pressure;
 
 const MACHINE: &str = r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},
@@ -104,6 +106,38 @@ fn the_plan_of_a_container_of_a_pod_on_unified_memory() {
         ("gpuslice.io/share", "pod"),
     ]);
     insta::assert_json_snapshot!(case.plan(&annotations));
+}
+
+#[test]
+fn what_happens_under_pressure_is_the_containers_word_and_from_where_on_the_hosts() {
+    let case = Case {
+        machine: SPARK,
+        policy: "thresholds = [\"full=7\", \"available=16GiB\", \"used=90\"]\n\
+                 [default]\nmemory = \"4GiB\"\npressure = \"release\"",
+        ..Case::default()
+    };
+    let slice = |annotations: &[(&str, &str)]| {
+        let plan = case.plan(annotations);
+        let text = &plan.files.first().unwrap().text;
+        slice::parse(text.as_bytes()).unwrap()
+    };
+    let asked = [
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/pressure", "release"),
+    ];
+    let (asked, not, by_default) = (slice(&asked), slice(&asked[..1]), slice(&[]));
+    assert_eq!(asked.pressure, Pressure::Release);
+    assert_eq!(not.pressure, Pressure::Refuse);
+    assert_eq!(by_default.pressure, Pressure::Release);
+    let expected = Thresholds {
+        full: Some(7),
+        available: Some(Bytes::gib(16)),
+        used: Some(90),
+        ..Thresholds::default()
+    };
+    for slice in [asked, not, by_default] {
+        assert_eq!(slice.thresholds, expected);
+    }
 }
 
 #[test]

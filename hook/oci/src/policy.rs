@@ -2,10 +2,12 @@
 //! Touches: that file.
 //! Law: a key that is not understood is an error, and a file that others may write to is not used.
 
-use crate::annotations::{Request, Selector, page_cache, present_as, total};
+use crate::annotations::{Request, Selector, page_cache, present_as, pressure, total};
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::slice::{PageCache, PresentAs, Total};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::threshold::Threshold;
 use gpuslice_config::units::Bytes;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -47,6 +49,9 @@ pub struct Policy {
     pub namespaces: BTreeMap<String, Maximum>,
     /// The page cache of models.
     pub page_cache: PageCachePolicy,
+    /// From where on the host of unified memory counts as pressed: `gpuslice run --threshold`.
+    #[serde(deserialize_with = "thresholds")]
+    pub thresholds: Thresholds,
     /// The driver's own limits.
     pub driver_limits: DriverLimits,
     /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
@@ -135,6 +140,9 @@ pub struct Default_ {
     /// Host memory that is not charged.
     #[serde(default, deserialize_with = "size")]
     pub host_allowance: Option<Bytes>,
+    /// When memory is short.
+    #[serde(default, deserialize_with = "pressure_word")]
+    pub pressure: Option<Pressure>,
 }
 
 impl Default_ {
@@ -147,6 +155,7 @@ impl Default_ {
             present_as: self.present_as,
             headroom: self.headroom,
             host_allowance: self.host_allowance,
+            pressure: self.pressure,
             ..Request::default()
         }
     }
@@ -325,6 +334,20 @@ fn total_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Total>, D::Er
 
 fn present_as_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PresentAs>, D::Error> {
     word(from, present_as, "uma, discrete")
+}
+
+fn pressure_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pressure>, D::Error> {
+    word(from, pressure, "refuse, release")
+}
+
+fn thresholds<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error> {
+    let given: Vec<String> = Vec::deserialize(from)?;
+    let mut thresholds = Thresholds::default();
+    for text in given {
+        let threshold: Threshold = text.parse().map_err(D::Error::custom)?;
+        threshold.set(&mut thresholds);
+    }
+    Ok(thresholds)
 }
 
 fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCache>, D::Error> {

@@ -15,6 +15,7 @@ deny-unannotated = true
 when-not-injectable = "refuse"
 driver-limits = "off"
 runtime = ["crun"]
+thresholds = ["full=7", "available=16GiB", "request=32MiB", "used=90", "freed=1GiB"]
 
 [on-error]
 annotated = "start"
@@ -23,6 +24,7 @@ others = "refuse"
 [default]
 memory = "4GiB"
 total = "device"
+pressure = "release"
 
 [maximum]
 container = "24GiB"
@@ -58,6 +60,7 @@ fn every_key_is_read() {
             present_as: None,
             headroom: None,
             host_allowance: None,
+            pressure: Some(Pressure::Release),
         }),
         maximum: Maximum {
             container: Some(Bytes::gib(24)),
@@ -73,6 +76,14 @@ fn every_key_is_read() {
         page_cache: PageCachePolicy {
             mode: Some(PageCache::Drop),
             mounts: vec!["/models".into()],
+        },
+        thresholds: Thresholds {
+            file: None,
+            full: Some(7),
+            available: Some(Bytes::gib(16)),
+            request: Some(Bytes::mib(32)),
+            used: Some(90),
+            freed: Some(Bytes::gib(1)),
         },
         driver_limits: DriverLimits::Off,
         runtime: vec!["crun".to_owned()],
@@ -103,6 +114,12 @@ fn what_is_not_understood_is_refused_with_its_line() {
         ("reserve = -1", "a size cannot be negative"),
         ("reserve = 1.5", "a text or a whole number"),
         ("[page-cache]\nmode = \"flush\"", "keep, drop, drop-behind"),
+        ("thresholds = [\"full=101\"]", "\"101\" is not a percentage"),
+        ("thresholds = [\"avg10=5\"]", "no threshold \"avg10\""),
+        (
+            "[default]\nmemory = \"1GiB\"\npressure = \"high\"",
+            "refuse, release",
+        ),
         ("[default]\ntotal = \"slice\"", "memory"),
         ("devices = [\"first\"]", "no index or uuid"),
         ("[on-error]\nannotated = \"shrug\"", "shrug"),

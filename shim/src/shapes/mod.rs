@@ -4,6 +4,7 @@
 //! Law: no value with a destructor is alive across a real call.
 
 pub(crate) mod admit;
+pub(crate) mod alone;
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -23,4 +24,5 @@ pub(crate) mod query;
 pub(crate) mod reading;
 pub(crate) mod release;
 pub(crate) mod resolve;
+pub(crate) mod stat;
 pub(crate) mod vmm;

@@ -68,6 +68,44 @@ static void handler(int signal)
     in_handler = open("/proc/meminfo", O_RDONLY);
 }
 
+/* Whether what a descriptor is said to be is what the path is said to be, by every way to ask. */
+static void compare(int fd)
+{
+#ifdef __x86_64__
+    enum { VERSION = 1 };
+#else
+    enum { VERSION = 0 };
+#endif
+    struct stat path, said[4];
+    struct stat64 said64;
+    struct statx more = {0};
+    int (*fxstat)(int, int, struct stat *) = (int (*)(int, int, struct stat *))dlsym(RTLD_DEFAULT, "__fxstat");
+    int (*fxstat64)(int, int, struct stat *) = (int (*)(int, int, struct stat *))dlsym(RTLD_DEFAULT, "__fxstat64");
+    int duplicate = dup(fd);
+    memset(said, 0, sizeof said);
+    stat("/proc/self/../meminfo", &path);
+    fstat(fd, &said[0]);
+    fstat(duplicate, &said[1]);
+    fxstat(VERSION, fd, &said[2]);
+    fxstat64(VERSION, fd, &said[3]);
+    fstat64(fd, &said64);
+    statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &more);
+    printf("the same file");
+    for (int which = 0; which < 4; which++)
+        printf(" %d", said[which].st_dev == path.st_dev && said[which].st_ino == path.st_ino &&
+                          said[which].st_size == path.st_size && said[which].st_mode == path.st_mode);
+    printf(" %d", said64.st_dev == path.st_dev && said64.st_ino == path.st_ino && said64.st_nlink == path.st_nlink);
+    printf(" %d\n", more.stx_ino == path.st_ino && more.stx_size == 0 && more.stx_mode == path.st_mode);
+    /* And another file in memory is what it is, and a descriptor of nothing none. */
+    int other = memfd_create("other", 0);
+    fstat(other, &said[0]);
+    errno = 0;
+    printf("another %d, none %d\n", ftruncate(other, 5) == 0 && fstat(other, &said[1]) == 0 && said[0].st_size == 0 &&
+           said[1].st_size == 5 && said[1].st_ino != path.st_ino, fstat(-1, &said[2]) == -1 && errno == EBADF);
+    close(other);
+    close(duplicate);
+}
+
 /* The first look of all, on the stack that a signal handler may count on, with nothing below it. */
 static void look_in_a_handler(void)
 {
@@ -146,6 +184,7 @@ int main(int argc, char **argv)
         read(fd, again[turn], 40);
     }
     printf("the same again %d\n", strcmp(again[0], again[1]) == 0 && again[0][0] == 'M');
+    compare(kept);
     close(fd);
     close(kept);
     errno = 77;

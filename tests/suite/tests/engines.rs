@@ -5,6 +5,7 @@
 //! `make engines` runs the ignored tests too: the arithmetic is then vLLM's own.
 
 use gpuslice_suite::place;
+use gpuslice_suite::run::Run;
 use serde_json::Value;
 use std::process::Command;
 
@@ -66,6 +67,48 @@ fn three_engines_that_start_at_once_each_get_what_they_would_alone() {
 #[ignore = "fetches vLLM's own files: make engines"]
 fn a_thousand_times_three_engines_start_at_once_by_the_vendors_own_arithmetic() {
     race(1000, "vendor");
+}
+
+/// What vLLM's own platform code says on a machine, bare or in a slice of 4 GiB.
+fn platform(machine: &str, slice: &[&str]) -> Value {
+    let state = tempfile::tempdir().unwrap();
+    let vendor = place::target().join("engines/vendor");
+    let run = ["run", "--sim", machine];
+    let run = Run::new(place::gpuslice()).args(run).args(slice).arg("--");
+    let run = run.env("GPUSLICE_SIM_STATE", state.path());
+    let script = place::workspace().join("tests/engines/vllm_platform.py");
+    let answer = run
+        .arg(place::venv("python"))
+        .arg(script)
+        .arg(vendor)
+        .answer();
+    assert_eq!(answer.end, "exit 0", "{answer:?}");
+    serde_json::from_str(&answer.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "fetches vLLM's own files: make engines"]
+fn the_vendors_own_platform_code_finds_the_slice_by_nvml() {
+    const SLICE: u64 = 4 << 30;
+    // What it finds without us: by CUDA where NVML refuses, nothing where NVML says zero, and a
+    // window where NVML speaks of that.
+    for (machine, total, by) in [
+        ("gb10", 127_600_748 << 10, "CUDA"),
+        ("orin", 64_349_728 << 10, "CUDA"),
+        ("thor", 0, "NVML"),
+        ("n1x", 8128 << 20, "NVML"),
+        ("rtx3090", 24_u64 << 30, "NVML"),
+    ] {
+        let mut bare = platform(machine, &["--bare"]);
+        let found = (&bare["total"], &bare["total_by"]);
+        assert_eq!(found, (&total.into(), &by.into()), "{bare}");
+        assert_eq!(bare["platform"], "NvmlCudaPlatform");
+        assert_eq!(bare["plugin"], "vllm.platforms.cuda.CudaPlatform");
+        (bare["total"], bare["total_by"]) = (SLICE.into(), "NVML".into());
+        // All else is as it was.
+        assert_eq!(platform(machine, &["--memory", "4GiB"]), bare);
+        println!("{machine}: {total} by {by}, in a slice {SLICE} by NVML");
+    }
 }
 
 /// What the engines of engines.md make of a slice of 40 GiB: setting, vLLM's FREE and cache,

@@ -54,10 +54,12 @@ fn parted(answer: Answer) -> (Vec<String>, Vec<String>) {
 }
 
 /// What the same program says of how it was opened and closed, without us.
-const MANNERS: [&str; 8] = [
+const MANNERS: [&str; 10] = [
     "another file of that name: not the host's",
     "the lowest number 1, close on exec 1 and 0",
     "the same again 1",
+    "the same file 1 1 1 1 1 1",
+    "another 1, none 1",
     "errno 77",
     "written -1, and that is an error 1",
     "what is not there -1 1",
@@ -149,6 +151,28 @@ fn the_text_is_the_kernels_own_in_form_and_order_and_short() {
     };
     assert_eq!(common(&ours, &real), common(&real, &ours));
     assert!(common(&ours, &real).len() > 35, "{ours:?}");
+}
+
+#[test]
+fn what_copies_files_copies_the_slices() {
+    let (slice, _worker) = slice(&json!({}));
+    let copy = slice.machine().folder().join("copy");
+    let python = "import shutil, sys; shutil.copy('/proc/meminfo', sys.argv[1])";
+    for how in [
+        &["cp"][..],
+        &["cp", "--preserve=all", "--recursive"],
+        &["install"],
+    ] {
+        let run = slice.run(how[0]).args(&how[1..]).arg("/proc/meminfo");
+        assert_eq!(run.arg(&copy).answer().clean(), "", "{how:?}");
+        let copied = std::fs::read_to_string(&copy).unwrap();
+        assert!(copied.starts_with(&lines(TOTAL, FREE)), "{how:?}: {copied}");
+        std::fs::remove_file(&copy).unwrap();
+    }
+    let run = slice.run("python3").args(["-c", python]);
+    assert_eq!(run.arg(&copy).answer().clean(), "");
+    let copied = std::fs::read_to_string(&copy).unwrap();
+    assert!(copied.starts_with(&lines(TOTAL, FREE)), "{copied}");
 }
 
 #[test]
