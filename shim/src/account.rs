@@ -196,11 +196,14 @@ impl Account {
         count::REFUSED.say("limit", &line);
     }
 
-    /// A slice that only counts says when it holds more than it should.
+    /// A slice that only counts says when it holds more than it should, and counts what would have been
+    /// refused: what of this request is over the limit.
     #[cold]
     fn look(&self, bytes: Bytes) {
         let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
         if used > memory {
+            self.ledger
+                .refused(self.listed, used.minus(memory).at_most(bytes));
             let line = [
                 Str("would refuse "),
                 Dec(bytes.get()),
