@@ -35,6 +35,7 @@ mod number {
     pub(super) const NEWFSTATAT: usize = 262;
     pub(super) const DUP3: usize = 292;
     pub(super) const STATX: usize = 332;
+    pub(super) const PRLIMIT64: usize = 302;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -58,6 +59,7 @@ mod number {
     pub(super) const NEWFSTATAT: usize = 79;
     pub(super) const DUP3: usize = 24;
     pub(super) const STATX: usize = 291;
+    pub(super) const PRLIMIT64: usize = 261;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -227,6 +229,9 @@ impl File {
     /// Writes at the start of the file, and says how much.
     pub(crate) fn write_at_start(&self, text: &[u8]) -> Result<usize, Errno> {
         let (place, length) = (text.as_ptr() as usize, text.len());
+        if !may_reach(length) {
+            return Err(EFBIG);
+        }
         // SAFETY: the kernel reads `length` bytes of `text`.
         unsafe { syscall(number::PWRITE, [self.0, place, length, 0, 0, 0]) }
     }
@@ -261,8 +266,23 @@ impl File {
 
     /// Writes a line; where it cannot be written there is nobody to tell.
     pub(crate) fn write(&self, line: &[u8]) {
-        write(self.0, line);
+        let end = self.length().unwrap_or(0).saturating_add(line.len());
+        if may_reach(end) {
+            write(self.0, line);
+        }
     }
+}
+
+/// Whether this process may make a file so long. Where it may not (`ulimit -f`), a write ends it
+/// with SIGXFSZ: a program that writes nothing itself must not die of what we write.
+fn may_reach(end: usize) -> bool {
+    const RLIMIT_FSIZE: usize = 1;
+    let mut limits = [u64::MAX; 2];
+    let place = (&raw mut limits) as usize;
+    // SAFETY: the kernel writes a `struct rlimit64`, which is two 64-bit words; 0 is this process.
+    let asked = unsafe { syscall(number::PRLIMIT64, [0, RLIMIT_FSIZE, 0, place, 0, 0]) };
+    let [soft, _] = limits;
+    asked.is_err() || end as u64 <= soft
 }
 
 impl Drop for File {
