@@ -3,7 +3,11 @@
 //! Law: nothing here is a cancellation point or can be interposed, and no descriptor outlives
 //! the function that opened it.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
+
+mod stat;
+
+pub(crate) use stat::{Stat, stat_into, statx_into};
 
 /// The kernel's `-errno`, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,10 +76,6 @@ mod number {
     pub(super) const STAT_MODE: usize = 16;
 }
 
-/// Where `st_size` stands in `struct stat`, on both.
-const STAT_SIZE: usize = 48;
-const STAT_LENGTH: usize = 144;
-
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY: usize = 1;
 const O_CREAT: usize = 0o100;
@@ -84,9 +84,6 @@ const O_APPEND: usize = 0o2000;
 const O_NONBLOCK: usize = 0o4000;
 const O_NOCTTY: usize = 0o400;
 const O_CLOEXEC: usize = 0o2_000_000;
-
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
 
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
@@ -300,86 +297,6 @@ impl Listing {
     pub(crate) const fn new() -> Listing {
         Listing([0; 2048])
     }
-}
-
-/// What a file is, as the kernel knows it.
-#[derive(Clone, Copy)]
-pub(crate) struct Stat {
-    /// Which file: its device and its number there.
-    pub(crate) identity: (u64, u64),
-    /// Whether it is a regular file.
-    pub(crate) regular: bool,
-    length: u64,
-}
-
-/// `struct stat`.
-#[repr(align(8))]
-struct Raw([u8; STAT_LENGTH]);
-
-impl Raw {
-    fn word(&self, place: usize) -> Option<u64> {
-        let word = self.0.get(place..).and_then(<[u8]>::first_chunk)?;
-        Some(u64::from_ne_bytes(*word))
-    }
-
-    fn read(&self) -> Option<Stat> {
-        let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
-        Some(Stat {
-            identity: (self.word(0)?, self.word(8)?),
-            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
-            length: self.word(STAT_SIZE)?,
-        })
-    }
-}
-
-impl Stat {
-    fn of(descriptor: usize) -> Result<Stat, Errno> {
-        let mut raw = Raw([0; STAT_LENGTH]);
-        let place = (&raw mut raw) as usize;
-        // SAFETY: `raw` is as large as the kernel's struct.
-        unsafe { syscall(number::FSTAT, [descriptor, place, 0, 0, 0, 0]) }?;
-        raw.read().ok_or(EINVAL)
-    }
-
-    /// Of a descriptor that a program has.
-    pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
-        Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
-    }
-
-    /// Of the file with this path.
-    pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
-        let mut raw = Raw([0; STAT_LENGTH]);
-        let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
-        // SAFETY: the path ends in NUL (CStr), and `raw` is as large as the kernel's struct.
-        unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
-        raw.read().ok_or(EINVAL)
-    }
-}
-
-/// Writes the kernel's `struct stat` of a file; nothing where there is none.
-///
-/// # Safety
-/// There is a place for one.
-pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
-    let path = path.as_ptr() as usize;
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
-    let _ = unsafe {
-        syscall(
-            number::NEWFSTATAT,
-            [AT_FDCWD, path, place as usize, 0, 0, 0],
-        )
-    };
-}
-
-/// Writes the kernel's `struct statx` of a file; nothing where there is none.
-///
-/// # Safety
-/// There is a place for one.
-pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
-    let (path, place) = (path.as_ptr() as usize, place as usize);
-    let (flags, mask) = (flags as usize, mask as usize);
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
-    let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
 }
 
 /// Writes a line to standard error.
