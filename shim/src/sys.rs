@@ -40,6 +40,7 @@ mod number {
     pub(super) const DUP3: usize = 292;
     pub(super) const STATX: usize = 332;
     pub(super) const PRLIMIT64: usize = 302;
+    pub(super) const PREAD: usize = 17;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -64,6 +65,7 @@ mod number {
     pub(super) const DUP3: usize = 24;
     pub(super) const STATX: usize = 291;
     pub(super) const PRLIMIT64: usize = 261;
+    pub(super) const PREAD: usize = 67;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -189,9 +191,6 @@ impl File {
         const CLOEXEC_ALLOW_SEALING: usize = 3;
         /// From kernel 6.3 on, and there with some settings refused without.
         const NOEXEC_SEAL: usize = 8;
-        const ADD_SEALS: usize = 1033;
-        /// Seal, shrink, grow, write.
-        const ALL_SEALS: usize = 15;
         let make = |flags: usize| {
             let name = name.as_ptr() as usize;
             // SAFETY: the name ends in NUL (CStr).
@@ -268,6 +267,29 @@ impl File {
             write(self.0, line);
         }
     }
+}
+
+const ADD_SEALS: usize = 1033;
+const GET_SEALS: usize = 1034;
+/// Seal, shrink, grow, write.
+const ALL_SEALS: usize = 15;
+
+/// Whether a descriptor that a program has is of a file in memory that nobody can change any more
+/// and that begins with this.
+pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
+    let Ok(descriptor) = usize::try_from(descriptor) else {
+        return false;
+    };
+    // SAFETY: takes numbers only.
+    let seals = unsafe { syscall(number::FCNTL, [descriptor, GET_SEALS, 0, 0, 0, 0]) };
+    if !seals.is_ok_and(|seals| seals & ALL_SEALS == ALL_SEALS) {
+        return false;
+    }
+    let mut read = [0u8; 9];
+    let (place, length) = ((&raw mut read) as usize, read.len());
+    // SAFETY: the kernel writes at most `length` bytes into `read`.
+    let count = unsafe { syscall(number::PREAD, [descriptor, place, length, 0, 0, 0]) };
+    count.is_ok_and(|count| count == length) && read == *start
 }
 
 /// Whether this process may make a file so long. Where it may not (`ulimit -f`), a write ends it
