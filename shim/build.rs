@@ -55,6 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("cargo:rustc-cdylib-link-arg={stub}");
     if env::var("PROFILE")? == "release" {
+        // Debug builds have a standard library, and sections of more kinds.
+        let layout = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("layout.ld");
+        println!("cargo:rerun-if-changed={}", layout.display());
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", layout.display());
         // The panic handler calls a function that nobody defines: a panic that the optimiser
         // has not proven impossible does not link.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,defs");

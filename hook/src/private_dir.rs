@@ -7,41 +7,40 @@ use crate::tidy_up;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
-use std::fs::Permissions;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::{env, io};
-use tempfile::TempDir;
+use std::{env, fs, io};
 
 /// The folder. Dropping it removes it; should this process become another program or be
 /// killed, a watcher removes it when that program, and all that it started, has ended.
+///
+/// The watcher makes it: so there is no moment in which nobody would remove it.
 #[derive(Debug)]
 pub struct PrivateDir {
-    dir: TempDir,
+    path: PathBuf,
 }
 
 impl PrivateDir {
-    /// Makes the folder, and starts its watcher.
+    /// Starts a watcher, which makes the folder.
     ///
     /// # Errors
     /// When neither place can be written to, or the watcher cannot be started.
     pub fn create() -> io::Result<PrivateDir> {
-        // A ^C between the folder and its watcher would leave the folder behind.
+        // A watcher inherits that nothing but SIGKILL ends it.
         let mut before = SigSet::empty();
         let set = Some(&SigSet::all());
         pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
-        let made = make().and_then(|dir| {
-            tidy_up::start(dir.path())?;
-            Ok(PrivateDir { dir })
-        });
+        let made = make();
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        made
+        made.map(|path| PrivateDir { path })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        &self.path
     }
 
     /// Whether it can hold a ledger.
@@ -51,19 +50,20 @@ impl PrivateDir {
     }
 }
 
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        // What is left is the watcher's.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
 /// Where the memory of the machine is mounted on nearly every Linux, and in every container.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-fn make() -> io::Result<TempDir> {
+fn make() -> io::Result<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
-    let root = geteuid().is_root();
-    let mode = if root { 0o711 } else { 0o700 };
-    let mut builder = tempfile::Builder::new();
-    builder
-        .prefix(tidy_up::PREFIX)
-        .permissions(Permissions::from_mode(mode));
     let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
     // A ledger lives on tmpfs: on other file systems a lock may not stay with a mapping, and
     // every page that is written goes to a disk. A place without it is better than none: the
@@ -71,12 +71,21 @@ fn make() -> io::Result<TempDir> {
     let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
     let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
     // Root's programs may go on as somebody else, who must be able to come there.
+    let root = geteuid().is_root();
     first.sort_by_key(|place| root && !everybody_comes_to(place));
-    first
-        .into_iter()
-        .chain(usual.iter().cloned())
-        .find_map(|place| builder.tempdir_in(place).ok())
-        .map_or_else(|| builder.tempdir_in(env::temp_dir()), Ok)
+    let mut random = [0; 6];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let letters = random.map(|byte| char::from(b'a'.saturating_add(byte % 26)));
+    let name = format!("{}{}", tidy_up::PREFIX, String::from_iter(letters));
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for place in first.into_iter().chain(usual) {
+        let folder = place.join(&name);
+        match tidy_up::start(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Whether any user can pass through the folder and all that it is in.

@@ -28,10 +28,14 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     }
     let mut text = String::new();
     for row in rows {
-        for (width, cell) in widths.iter().zip(row) {
+        // What follows the last cell would be cut off again.
+        let last = N.saturating_sub(1);
+        for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
             text.push_str(cell);
-            let blanks = width.saturating_sub(cell.chars().count()).saturating_add(2);
-            text.extend(std::iter::repeat_n(' ', blanks));
+            if column != last {
+                let blanks = width.saturating_sub(cell.chars().count()).saturating_add(2);
+                text.extend(std::iter::repeat_n(' ', blanks));
+            }
         }
         text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');

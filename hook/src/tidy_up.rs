@@ -1,4 +1,4 @@
-//! The watcher of a private folder: removes it when nobody uses it any more.
+//! The watcher of a private folder: makes it, and removes it when nobody uses it any more.
 //! Touches: the folder, what `learned`, `promise` and `registry` touch, /proc. Never: the terminal, the
 //! caller's files, the caller's processes.
 //!
@@ -15,11 +15,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use nix::unistd::{ForkResult, Pid, fork, getppid, setsid};
-use std::fs::{self, File};
+use nix::unistd::{ForkResult, Pid, fork, geteuid, getppid, setsid};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,22 +29,25 @@ use std::time::Duration;
 /// How every private folder's name begins; no other folder is ever removed.
 pub const PREFIX: &str = "gpuslice-";
 
-/// `gpuslice tidy-up FOLDER`: watches for the process that calls it.
+/// `gpuslice tidy-up FOLDER PID`: watches for the process that calls it.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The folder
+    /// The folder, which is made
     pub folder: PathBuf,
+    /// The process that calls
+    pub user: i32,
 }
 
-/// Starts a watcher for this process, and returns when it watches.
+/// Starts a watcher for this process, and returns when it has made the folder and watches.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When it cannot be started, or the folder cannot be made.
 pub fn start(folder: &Path) -> io::Result<()> {
     let status = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
         .arg(folder)
+        .arg(Pid::this().to_string())
         // Its own environment must not name the folder of a run around this one.
         .env_clear()
         .current_dir("/")
@@ -54,7 +58,14 @@ pub fn start(folder: &Path) -> io::Result<()> {
         .status()?;
     match status.success() {
         true => Ok(()),
-        false => Err(io::Error::other("its watcher does not start")),
+        // The watcher cannot say why: nobody hears it.
+        false => Err(match fs::create_dir(folder) {
+            Err(error) => error,
+            Ok(()) => {
+                fs::remove_dir(folder)?;
+                io::Error::other("its watcher does not start")
+            }
+        }),
     }
 }
 
@@ -67,20 +78,26 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
         bail!("{} is not a private folder of ours", args.folder.display());
     }
-    // A run's folder has just been made: whatever else is called so, by a person who tries this
-    // command, is not ours to remove.
-    if fs::read_dir(&args.folder).is_ok_and(|mut entries| entries.next().is_some()) {
-        bail!("{} is not empty: it is no new run's", args.folder.display());
-    }
     // Only SIGKILL ends it early: a service manager that stops everything stops the users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();
+    let user = Process::open(getppid()).context("cannot watch the caller")?;
+    // Should the caller be gone by now, somebody else is this process's parent.
+    if getppid() != Pid::from_raw(args.user) {
+        bail!("process {} is not the caller", args.user);
+    }
+    // Whatever else is called so, by a person who tries this command, is not ours to remove.
+    let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
+    let made = DirBuilder::new().mode(mode).create(&args.folder);
+    made.with_context(|| format!("cannot make {}", args.folder.display()))?;
     // Until this process ends, however it does: whoever finds the folder unlocked knows that
     // nobody watches it.
-    let watched = File::open(&args.folder)
-        .and_then(|folder| folder.lock().map(|()| folder))
-        .context("cannot watch the folder")?;
-    let user = Process::open(getppid()).context("cannot watch the caller")?;
+    let watched = File::open(&args.folder).and_then(|folder| folder.lock().map(|()| folder));
+    let watched = watched.or_else(|error| {
+        fs::remove_dir(&args.folder)?;
+        Err(error)
+    });
+    let watched = watched.context("cannot watch the folder")?;
     // SAFETY: this process has one thread.
     if let ForkResult::Parent { .. } = unsafe { fork() }? {
         return Ok(exit::SUCCESS);

@@ -143,18 +143,59 @@ fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
 }
 
 #[test]
-fn the_watcher_removes_nothing_but_private_folders() {
+fn the_watcher_removes_nothing_but_what_it_has_made() {
     let place = tempfile::tempdir().unwrap();
-    let (_, err, status) = told(HERE.gpuslice().arg("tidy-up").arg(place.path()));
-    assert_eq!(status, 125);
+    let own = |name| {
+        let folder = place.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let own_pid = std::process::id().to_string();
+    let tidies = |folder: &Path, user: &str| {
+        let (_, err, status) = told(HERE.gpuslice().arg("tidy-up").arg(folder).arg(user));
+        assert_eq!(status, 125);
+        err
+    };
+    let other = own("notes");
+    let err = tidies(&other, &own_pid);
     assert!(err.contains("is not a private folder of ours"), "{err}");
-    assert!(place.path().exists());
     // A person's own, that happens to be called so.
-    let own = place.path().join("gpuslice-notes");
-    fs::create_dir(&own).unwrap();
-    fs::write(own.join("text"), "").unwrap();
-    let (_, err, status) = told(HERE.gpuslice().arg("tidy-up").arg(&own));
-    assert_eq!(status, 125);
-    assert!(err.contains("is not empty"), "{err}");
-    assert!(own.join("text").exists());
+    let same = own("gpuslice-notes");
+    let err = tidies(&same, &own_pid);
+    assert!(err.contains("cannot make"), "{err}");
+    assert!(other.exists() && same.exists());
+    // Whoever wanted it is gone.
+    let new = place.path().join("gpuslice-new");
+    let err = tidies(&new, "1");
+    assert!(err.contains("is not the caller"), "{err}");
+    assert!(!new.exists());
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_starts_leaves_no_folder() {
+    let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
+    // Where root's runs go too.
+    fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let left = || {
+        let entries = fs::read_dir(runtime.path()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("gpuslice-")).count()
+    };
+    for turn in 0..40u64 {
+        let mut command = HERE.run(&SLICED, "read line");
+        command
+            .env("XDG_RUNTIME_DIR", runtime.path())
+            .stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Every other time at once when the folder is there, or else at any moment before.
+        while turn % 2 == 0 && left() == 0 {
+            assert_eq!(child.try_wait().unwrap(), None);
+        }
+        if turn % 2 != 0 {
+            std::thread::sleep(Duration::from_micros(turn * 100));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        eventually("removed", || left() == 0);
+    }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Asked {
 }
 
 /// The account of the calling thread's current device. None: nobody counts there.
-#[inline]
+#[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<Account> {
     let runtime = runtime::slice()?;
     runtime.ledger()?;
@@ -65,7 +65,7 @@ pub(crate) fn by_handle(slot: Slot, device: CUdevice) -> Option<Account> {
 }
 
 /// The account of a device by its ordinal.
-#[inline]
+#[inline(always)]
 pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
     let runtime = runtime::slice()?;
     let ledger = runtime.ledger()?;
@@ -109,7 +109,7 @@ impl Account {
     }
 
     /// Asks for `bytes` that a request of fewer needs: the host has what it has to the byte.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ask_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let budget = self.device.budget;
         let enforced = self.runtime.enforces();
@@ -154,7 +154,7 @@ impl Account {
     }
 
     /// The same for `bytes` that a request of fewer needs.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let asked = self.ask_for(request, bytes, kind);
         if let Asked::Refused(refusal) = asked {
@@ -218,30 +218,39 @@ impl Account {
     }
 
     /// Remembers memory that the driver has given, so that it can be released.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
         let held = self.here(bytes, kind);
         match grains::put(self.private, address, held) {
-            Put::Kept(Some(old)) => give_back(self.ledger, old.device, old.bytes, old.kind),
+            Put::Kept(None) | Put::Joined => {}
+            Put::Kept(Some(old)) => self.instead_of(old),
             Put::Elsewhere => self.stray(address, held),
-            _ => {}
         }
     }
 
     /// Remembers a small allocation, for which a whole step was granted. False: it shares a step
     /// that is paid for.
+    #[inline(always)]
     pub(crate) fn keep_small(&self, address: u64) -> bool {
         let held = self.here(Bytes::new(STEP), Kind::Linear);
         match grains::join(self.private, address, held) {
             Put::Joined => return false,
-            Put::Kept(Some(old)) => give_back(self.ledger, old.device, old.bytes, old.kind),
+            Put::Kept(Some(old)) => self.instead_of(old),
             Put::Kept(None) => {}
             Put::Elsewhere => self.stray(address, held),
         }
         true
     }
 
+    /// Gives back what was kept of an address that the driver has given again.
     #[cold]
+    #[inline(never)]
+    fn instead_of(&self, old: Held) {
+        give_back(self.ledger, old.device, old.bytes, old.kind);
+    }
+
+    #[cold]
+    #[inline(never)]
     fn stray(&self, address: u64, held: Held) {
         self.private.strays.store(1, Ordering::Release);
         self.remember(Space::Memory, address, held);
@@ -287,7 +296,7 @@ pub(crate) enum Memory {
 }
 
 /// What is known of an address.
-#[inline]
+#[inline(always)]
 pub(crate) fn memory(address: u64) -> Option<Memory> {
     runtime::slice()?.ledger()?;
     let private = private::page()?;
@@ -301,15 +310,18 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
 }
 
 /// The driver has freed it.
-#[inline]
+#[inline(always)]
 pub(crate) fn memory_freed(memory: Memory) {
-    let Some(ledger) = ledger() else {
+    let Some(runtime) = runtime::slice() else {
+        return;
+    };
+    let Some(ledger) = runtime.ledger() else {
         return;
     };
     match memory {
         Memory::Grain(found) => {
             if let Some(held) = found.take() {
-                give_back(ledger, held.device, held.bytes, held.kind);
+                give_back_in(runtime, ledger, held.device, held.bytes, held.kind);
             }
         }
         Memory::Stray(found) => gone(ledger, found),
@@ -360,8 +372,21 @@ fn gone(ledger: &Ledger, found: Found) {
 /// What was held is not held any more, which the neighbours are told.
 #[inline]
 pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
+    if let Some(runtime) = runtime::slice() {
+        give_back_in(runtime, ledger, device, bytes, kind);
+    }
+}
+
+#[inline]
+fn give_back_in(
+    runtime: &Runtime,
+    ledger: &Ledger,
+    device: ledger::Device,
+    bytes: Bytes,
+    kind: Kind,
+) {
     ledger.release(device, bytes, kind);
-    if let Some(runtime) = runtime::slice().filter(|runtime| runtime.promise().is_some()) {
+    if runtime.promise().is_some() {
         unified::tell_neighbours(runtime, ledger, device);
     }
 }

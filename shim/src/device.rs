@@ -30,48 +30,66 @@ const ORDINALS: usize = 16;
 
 /// What is known of an ordinal: 0, or KNOWN, UNIFIED, one more than its place in the ledger, and
 /// the budget's number in the low byte.
-static KNOWN_DEVICES: [[AtomicU32; ORDINALS]; SLOTS] =
-    [const { [const { AtomicU32::new(0) }; ORDINALS] }; SLOTS];
+#[unsafe(link_section = ".data")]
+static FIRST_DRIVERS: KnownDevices = [const { AtomicU32::new(0) }; ORDINALS];
+/// The same for the other copies of the driver.
+static OTHERS: [KnownDevices; SLOTS - 1] =
+    [const { [const { AtomicU32::new(0) }; ORDINALS] }; SLOTS - 1];
+type KnownDevices = [AtomicU32; ORDINALS];
 const KNOWN: u32 = 0x8000;
 const UNIFIED: u32 = 0x100;
 const UNLIMITED: u8 = 0xff;
 
 /// Whether a driver has one device only: 0 not known, 1 yes, 2 no.
+#[unsafe(link_section = ".data")]
 static ALONE: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
+
+#[inline]
+fn known_devices(slot: Slot) -> Option<&'static KnownDevices> {
+    match usize::from(slot.0).checked_sub(1) {
+        None => Some(&FIRST_DRIVERS),
+        Some(other) => OTHERS.get(other),
+    }
+}
 
 /// Forgets a driver that was closed.
 pub(crate) fn forget(slot: Slot) {
-    let slot = usize::from(slot.0);
-    if let Some(alone) = ALONE.get(slot) {
+    let place = usize::from(slot.0);
+    if let Some(alone) = ALONE.get(place) {
         alone.store(0, Ordering::Relaxed);
     }
-    if let Some(shared) = SHARED.get(slot) {
+    if let Some(shared) = SHARED.get(place) {
         shared.store(0, Ordering::Relaxed);
     }
-    for known in KNOWN_DEVICES.get(slot).into_iter().flatten() {
+    for known in known_devices(slot).into_iter().flatten() {
         known.store(0, Ordering::Relaxed);
     }
 }
 
 /// The device of the calling thread's current context.
-#[inline]
+#[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
     let alone = ALONE.get(usize::from(slot.0))?;
     match alone.load(Ordering::Relaxed) {
         1 => Some(CudaOrdinal(0)),
         2 => context_device(slot),
-        _ => {
-            let mut devices = 0;
-            let count = table::cuDeviceGetCount::real(slot)?;
-            // SAFETY: cuDeviceGetCount's contract.
-            if unsafe { count(&raw mut devices) } == SUCCESS {
-                alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
-            }
-            context_device(slot)
-        }
+        _ => first(slot, alone),
     }
 }
 
+#[cold]
+#[inline(never)]
+fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
+    let mut devices = 0;
+    let count = table::cuDeviceGetCount::real(slot)?;
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } == SUCCESS {
+        alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
+    }
+    context_device(slot)
+}
+
+#[inline(never)]
 fn context_device(slot: Slot) -> Option<CudaOrdinal> {
     let mut device: CUdevice = 0;
     let ask = table::cuCtxGetDevice::real(slot)?;
@@ -87,17 +105,12 @@ pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
 }
 
 /// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
-#[inline]
+#[inline(always)]
 pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
-    let cell = KNOWN_DEVICES
-        .get(usize::from(slot.0))?
-        .get(ordinal.0 as usize);
+    let cell = known_devices(slot)?.get(ordinal.0 as usize);
     let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
     if known & KNOWN == 0 {
-        known = ask(runtime, slot, ordinal)?;
-        if let Some(cell) = cell {
-            cell.store(known, Ordering::Relaxed);
-        }
+        known = learn(runtime, slot, ordinal, cell)?;
     }
     let [_, listed, _, budget] = known.to_be_bytes();
     match budget {
@@ -111,6 +124,20 @@ pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Optio
 }
 
 #[cold]
+#[inline(never)]
+fn learn(
+    runtime: &Runtime,
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    cell: Option<&AtomicU32>,
+) -> Option<u32> {
+    let known = ask(runtime, slot, ordinal)?;
+    if let Some(cell) = cell {
+        cell.store(known, Ordering::Relaxed);
+    }
+    Some(known)
+}
+
 fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
     let which = Dec(u64::from(ordinal.0));
     let uuid = uuid(slot, ordinal);
@@ -166,6 +193,7 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
 }
 
 /// Whether any device of this driver shares the host's memory: 0 not known, 1 yes, 2 no.
+#[unsafe(link_section = ".data")]
 static SHARED: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
 
 /// Whether the current device shares the host's memory, where there is no slice. On a machine
@@ -253,7 +281,7 @@ pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
             listed: runtime.listed(uuid.bytes, budget),
         });
     }
-    let asked = KNOWN_DEVICES.iter().flatten();
+    let asked = FIRST_DRIVERS.iter().chain(OTHERS.iter().flatten());
     let known = asked
         .map(|known| known.load(Ordering::Relaxed))
         .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;

@@ -155,6 +155,7 @@ pub(crate) fn from_the_start(wanted: fn(&[u8]) -> bool) -> Option<Object> {
 
 /// libc's own dl_iterate_phdr, not that of somebody who has put one before it.
 fn iterate() -> Iterate {
+    #[unsafe(link_section = ".data")]
     static KNOWN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     let mut address = KNOWN.load(Ordering::Acquire);
     if address.is_null() {

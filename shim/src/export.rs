@@ -102,3 +102,78 @@ macro_rules! export {
         }
     };
 }
+
+/// The exported `syscall`: a jump to libc's, but for the numbers that `shapes::alone` knows.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export_numbered {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "cmp rdi, {close}",
+                "je 2f",
+                "cmp rdi, {prctl}",
+                "je 2f",
+                "cmp rdi, {unshare}",
+                "je 2f",
+                "cmp rdi, {setns}",
+                "je 2f",
+                "cmp rdi, {seccomp}",
+                "je 2f",
+                "mov rax, qword ptr [rip + {real} + {place}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "jmp {called}",
+                close = const alone::number::CLOSE,
+                prctl = const alone::number::PRCTL,
+                unshare = const alone::number::UNSHARE,
+                setns = const alone::number::SETNS,
+                seccomp = const alone::number::SECCOMP,
+                real = sym real::FIRST,
+                place = const $name::PLACE,
+                called = sym $name::called,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export_numbered {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "cmp x0, #{close}",
+                "b.eq 2f",
+                "cmp x0, #{prctl}",
+                "b.eq 2f",
+                "cmp x0, #{unshare}",
+                "b.eq 2f",
+                "cmp x0, #{setns}",
+                "b.eq 2f",
+                "cmp x0, #{seccomp}",
+                "b.eq 2f",
+                "adrp x16, {real} + {place}",
+                "ldr x16, [x16, :lo12:{real} + {place}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "b {called}",
+                close = const alone::number::CLOSE,
+                prctl = const alone::number::PRCTL,
+                unshare = const alone::number::UNSHARE,
+                setns = const alone::number::SETNS,
+                seccomp = const alone::number::SECCOMP,
+                real = sym real::FIRST,
+                place = const $name::PLACE,
+                called = sym $name::called,
+            )
+        }
+    };
+}

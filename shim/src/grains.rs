@@ -13,7 +13,6 @@
 //! the same. Whoever allocates and finds its address in use takes that away: the driver has freed
 //! it, or it would not have given the address again.
 
-use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gpuslice_config::ledger::{Device, Kind};
@@ -31,8 +30,43 @@ pub(crate) const SMALL: u64 = 1 << 20;
 const LEAVES: usize = 1 << 15;
 const GRAINS: usize = 1 << 13;
 
-/// The first level.
+/// The first level, of all addresses but those of the near leaf.
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
+
+/// Which addresses the near leaf is for, those of the first allocation: one more than the leaf's
+/// number, and which grain of it has the first word. That one is on a page that is in use anyway.
+#[derive(Clone, Copy)]
+struct NearBy(u64);
+
+impl NearBy {
+    const GRAIN_BITS: u32 = GRAINS.trailing_zeros();
+
+    fn of(private: &Private) -> NearBy {
+        NearBy(private.near.load(Ordering::Acquire))
+    }
+
+    fn is_set(self) -> bool {
+        self.0 != 0
+    }
+
+    /// As if an allocation with this number were the first.
+    fn of_first(number: usize) -> NearBy {
+        let (leaf, grain) = (number / GRAINS, number % GRAINS);
+        // Drivers hand out addresses upwards and, in between, downwards.
+        let first = grain.wrapping_sub(16) % GRAINS;
+        let leaf = (leaf as u64).wrapping_add(1) << Self::GRAIN_BITS;
+        NearBy(leaf | first as u64)
+    }
+
+    /// Where in the leaf the word with this number is. None: in another leaf.
+    #[inline]
+    fn place(self, number: usize) -> Option<usize> {
+        let leaf = (number / GRAINS) as u64;
+        let first = usize::try_from(self.0).ok()? % GRAINS;
+        (self.0 >> Self::GRAIN_BITS == leaf.wrapping_add(1))
+            .then(|| number.wrapping_sub(first) % GRAINS)
+    }
+}
 
 /// 16 GiB of addresses.
 pub(crate) struct Leaf([AtomicU64; GRAINS]);
@@ -56,52 +90,46 @@ fn start(address: u64) -> u64 {
 
 /// The word of an address. None: it cannot have one.
 #[inline]
-fn word(private: &Private, address: u64) -> Option<&'static AtomicU64> {
+fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
     if !address.is_multiple_of(512) {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    let near = private::near()?;
-    let leaf = near.root.0.get(number / GRAINS)?;
-    let begun = private.near.load(Ordering::Relaxed) != 0;
-    let known = if begun {
-        leaf.load(Ordering::Acquire)
-    } else {
-        null_mut()
-    };
-    let known = if known.is_null() {
-        grow(private, leaf, &near.leaf, number % GRAINS)?
-    } else {
-        known
-    };
-    // SAFETY: mapped for good, and zeros are a Leaf.
-    let leaf = unsafe { known.as_ref() }?;
-    leaf.0.get(number % GRAINS)
+    let near = NearBy::of(private);
+    if let Some(place) = near.place(number) {
+        return private.leaf.0.get(place);
+    }
+    if !near.is_set() {
+        return first_of_many(private, number);
+    }
+    let leaf = private.root.0.get(number / GRAINS)?;
+    // SAFETY: null, or mapped for good, and zeros are a Leaf.
+    match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
+        Some(leaf) => leaf.0.get(number % GRAINS),
+        None => first_of_many(private, number),
+    }
 }
 
-/// A leaf where there is none yet: the one that is mapped already, or a new one.
-///
-/// A page that is first written to costs one fault, one that is first read two: so both tables
-/// are written to before anybody reads them.
+/// The word of an address for which there is no leaf yet. Who comes first decides which addresses
+/// are near.
 #[cold]
-fn grow(
-    private: &Private,
-    place: &AtomicPtr<Leaf>,
-    near: &'static Leaf,
-    grain: usize,
-) -> Option<*mut Leaf> {
-    let free = (private.near).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
-    if free.is_err() {
-        return private::get(place, size_of::<Leaf>());
+#[inline(never)]
+fn first_of_many(private: &'static Private, number: usize) -> Option<&'static AtomicU64> {
+    let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
+    let first = NearBy::of_first(number);
+    let near = match private.near.compare_exchange(0, first.0, release, acquire) {
+        Ok(_) => first,
+        Err(near) => NearBy(near),
+    };
+    if let Some(place) = near.place(number) {
+        return private.leaf.0.get(place);
     }
-    if let Some(word) = near.0.get(grain) {
-        word.store(0, Ordering::Relaxed);
-    }
-    let near = core::ptr::from_ref(near).cast_mut();
-    match place.compare_exchange(null_mut(), near, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Some(near),
-        Err(other) => Some(other),
-    }
+    private.far.store(1, Ordering::Release);
+    let leaf = private.root.0.get(number / GRAINS)?;
+    let leaf = private::get(leaf, size_of::<Leaf>())?;
+    // SAFETY: mapped for good, and zeros are a Leaf.
+    let leaf = unsafe { leaf.as_ref() }?;
+    leaf.0.get(number % GRAINS)
 }
 
 fn unpack(word: u64) -> Held {
@@ -150,12 +178,18 @@ pub(crate) enum Put {
 
 /// Remembers an allocation that has its steps for itself.
 #[inline]
-pub(crate) fn put(private: &Private, address: u64, held: Held) -> Put {
+pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
         return Put::Elsewhere;
     };
     let fresh = pack(held, held.bytes.get() / STEP) | start(address);
     let mut old = word.load(Ordering::Relaxed);
+    if old & LIVE == 0 {
+        // The steps are this allocation's alone, and nobody frees what is not there: until its
+        // address is handed on, the word is this thread's.
+        word.store(fresh | written(old), Ordering::Release);
+        return Put::Kept(None);
+    }
     loop {
         if old & LIVE != 0 && old & (SHARED | START) != start(address) {
             return Put::Elsewhere;
@@ -170,7 +204,8 @@ pub(crate) fn put(private: &Private, address: u64, held: Held) -> Put {
 }
 
 /// Remembers a small allocation; `held` is what its step holds.
-pub(crate) fn join(private: &Private, address: u64, held: Held) -> Put {
+#[inline]
+pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
         return Put::Elsewhere;
     };
@@ -194,8 +229,9 @@ pub(crate) fn join(private: &Private, address: u64, held: Held) -> Put {
 
 /// What is known of an address.
 #[inline]
-pub(crate) fn find(private: &Private, address: u64) -> Option<Found> {
-    if private.near.load(Ordering::Relaxed) == 0 {
+pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
+    let near = NearBy::of(private).place(usize::try_from(address / STEP).ok()?);
+    if near.is_none() && private.far.load(Ordering::Acquire) == 0 {
         return None;
     }
     let word = word(private, address)?;
@@ -264,16 +300,19 @@ impl Found {
 }
 
 /// Takes away all that a context has; says each.
-pub(crate) fn take_of_context(private: &Private, context: u8, mut gone: impl FnMut(Held)) {
-    let used = private.near.load(Ordering::Acquire) != 0;
-    let Some(near) = used.then(private::near).flatten() else {
+pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
+    if !NearBy::of(private).is_set() {
         return;
+    }
+    let far = match private.far.load(Ordering::Acquire) {
+        0 => &[][..],
+        _ => &private.root.0,
     };
-    for leaf in &near.root.0 {
+    let far = far.iter().filter_map(|leaf| {
         // SAFETY: null, or mapped for good, and zeros are a Leaf.
-        let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else {
-            continue;
-        };
+        unsafe { leaf.load(Ordering::Acquire).as_ref() }
+    });
+    for leaf in core::iter::once(&private.leaf).chain(far) {
         for word in &leaf.0 {
             let value = word.load(Ordering::Acquire);
             if value & LIVE != 0

@@ -14,6 +14,8 @@ use crate::abi::{
 };
 use crate::account::{self, Account, Asked, stepped};
 use crate::held::{self, Space};
+use crate::idle::{Given, Idle};
+use crate::pools::Said;
 use crate::real::Slot;
 use crate::{pools, sys, table};
 
@@ -102,11 +104,11 @@ fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// What is missing of what a graph needs.
-fn missing(slot: Slot, ordinal: CudaOrdinal, need: Bytes) -> Bytes {
+/// What of what graphs have reserved is in use by none.
+fn unused(slot: Slot, ordinal: CudaOrdinal) -> u64 {
     let reserved = attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
     let used = attribute(slot, ordinal, GRAPH_MEM_USED).unwrap_or(reserved);
-    need.minus(Bytes::new(reserved.saturating_sub(used)))
+    reserved.saturating_sub(used)
 }
 
 /// Claims what the driver may have to add before a graph can run.
@@ -115,24 +117,37 @@ pub(crate) fn claim(
     slot: Slot,
     ordinal: CudaOrdinal,
     need: Bytes,
-) -> Result<Bytes, ()> {
-    let lacking = missing(slot, ordinal, need);
-    if lacking == Bytes::ZERO {
-        return Ok(Bytes::ZERO);
-    }
-    match account.ask_for(lacking, stepped(lacking.get()), Kind::Pool) {
-        Asked::Granted => return Ok(stepped(lacking.get())),
-        Asked::Uncounted => return Ok(Bytes::ZERO),
-        Asked::Refused(_) => {}
+) -> Result<Given, ()> {
+    let device = Idle::of_graphs(account.private, ordinal);
+    let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
+        let idle = device.count_on(need.get(), || unused(slot, ordinal));
+        let lacking = need.minus(idle);
+        let claimed = stepped(lacking.get());
+        let asked = match lacking == Bytes::ZERO {
+            true => Asked::Uncounted,
+            false => ask(account, lacking, claimed),
+        };
+        match asked {
+            Asked::Granted => Ok(Given { claimed, idle }),
+            Asked::Uncounted => Ok(Given {
+                claimed: Bytes::ZERO,
+                idle,
+            }),
+            Asked::Refused(_) => {
+                device.let_go(idle);
+                Err(())
+            }
+        }
+    };
+    let quietly = |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
+    if let Ok(given) = ask(quietly) {
+        return Ok(given);
     }
     trim(account, slot, ordinal);
     pools::trim(slot, account);
-    let lacking = missing(slot, ordinal, need);
-    match account.claim_for(lacking, stepped(lacking.get()), Kind::Pool) {
-        Asked::Granted => Ok(stepped(lacking.get())),
-        Asked::Uncounted => Ok(Bytes::ZERO),
-        Asked::Refused(_) => Err(()),
-    }
+    let later = device.wait_for_others(|| ask(quietly).ok());
+    let aloud = |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
+    later.map_or_else(|| ask(aloud), Ok)
 }
 
 fn trim(account: &Account, slot: Slot, ordinal: CudaOrdinal) {
@@ -144,6 +159,12 @@ fn trim(account: &Account, slot: Slot, ordinal: CudaOrdinal) {
     }
 }
 
+/// The driver has done with a launch.
+pub(crate) fn launched(account: &Account, slot: Slot, ordinal: CudaOrdinal, given: Given) {
+    Idle::of_graphs(account.private, ordinal).let_go(given.idle);
+    settle(account, slot, ordinal, given.claimed);
+}
+
 /// Makes the ledger say what the driver says that graphs have reserved. A graph that runs cannot
 /// be called back: what it has taken is recorded, whatever the limit.
 pub(crate) fn settle(account: &Account, slot: Slot, ordinal: CudaOrdinal, claimed: Bytes) {
@@ -153,10 +174,14 @@ pub(crate) fn settle(account: &Account, slot: Slot, ordinal: CudaOrdinal, claime
         let held = account.held(Bytes::ZERO, Kind::Pool, next);
         held::put(account.private, key.0, key.1, held);
     }
-    // Without a context a device has no graphs' memory, and cannot be asked.
-    let reserved = || Some(attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0));
+    let said = Said {
+        idle: Idle::of_graphs(account.private, ordinal),
+        // Without a context a device has no graphs' memory, and cannot be asked.
+        reserved: || Some(attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0)),
+        used: || attribute(slot, ordinal, GRAPH_MEM_USED).unwrap_or(0),
+    };
     let grant = |lacking| account.record(lacking, Kind::Pool);
-    pools::settle_as(account, key, reserved, grant, claimed);
+    pools::settle_as(account, key, &said, grant, claimed);
 }
 
 /// Does it for every device that graphs of this process have memory on.

@@ -33,13 +33,19 @@ struct DlInfo {
 }
 
 /// Where the naked exports find what they jump to. Null: not found, or not looked for yet.
+#[unsafe(link_section = ".data")]
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`DLSYM`].
+#[unsafe(link_section = ".data")]
 pub(crate) static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`DLSYM`].
+#[unsafe(link_section = ".data")]
 pub(crate) static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
 static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
 static DLADDR1: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
 static DLINFO: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The libraries that hold the loader's functions: libdl before glibc 2.34.

@@ -26,25 +26,29 @@ const LINE: usize = 512;
 /// The longest path of a log file.
 const PATH: usize = 256;
 
+/// Apart from the path, which nearly nobody has: see `layout.ld`.
 struct Settings {
     state: AtomicU8,
     level: AtomicU8,
-    path: UnsafeCell<[u8; PATH]>,
 }
 
-// SAFETY: `path` is written by the one who moves `state` from UNREAD to READING, and read
-// only in the state READ.
-unsafe impl Sync for Settings {}
+struct File(UnsafeCell<[u8; PATH]>);
+
+// SAFETY: it is written by the one who moves `state` from UNREAD to READING, and read only in
+// the state READ.
+unsafe impl Sync for File {}
 
 const UNREAD: u8 = 0;
 const READING: u8 = 1;
 const READ: u8 = 2;
 
+#[unsafe(link_section = ".data")]
 static SETTINGS: Settings = Settings {
     state: AtomicU8::new(UNREAD),
     level: AtomicU8::new(0),
-    path: UnsafeCell::new([0; PATH]),
 };
+
+static FILE: File = File(UnsafeCell::new([0; PATH]));
 
 unsafe extern "C" {
     /// Null in a program with more rights than its caller: /etc/ld.so.preload puts us there too,
@@ -77,7 +81,7 @@ fn read_settings() {
     let level = Level::parse(environment(source::LOG).map(CStr::to_bytes));
     if let Some(path) = environment(source::LOG_FILE) {
         // SAFETY: we have moved the state to READING, so this is ours until READ.
-        let kept = unsafe { &mut *SETTINGS.path.get() };
+        let kept = unsafe { &mut *FILE.0.get() };
         let path = path.to_bytes();
         // A path that does not fit, with its NUL, is no path.
         if path.len() < PATH {
@@ -202,7 +206,7 @@ pub(crate) fn say(level: Level, module: &str, pieces: &[Piece<'_>], count: Optio
     line.push(b'\n');
     let bytes = line.bytes.get(..line.length).unwrap_or_default();
     // SAFETY: the state is READ, after which nobody writes it.
-    let path = unsafe { &*SETTINGS.path.get() };
+    let path = unsafe { &*FILE.0.get() };
     match CStr::from_bytes_until_nul(path) {
         Ok(path) if !path.is_empty() => {
             if let Ok(file) = sys::File::append(path) {

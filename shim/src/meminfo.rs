@@ -1,7 +1,8 @@
 //! The slice's `/proc/meminfo`, in the place of the host's.
 //! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
 //! Law: only in a slice of unified memory that presents it as such, where the device says that it
-//! is integrated: never the one without the other. Where it cannot be made, the host's stays.
+//! is integrated: never the one without the other. Where it cannot be made, the host's stays, and
+//! so it does in a process that has put itself under seccomp.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,16 @@ use gpuslice_config::view::MemoryView;
 
 use crate::log::Piece::Str;
 use crate::sys::{File, Stat};
-use crate::{answer, count, device, runtime, stack, sys};
+use crate::{answer, count, device, runtime, sandbox, stack, sys};
 
 /// What this process is shown of the memory that its device shares with the host. None: nothing
 /// but the host's own.
 #[cold]
 #[inline(never)]
 pub(crate) fn shown() -> Option<MemoryView> {
+    if sandbox::is_on() {
+        return None;
+    }
     let mut view: Option<MemoryView> = None;
     roomy(look, (&raw mut view).cast());
     view
@@ -47,6 +51,9 @@ fn view() -> Option<MemoryView> {
 #[cold]
 #[inline(never)]
 pub(crate) fn stand_in(descriptor: i32) {
+    if sandbox::is_on() {
+        return;
+    }
     let mut descriptor = descriptor;
     roomy(replace, (&raw mut descriptor).cast());
 }

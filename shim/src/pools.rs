@@ -12,6 +12,7 @@ use gpuslice_config::units::Bytes;
 use crate::abi::{CUdeviceptr, CUmemoryPool, SUCCESS};
 use crate::account::{self, Account, Asked};
 use crate::held::{self, Found, Space};
+use crate::idle::Idle;
 use crate::private::{self, Private};
 use crate::real::Slot;
 use crate::table;
@@ -39,8 +40,8 @@ fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// What of a request a pool has reserved already.
-pub(crate) fn spare(slot: Slot, pool: CUmemoryPool) -> u64 {
+/// What of what a pool has reserved is in use by nobody.
+pub(crate) fn unused(slot: Slot, pool: CUmemoryPool) -> u64 {
     let reserved = attribute(slot, pool, RESERVED).unwrap_or(0);
     reserved.saturating_sub(attribute(slot, pool, USED).unwrap_or(u64::MAX))
 }
@@ -103,7 +104,12 @@ pub(crate) fn destroyed(pool: CUmemoryPool, found: Found, in_use: u64) {
         held::put_payload(private, Space::DoomedUse, pool as u64, in_use);
         held::put(private, Space::Doomed, pool as u64, found.held());
     }
-    for place in private::page().map_or(&[][..], |private| &private.pools) {
+    let Some(private) = private::page() else {
+        return;
+    };
+    // The next pool of this place begins with nothing.
+    Idle::of_pool(private, pool).let_go(Bytes::MAX);
+    for place in &private.pools {
         let _ = place.compare_exchange(pool as u64, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -169,22 +175,44 @@ impl Leftover {
 /// and is used up or given back; more than that has to be granted too. False: it was not, and the
 /// ledger has not changed. Whoever made the pool grow sees to it then.
 pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed: Bytes) -> bool {
-    let reserved = || attribute(slot, pool, RESERVED);
+    let said = Said {
+        idle: Idle::of_pool(account.private, pool),
+        reserved: || attribute(slot, pool, RESERVED),
+        used: || attribute(slot, pool, USED).unwrap_or(0),
+    };
     let grant = |lacking| !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_));
-    settle_as(
-        account,
-        (Space::Pool, pool as u64),
-        reserved,
-        grant,
-        claimed,
-    )
+    settle_as(account, (Space::Pool, pool as u64), &said, grant, claimed)
+}
+
+/// What the driver says of something that reserves, and who counts on it.
+pub(crate) struct Said<Reserved, Used> {
+    pub(crate) idle: Idle,
+    pub(crate) reserved: Reserved,
+    pub(crate) used: Used,
+}
+
+impl<Reserved: Fn() -> Option<u64>, Used: Fn() -> u64> Said<Reserved, Used> {
+    /// What is to be held, where so much is. What others count on may be gone, and is reserved
+    /// again by those that do: it is not let go of before they have ended.
+    fn to_hold(&self, held: Bytes) -> Option<Bytes> {
+        let reserved = account::rounded((self.reserved)()?);
+        if reserved >= held {
+            return Some(reserved);
+        }
+        let counted_on = self.idle.counted_on();
+        if counted_on == 0 {
+            return Some(reserved);
+        }
+        let soon = account::stepped(counted_on.saturating_add((self.used)()));
+        Some(Bytes::new(reserved.get().max(soon.get().min(held.get()))))
+    }
 }
 
 /// The same for whatever reserves as pools do.
 pub(crate) fn settle_as(
     account: &Account,
     (space, number): (Space, u64),
-    reserved: impl Fn() -> Option<u64>,
+    said: &Said<impl Fn() -> Option<u64>, impl Fn() -> u64>,
     grant: impl Fn(Bytes) -> bool,
     claimed: Bytes,
 ) -> bool {
@@ -196,10 +224,9 @@ pub(crate) fn settle_as(
             break;
         };
         let held = found.held();
-        let Some(reserved) = reserved() else {
+        let Some(reserved) = said.to_hold(held.bytes) else {
             break;
         };
-        let reserved = account::rounded(reserved);
         let more = reserved.minus(held.bytes);
         let less = held.bytes.minus(reserved);
         if more == less {

@@ -11,11 +11,13 @@ use crate::contexts::CONTEXTS;
 use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
 use crate::host::Kept;
+use crate::idle;
 use crate::pools::POOLS;
 use crate::release::Asked;
 use crate::sys;
 
-/// The page. All zeros is its first state.
+/// The page, and what lies behind it: a mapping costs a process more than the pages of it that it
+/// never touches. All zeros is its first state.
 #[repr(C)]
 pub(crate) struct Private {
     /// The first of the `segments`: a program that takes linear memory alone needs no other.
@@ -24,14 +26,18 @@ pub(crate) struct Private {
     pub(crate) ledger: ledger::Private,
     /// See `held`.
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
-    /// See `grains`: the leaf that is mapped together with this page is in use.
-    pub(crate) near: AtomicU32,
+    /// See `grains`: for which addresses the near leaf is. 0: for none yet.
+    pub(crate) near: AtomicU64,
+    /// See `grains`: whether any address is in another leaf.
+    pub(crate) far: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
     /// See `host`.
     pub(crate) host: Kept,
     /// See `release`.
     pub(crate) release: Asked,
+    /// See `idle`.
+    pub(crate) idle: idle::Words,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
@@ -43,54 +49,33 @@ pub(crate) struct Private {
     /// How many it has ever known: none, as every program that uses no pools, some, or more than
     /// are listed. See `pools`.
     pub(crate) pools_known: AtomicU32,
-}
-
-/// What is mapped at once: a mapping costs a process more than the pages of it that it never
-/// touches.
-#[repr(C, align(4096))]
-struct Pages {
-    private: Private,
-    near: Near,
-}
-
-/// The tables of `grains` that every process that takes memory needs.
-#[repr(C, align(4096))]
-pub(crate) struct Near {
-    pub(crate) root: Root,
+    /// See `grains`. It begins on the page of all the rest.
     pub(crate) leaf: Leaf,
+    /// See `grains`: the other leaves.
+    pub(crate) root: Root,
 }
 
-const PAGE: usize = 4096;
-const _: () = assert!(size_of::<Private>() <= PAGE);
+/// The first allocations find a word on the page: 64 of them at least.
+const _: () = assert!(core::mem::offset_of!(Private, leaf) <= 3584);
 
-static PAGES: AtomicPtr<Pages> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
+static PAGES: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The page of this process. None: the kernel gives none.
 #[inline]
 pub(crate) fn page() -> Option<&'static Private> {
-    pages().map(|pages| &pages.private)
-}
-
-/// The tables that lie behind the page.
-#[inline]
-pub(crate) fn near() -> Option<&'static Near> {
-    pages().map(|pages| &pages.near)
-}
-
-#[inline]
-fn pages() -> Option<&'static Pages> {
-    // SAFETY: what is stored there is mapped for good, and zeros are Pages.
+    // SAFETY: what is stored there is mapped for good, and zeros are a Private.
     let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
     known.or_else(first)
 }
 
 #[cold]
-fn first() -> Option<&'static Pages> {
-    let ours = get(&PAGES, size_of::<Pages>())?;
-    // SAFETY: as in `pages`.
+fn first() -> Option<&'static Private> {
+    let ours = get(&PAGES, size_of::<Private>())?;
+    // SAFETY: as in `page`.
     let ours = unsafe { ours.as_ref() }?;
     // A page that is first written to costs one fault, one that is first read two.
-    ours.private.near.store(0, Ordering::Relaxed);
+    ours.near.store(0, Ordering::Relaxed);
     Some(ours)
 }
 

@@ -4,12 +4,12 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::elf::{self, Object};
 use crate::log::Piece::{Dec, Str};
-use crate::table::{self, ROWS, Row};
+use crate::table::{self, EXPORTS, FUNCTIONS, Row};
 use crate::{count, device, loader};
 
 /// How many copies of one library a process may have hooked at the same time. Two runtimes of
@@ -68,6 +68,7 @@ struct Place {
 /// Somebody is just filling this place.
 const BUSY: usize = 1;
 
+#[unsafe(link_section = ".data")]
 static PLACES: [[Place; SLOTS]; 3] = [const {
     [const {
         Place {
@@ -100,7 +101,9 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
             .dynamic
             .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
-        forget(library, slot);
+        if held != 0 {
+            forget(library, slot);
+        }
         place.base.store(object.base, Ordering::Relaxed);
         place.dynamic.store(object.dynamic, Ordering::Release);
         Some(slot)
@@ -158,31 +161,58 @@ pub(crate) fn any_nvml() -> Option<Slot> {
     claim(Library::Nvml, &library)
 }
 
-/// One real function, in each copy of its library.
-pub(crate) struct Cells([AtomicPtr<c_void>; SLOTS]);
+/// One real function, in each copy of its library: a place in the tables of addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Cells(usize);
+
+/// The addresses in one copy of every library.
+pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS];
+
+/// Those of the first copy of each, which nearly every process has alone.
+#[unsafe(link_section = ".data")]
+pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
+
+/// Those of the others.
+static OTHERS: [Addresses; SLOTS - 1] =
+    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS] }; SLOTS - 1];
 
 impl Cells {
-    pub(crate) const fn new() -> Cells {
-        Cells([const { AtomicPtr::new(null_mut()) }; SLOTS])
+    /// The function with this number.
+    pub(crate) const fn of(function: usize) -> Cells {
+        Cells(function)
+    }
+
+    #[inline]
+    fn place(self, slot: Slot) -> Option<&'static AtomicPtr<c_void>> {
+        match slot.index().checked_sub(1) {
+            None => FIRST.get(self.0),
+            Some(other) => OTHERS.get(other)?.get(self.0),
+        }
     }
 
     /// What is known of it.
     #[inline]
-    pub(crate) fn known(&self, slot: Slot) -> *mut c_void {
-        self.0
-            .get(slot.index())
+    pub(crate) fn known(self, slot: Slot) -> *mut c_void {
+        self.place(slot)
             .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
     }
 
-    pub(crate) fn store(&self, slot: Slot, address: *mut c_void) {
-        if let Some(cell) = self.0.get(slot.index()) {
+    pub(crate) fn store(self, slot: Slot, address: *mut c_void) {
+        if let Some(cell) = self.place(slot) {
             cell.store(address, Ordering::Release);
+        }
+    }
+
+    /// Forgets it. What was never known is not written to.
+    pub(crate) fn forget(self, slot: Slot) {
+        if !self.known(slot).is_null() {
+            self.store(slot, null_mut());
         }
     }
 
     /// Where it is, looking for it if need be.
     #[inline]
-    pub(crate) fn get(&self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
+    pub(crate) fn get(self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
         let known = self.known(slot);
         match known.is_null() {
             false => known,
@@ -192,7 +222,7 @@ impl Cells {
 
     #[cold]
     #[inline(never)]
-    fn look(&self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
+    fn look(self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
         let mut address = null_mut();
         if let Some(object) = object_at(library, slot) {
             // SAFETY: somebody is calling a function of this object, so it is loaded.
@@ -210,7 +240,7 @@ impl Cells {
 
 /// The definition of a function of libc that comes after ours, remembered.
 #[inline]
-pub(crate) fn following(cells: &Cells, name: &[u8]) -> *mut c_void {
+pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
     let known = cells.known(Slot(0));
     match known.is_null() {
         false => known,
@@ -220,7 +250,7 @@ pub(crate) fn following(cells: &Cells, name: &[u8]) -> *mut c_void {
 
 #[cold]
 #[inline(never)]
-fn look_behind(cells: &Cells, name: &[u8]) -> *mut c_void {
+fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
     cells.store(Slot(0), found);
     found
@@ -248,23 +278,27 @@ fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
 /// What stands for the real function `address` of a row: our entry for the copy that it
 /// belongs to. The address itself where that cannot be.
 pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
-    match place(row, address) {
+    stand_in_of(row, address, loader::object_of(address).as_ref())
+}
+
+fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut c_void {
+    match place(row, address, object) {
         Some(slot) => table::entry(row, slot),
         None => address,
     }
 }
 
-/// The copy of its library that a real function belongs to, remembered.
-fn place(row: Row, address: *mut c_void) -> Option<Slot> {
+/// The copy of its library, which is this object, that a real function belongs to, remembered.
+fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot> {
     let (library, name) = (table::library(row), table::name(row));
-    let Some(object) = loader::object_of(address) else {
+    let Some(object) = object else {
         count::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
         return None;
     };
     if object.dynamic == elf::own_dynamic() {
         return None;
     }
-    let Some(slot) = claim(library, &object) else {
+    let Some(slot) = claim(library, object) else {
         let line = [
             Str(name),
             Str(": more copies of its library than "),
@@ -289,10 +323,17 @@ fn place(row: Row, address: *mut c_void) -> Option<Slot> {
 }
 
 /// Where the exports jump to, once it is known for every caller.
-pub(crate) static TARGET: [AtomicPtr<c_void>; ROWS] = [const { AtomicPtr::new(null_mut()) }; ROWS];
+#[unsafe(link_section = ".data")]
+pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
+    [const { AtomicPtr::new(null_mut()) }; EXPORTS];
 
 /// Which entry a call site was given: address << 16 | row << 8 | slot + 1.
-static CALLERS: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+static CALLERS: [AtomicU64; HOMES] = [const { AtomicU64::new(0) }; HOMES];
+const HOMES: usize = 32;
+
+/// Whether any call site was given an entry of its own: most processes never look at the list.
+#[unsafe(link_section = ".data")]
+static ANY_CALLERS: AtomicBool = AtomicBool::new(false);
 
 /// Where an export, called directly from `caller`, goes on.
 ///
@@ -303,8 +344,11 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         return table::absent(Library::Cuda);
     };
     let key = (caller as u64) << 16 | (row as u64) << 8;
-    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) & 31);
-    let seen = home.map_or(0, |home| home.load(Ordering::Relaxed));
+    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) % HOMES);
+    let seen = match ANY_CALLERS.load(Ordering::Relaxed) {
+        true => home.map_or(0, |home| home.load(Ordering::Relaxed)),
+        false => 0,
+    };
     if seen & !0xff == key
         && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
     {
@@ -331,8 +375,9 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         );
         return table::absent(library);
     }
-    keep(address);
-    let Some(slot) = place(row, address) else {
+    let object = loader::object_of(address);
+    keep(object.as_ref());
+    let Some(slot) = place(row, address, object.as_ref()) else {
         return address;
     };
     if let Some(home) = home
@@ -340,13 +385,15 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     {
         let slot = u64::from(slot.0).saturating_add(1);
         home.store(key | slot, Ordering::Relaxed);
+        ANY_CALLERS.store(true, Ordering::Relaxed);
     }
     table::entry(row, slot)
 }
 
 fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
-    keep(address);
-    let entry = stand_in(row, address);
+    let object = loader::object_of(address);
+    keep(object.as_ref());
+    let entry = stand_in_of(row, address, object.as_ref());
     if let Some(target) = TARGET.get(row as usize) {
         target.store(entry, Ordering::Release);
     }
@@ -354,10 +401,10 @@ fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
 }
 
 /// A library that is called directly stays: what we remember of it must not point to nothing.
-fn keep(address: *mut c_void) {
-    if let Some(object) = loader::object_of(address)
+fn keep(object: Option<&Object>) {
+    if let Some(object) = object
         && !elf::is_from_the_start(object.dynamic)
     {
-        loader::pin(&object);
+        loader::pin(object);
     }
 }

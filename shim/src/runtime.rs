@@ -15,7 +15,7 @@ use gpuslice_config::source;
 
 use crate::log::{self, Piece::Raw, Piece::Str};
 use crate::sys::{File, Stat};
-pub(crate) use crate::told::{slice, unsliced};
+pub(crate) use crate::told::{is_known_to_be_unsliced, slice, unsliced};
 use crate::{count, private};
 
 /// A slice, laid out for answering.
@@ -25,11 +25,11 @@ pub(crate) struct Runtime {
     listed: &'static [DeviceSlice],
     /// The budget of every other device.
     others: Option<DeviceSlice>,
-    meminfo: [u8; 257],
-    promises: [u8; 257],
-    promise: [u8; 257],
-    cgroup: [u8; 257],
-    pressure: [u8; 257],
+    meminfo: Option<&'static CStr>,
+    promises: Option<&'static CStr>,
+    promise: Option<&'static CStr>,
+    cgroup: Option<&'static CStr>,
+    pressure: Option<&'static CStr>,
     /// Where the slice's processes say what they hold.
     ledger: Option<Ledger>,
 }
@@ -183,28 +183,28 @@ impl Runtime {
 
     /// Where the machine says how much it waits for memory.
     pub(crate) fn pressure_file(&self) -> &CStr {
-        named(&self.pressure).unwrap_or(source::PRESSURE)
+        self.pressure.unwrap_or(source::PRESSURE)
     }
 
     /// The folder of all slices' promises.
     pub(crate) fn promises(&self) -> Option<&CStr> {
-        named(&self.promises)
+        self.promises
     }
 
     /// The file of this slice's own.
     #[inline]
     pub(crate) fn promise(&self) -> Option<&CStr> {
-        named(&self.promise)
+        self.promise
     }
 
     /// The folder of the cgroup that is this slice's alone.
     pub(crate) fn cgroup(&self) -> Option<&CStr> {
-        named(&self.cgroup)
+        self.cgroup
     }
 
     /// The host's memory at this moment.
     pub(crate) fn host(&self) -> Option<HostMemory> {
-        let file = match named(&self.meminfo) {
+        let file = match self.meminfo {
             Some(path) => File::open(path),
             None => {
                 File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO))
@@ -225,57 +225,45 @@ impl Runtime {
     }
 }
 
-/// A path, if there is one.
+/// A path of the slice, as C writes it.
 #[inline]
-fn named(path: &[u8; 257]) -> Option<&CStr> {
-    let path = CStr::from_bytes_until_nul(path).ok()?;
-    (!path.is_empty()).then_some(path)
+fn c_path(path: Option<&'static slice::Text<256>>) -> Option<&'static CStr> {
+    path?.as_c_str().filter(|path| !path.is_empty())
 }
 
 /// The place that a slice names; else, for a mounted slice, the one where the hook puts it, if it
 /// has.
-fn place(path: Option<&slice::Text<256>>, mounted: bool, usual: &CStr) -> [u8; 257] {
+fn place(
+    path: Option<&'static slice::Text<256>>,
+    mounted: bool,
+    usual: &'static CStr,
+) -> Option<&'static CStr> {
     match path {
-        None if mounted && Stat::at(usual).is_ok() => keep_path(usual.to_bytes()),
+        None if mounted && Stat::at(usual).is_ok() => Some(usual),
         path => c_path(path),
     }
 }
 
 /// The memory cgroup of a container, as the container sees it; nothing where what it sees is the
 /// whole machine's.
-fn own_cgroup() -> [u8; 257] {
+fn own_cgroup() -> Option<&'static CStr> {
     let there = |path: &CStr| Stat::at(path).is_ok();
     if there(c"/sys/fs/cgroup/memory.current") {
         // The machine's own group has no such file.
-        return keep_path(b"/sys/fs/cgroup");
+        return Some(c"/sys/fs/cgroup");
     }
     let v1 = there(c"/sys/fs/cgroup/memory/memory.usage_in_bytes");
     // Only the machine's own group has this file.
-    match v1 && !there(c"/sys/fs/cgroup/memory/release_agent") {
-        true => keep_path(b"/sys/fs/cgroup/memory"),
-        false => keep_path(b""),
-    }
-}
-
-fn keep_path(path: &[u8]) -> [u8; 257] {
-    let mut text = [0; 257];
-    let room = text.iter_mut().take(256);
-    room.zip(path).for_each(|(to, from)| *to = *from);
-    text
-}
-
-/// A path that ends in NUL.
-fn c_path(path: Option<&slice::Text<256>>) -> [u8; 257] {
-    keep_path(path.map_or(&[], |path| path.as_str().as_bytes()))
+    let own = v1 && !there(c"/sys/fs/cgroup/memory/release_agent");
+    own.then_some(c"/sys/fs/cgroup/memory")
 }
 
 /// Opens the slice's ledger. One that nobody has named need not be there.
-fn open_ledger(slice: &Slice, mounted: bool) -> Option<Ledger> {
-    let named = c_path(slice.ledger.as_ref());
-    let path = match CStr::from_bytes_until_nul(&named) {
-        Ok(path) if !path.is_empty() => path,
-        _ if mounted => source::MOUNTED_LEDGER,
-        _ => return None,
+fn open_ledger(slice: &'static Slice, mounted: bool) -> Option<Ledger> {
+    let path = match c_path(slice.ledger.as_ref()) {
+        Some(path) => path,
+        None if mounted => source::MOUNTED_LEDGER,
+        None => return None,
     };
     // The page is wiped in a forked child.
     let private = &private::page()?.ledger;

@@ -191,6 +191,10 @@ symbols! {
     Libc fn __fxstat(version: i32, fd: i32, place: *mut c_void) -> i32 = stat::of_version;
     Libc fn __fxstat64(version: i32, fd: i32, place: *mut c_void) -> i32 = stat::of_version;
     Libc fn statx(folder: i32, path: *const c_char, flags: i32, mask: u32, place: *mut c_void) -> i32 = stat::extended;
+    Libc fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 = alone::prctl;
+    Libc fn unshare(flags: i32) -> i32 = alone::unshare;
+    Libc fn setns(fd: i32, kind: i32) -> i32 = alone::setns;
+    Libc fn syscall(number: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize = numbered::syscall;
 
     Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
     Libc fn sysconf(name: i32) -> isize = files::sysconf;

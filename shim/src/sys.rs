@@ -35,6 +35,7 @@ mod number {
     pub(super) const PWRITE: usize = 18;
     pub(super) const MADVISE: usize = 28;
     pub(super) const FCNTL: usize = 72;
+    pub(super) const SCHED_YIELD: usize = 24;
     pub(super) const GETDENTS: usize = 217;
     pub(super) const NEWFSTATAT: usize = 262;
     pub(super) const DUP3: usize = 292;
@@ -60,6 +61,7 @@ mod number {
     pub(super) const MMAP: usize = 222;
     pub(super) const PWRITE: usize = 68;
     pub(super) const FCNTL: usize = 25;
+    pub(super) const SCHED_YIELD: usize = 124;
     pub(super) const GETDENTS: usize = 61;
     pub(super) const NEWFSTATAT: usize = 79;
     pub(super) const DUP3: usize = 24;
@@ -441,4 +443,10 @@ pub(crate) fn pid() -> u64 {
 pub(crate) fn tid() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETTID, [0; 6]) }.map_or(0, |tid| tid as u64)
+}
+
+/// Lets another thread run.
+pub(crate) fn sched_yield() {
+    // SAFETY: takes no arguments.
+    let _ = unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
 }

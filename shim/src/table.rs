@@ -10,7 +10,7 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
+    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
     pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
 };
 
@@ -50,6 +50,30 @@ pub(crate) struct Named {
     pub(crate) per_thread: bool,
 }
 
+/// How long the name without suffixes is. It is kept as that, because it is how the row's name
+/// begins: a table of texts would be relocated at the start of every process.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "runs in the compiler, which stops at a fault"
+)]
+const fn common(name: &str, base: &str) -> usize {
+    let (name, base) = (name.as_bytes(), base.as_bytes());
+    let mut at = 0;
+    while at < base.len() {
+        assert!(name[at] == base[at], "a row's name begins with its base");
+        at += 1;
+    }
+    base.len()
+}
+
+/// The beginning of a row's name.
+fn beginning(row: Row, length: usize) -> &'static [u8] {
+    // Opaque to the optimiser, which would make that table.
+    let row = core::hint::black_box(row as usize);
+    NAMES.with_nul(row).get(..length).unwrap_or_default()
+}
+
 macro_rules! symbols {
     ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident
         $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
@@ -61,6 +85,21 @@ macro_rules! symbols {
 
         /// How many lines the table has.
         pub(crate) const ROWS: usize = [$( stringify!($name) ),*].len();
+
+        /// How many of them a program calls directly: those of libc stand last.
+        #[expect(clippy::indexing_slicing, reason = "runs in the compiler, which stops at a fault")]
+        pub(crate) const EXPORTS: usize = {
+            let libraries = [$( Library::$lib ),*];
+            let (mut row, mut exports) = (0, 0);
+            while row < ROWS {
+                if !matches!(libraries[row], Library::Libc) {
+                    exports += 1;
+                    assert!(exports == row + 1, "the rows of libc stand last");
+                }
+                row += 1;
+            }
+            exports
+        };
 
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
 
@@ -81,7 +120,7 @@ macro_rules! symbols {
         pub(crate) fn named(row: Row) -> Option<Named> {
             $( $( if row == Row::$name {
                 return Some(Named {
-                    base: $base.as_bytes(),
+                    base: beginning(row, const { common(stringify!($name), $base) }),
                     since: $since,
                     per_thread: false $( || matches!(stringify!($per_thread).as_bytes(), b"per_thread") )?,
                 });
@@ -92,9 +131,8 @@ macro_rules! symbols {
         $( hook!($lib $name ( $($arg : $ty),* ) -> $ret = $module :: $shape); )*
 
         /// The real function's places.
-        pub(crate) fn cells(row: Row) -> &'static Cells {
-            // As in `entry_of`: computed, not looked up in a table of addresses.
-            match row { $( Row::$name => core::hint::black_box(&$name::REAL) ),* }
+        pub(crate) fn cells(row: Row) -> Cells {
+            Cells::of(row as usize)
         }
 
         /// What answers for the row and this copy of its library.
@@ -104,8 +142,14 @@ macro_rules! symbols {
 
         /// Forgets what is known of one copy of a library.
         pub(crate) fn forget(library: Library, slot: Slot) {
-            $( if library == Library::$lib { $name::REAL.store(slot, null_mut()); } )*
-            asked_forget(library, slot);
+            for row in rows().filter(|row| self::library(*row) == library) {
+                cells(row).forget(slot);
+            }
+            for (asked, function) in (0..ASKED).zip(ROWS..) {
+                if asked_of(asked) == Some(library) {
+                    Cells::of(function).forget(slot);
+                }
+            }
         }
     };
 }
@@ -114,7 +158,7 @@ macro_rules! symbols {
 /// answers for it, which is the `entry` beside this.
 macro_rules! copies {
     ($lib:ident $name:ident ( $($ty:ty),* ) -> $ret:ty) => {
-        pub(crate) static REAL: Cells = Cells::new();
+        pub(crate) const REAL: Cells = Cells::of(Row::$name as usize);
         pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
         /// The real function in this copy of the library.
@@ -148,26 +192,71 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) static REAL: Cells = Cells::new();
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
                 crate::dlsym::$shape as *const () as *mut c_void
             }
         }
     };
+    // For few of its numbers we have something to say: for all others, and as if we were not there,
+    // a jump to libc's.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = numbered :: $shape:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            const REAL: Cells = Cells::of(Row::$name as usize);
+            /// Where its address lies among those of the first copy.
+            pub(super) const PLACE: usize = size_of::<*mut c_void>() * Row::$name as usize;
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            pub(super) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+
+            pub(super) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
+                let address = real::following(REAL, stringify!($name).as_bytes());
+                // SAFETY: a function of this name has this signature, which is what the table
+                // says; None is the null pointer.
+                match unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) } {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                    None => <$ret as Failure>::FAILED,
+                }
+            }
+        }
+        export_numbered!($name);
+    };
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) static REAL: Cells = Cells::new();
+            pub(crate) const REAL: Cells = Cells::of(Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The function that comes after ours: libc's, or another preload's.
             #[inline]
             pub(crate) fn real() -> Option<Real> {
-                let address = real::following(&REAL, stringify!($name).as_bytes());
+                let address = real::following(REAL, stringify!($name).as_bytes());
                 // SAFETY: a function of this name has this signature, which is what the table
                 // says; None is the null pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            /// The same, where it is known already.
+            #[inline]
+            pub(super) fn known() -> Option<Real> {
+                // SAFETY: as in `real`.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+            }
+
+            /// The first call. Apart, so that the others need not make room for what it takes.
+            #[cold]
+            #[inline(never)]
+            pub(super) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
+                match real() {
+                    // SAFETY: the caller's own arguments.
+                    Some(_) => unsafe { super::$name($($arg),*) },
+                    None => <$ret as Failure>::FAILED,
+                }
             }
 
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
@@ -177,10 +266,11 @@ macro_rules! hook {
         // What is variadic in C takes its integers in the registers of a function that is not.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
-            match $name::real() {
+            match $name::known() {
                 // SAFETY: the arguments are the caller's own, for the function of this name.
                 Some(real) => unsafe { $module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
-                None => <$ret as Failure>::FAILED,
+                // SAFETY: as above.
+                None => unsafe { $name::first($($arg),*) },
             }
         }
     };
@@ -251,7 +341,7 @@ macro_rules! asked {
             #[expect(non_snake_case, reason = "C spelling")]
             pub(crate) mod $name {
                 use super::*;
-                pub(crate) static REAL: Cells = Cells::new();
+                const REAL: Cells = Cells::of(ROWS + Asked::$name as usize);
 
                 /// The real function in this copy of the library.
                 #[inline]
@@ -266,8 +356,19 @@ macro_rules! asked {
                 }
             }
         )*
-        fn asked_forget(library: Library, slot: Slot) {
-            $( if library == Library::$lib { $name::REAL.store(slot, null_mut()); } )*
+        #[expect(non_camel_case_types, reason = "C spelling")]
+        #[repr(u8)]
+        enum Asked { $( $name ),* }
+
+        const ASKED: usize = [$( stringify!($name) ),*].len();
+
+        /// How many real functions there are to be known.
+        pub(crate) const FUNCTIONS: usize = ROWS + ASKED;
+
+        /// Whose function the one with this number is.
+        fn asked_of(number: usize) -> Option<Library> {
+            $( if number == Asked::$name as usize { return Some(Library::$lib); } )*
+            None
         }
     };
 }

@@ -3,9 +3,11 @@
 //! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice. What is
 //! built is written where it stays, and never lies on the stack of the thread that asked first.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::fmt::Write;
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, Slice};
 use gpuslice_config::source;
@@ -36,6 +38,7 @@ static UNSLICED: Told = Told {
     ..NOTHING
 };
 
+#[unsafe(link_section = ".data")]
 static TOLD: OnceRef<'static, Told> = OnceRef::new();
 
 /// What this process was told. None: nothing, the driver's answers stand.
@@ -45,6 +48,12 @@ pub(crate) fn slice() -> Option<&'static Runtime> {
         Some(told) => told.runtime,
         None => first(),
     }
+}
+
+/// Whether it was told already that there is no slice: nothing that it opens matters then.
+#[inline]
+pub(crate) fn is_known_to_be_unsliced() -> bool {
+    TOLD.get().is_some_and(|told| told.runtime.is_none())
 }
 
 #[cold]
@@ -70,15 +79,26 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
     told.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
 
-/// What is mapped for a slice, and stays: the pages of it that are used are all that it costs.
+/// Where a slice is laid out, and stays: the pages of it that are used are all that it costs.
 #[repr(C)]
 struct Place {
     told: MaybeUninit<Told>,
     runtime: MaybeUninit<Runtime>,
     slice: MaybeUninit<Slice>,
-    listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
     text: [u8; MAX_FILE],
+    listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
 }
+
+/// Where the first slice of a process is laid out: a mapping of its own would cost more.
+struct FirstPlace(UnsafeCell<MaybeUninit<Place>>);
+
+// SAFETY: it belongs to the one who has moved FIRST_TAKEN to true.
+unsafe impl Sync for FirstPlace {}
+
+static FIRST_PLACE: FirstPlace = FirstPlace(UnsafeCell::new(MaybeUninit::zeroed()));
+
+#[unsafe(link_section = ".data")]
+static FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
 
 fn build() -> Option<&'static Told> {
     let (file, path) = match open() {
@@ -89,7 +109,7 @@ fn build() -> Option<&'static Told> {
     let place = Place::map()?;
     let at = core::ptr::from_mut(place).cast::<u8>();
     let told = understand(file, path, place);
-    if told.is_none() {
+    if told.is_none() && at != FIRST_PLACE.0.get().cast() {
         // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
         unsafe { sys::unmap(at, size_of::<Place>()) };
     }
@@ -98,8 +118,13 @@ fn build() -> Option<&'static Told> {
 
 impl Place {
     fn map() -> Option<&'static mut Place> {
-        let place = sys::map(size_of::<Place>()).ok()?.cast::<Place>();
-        // SAFETY: fresh memory of that size, aligned to a page, that nobody else knows; zeros are
+        let (relaxed, acquire) = (Ordering::Relaxed, Ordering::Acquire);
+        let taken = FIRST_TAKEN.compare_exchange(false, true, acquire, relaxed);
+        let place = match taken {
+            Ok(_) => FIRST_PLACE.0.get().cast::<Place>(),
+            Err(_) => sys::map(size_of::<Place>()).ok()?.cast::<Place>(),
+        };
+        // SAFETY: ours by FIRST_TAKEN, or fresh memory of that size, aligned to a page, that nobody else knows; zeros are
         // a Place.
         Some(unsafe { &mut *place })
     }

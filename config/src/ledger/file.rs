@@ -15,12 +15,14 @@ pub(super) struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     slots: AtomicU32,
-    extent: AtomicU32,
+    pub(super) extent: AtomicU32,
     spare: AtomicU32,
     /// Claims that were let through uncounted, because no slot was to be had.
     pub(super) uncounted: AtomicU64,
     devices: [Listed; DEVICES],
     noted: [Noted; DEVICES],
+    /// Who has the turn on a device, as `notes` writes it.
+    turns: [AtomicU64; DEVICES],
 }
 
 /// What is remembered of a device besides who holds what.
@@ -109,6 +111,11 @@ impl Header {
     /// What is remembered of a device.
     pub(super) fn noted(&self, device: Device) -> Option<&Noted> {
         self.noted.get(usize::from(device.0))
+    }
+
+    /// Who has the turn on a device.
+    pub(super) fn turn(&self, device: Device) -> Option<&AtomicU64> {
+        self.turns.get(usize::from(device.0))
     }
 
     /// The uuid of a device of the table; None where nothing sound is written.

@@ -194,6 +194,34 @@ fn who_looks_from_outside_is_told_that_the_dead_are_dead() {
 }
 
 #[test]
+fn what_is_held_by_kind_adds_up_to_what_is_held_while_it_changes() {
+    let place = Place::new();
+    let _busy = Child::fork(|voice| {
+        voice.say(1);
+        loop {
+            for kind in [Kind::Pool, Kind::Linear, Kind::Vmm] {
+                let claimed = place
+                    .ledger
+                    .claim(place.gpu, Bytes::new(5), kind, Bytes::MAX);
+                assert_eq!(claimed, Claim::Granted);
+                place.ledger.release(place.gpu, Bytes::new(5), kind);
+            }
+        }
+    });
+    let (mut bytes, mut seen) = ([0; SIZE], [false; 2]);
+    while seen != [true; 2] {
+        for _ in 0..1000 {
+            let snapshot = Snapshot::read(&c_path(&place.path()), &mut bytes).unwrap();
+            for record in snapshot.slots() {
+                let parts = record.by_kind.iter().map(|(_, held)| held);
+                assert_eq!(parts.sum::<u64>(), record.used, "{record:?}");
+                seen[usize::from(record.used > 0)] = true;
+            }
+        }
+    }
+}
+
+#[test]
 fn any_bytes_after_the_first_words_are_read_without_a_crash() {
     let place = Place::new();
     let sound = fs::read(place.path()).unwrap();
@@ -343,6 +371,27 @@ fn a_turn_ends_with_its_holder() {
         place.ledger.turn(place.gpu).is_some(),
         "and by being dropped"
     );
+}
+
+#[test]
+fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
+    let place = Place::new();
+    for _ in 0..3 {
+        // As if it had been cancelled in the driver: nothing of it is dropped.
+        let ledger = place.open();
+        let abandons = || core::mem::forget(ledger.turn(place.gpu).unwrap());
+        std::thread::scope(|scope| scope.spawn(abandons).join().unwrap());
+    }
+    let turn = place.open().turn(place.gpu).map(|_| ());
+    assert_eq!(turn, Some(()), "not after two seconds of waiting");
+    let holder = Child::fork(|voice| {
+        let _turn = place.ledger.turn(place.gpu).unwrap();
+        voice.say(1);
+        super::processes::sleep();
+    });
+    holder.hear();
+    let other = place.open();
+    assert!(other.turn(place.gpu).is_none(), "the living are waited for");
 }
 
 #[test]

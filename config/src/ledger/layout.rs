@@ -57,8 +57,12 @@ impl Kind {
         !matches!(self, Kind::Linear)
     }
 
-    /// What a slot holds by kind, from its sum and its words.
-    pub(super) fn by_kind(used: u64, mut word: impl FnMut(usize) -> u64) -> [(Kind, u64); KINDS] {
+    /// What a slot holds, in all and by kind, from its sum and its words. They are written one
+    /// after the other: what some kinds have together is held.
+    pub(super) fn by_kind(
+        used: u64,
+        mut word: impl FnMut(usize) -> u64,
+    ) -> (u64, [(Kind, u64); KINDS]) {
         let mut rest = used;
         let mut by_kind = Kind::ALL.map(|kind| (kind, 0));
         for (index, (kind, held)) in by_kind.iter_mut().enumerate() {
@@ -70,7 +74,8 @@ impl Kind {
         if let Some((_, linear)) = by_kind.iter_mut().find(|(kind, _)| !kind.written()) {
             *linear = rest;
         }
-        by_kind
+        let parts = by_kind.iter().map(|(_, held)| *held);
+        (parts.fold(0, u64::saturating_add), by_kind)
     }
 
     /// What people call it.

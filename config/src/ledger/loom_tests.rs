@@ -94,6 +94,32 @@ fn of_two_threads_of_a_process_exactly_one_is_granted() {
     });
 }
 
+/// A process that has its slice for itself, and one that comes at that moment.
+fn with_a_newcomer(bytes: [u64; 2], expected: usize) {
+    let world = Arc::new(World::with_processes_of(1, 2));
+    let newcomer = Arc::clone(&world);
+    let newcomer = thread::spawn(move || {
+        let process = Process::of(&newcomer);
+        let slot = protocol::take(newcomer.table(), &process, GPU).unwrap();
+        assert_eq!(slot, 1);
+        claim(&newcomer, slot, bytes[1])
+    });
+    let first = claim(&world, 0, bytes[0]);
+    let outcomes = [first, newcomer.join().unwrap()];
+    settled(&world);
+    let granted = |(_, outcome): &(u64, Outcome)| *outcome == Outcome::Granted;
+    let granted = bytes.into_iter().zip(outcomes).filter(granted);
+    let granted: Vec<u64> = granted.map(|(bytes, _)| bytes).collect();
+    assert_eq!(sum(&world), granted.iter().sum::<u64>());
+    assert_eq!(granted.len(), expected);
+}
+
+#[test]
+fn of_one_who_was_alone_and_a_newcomer_as_many_are_granted_as_fit() {
+    explore(Some(3), || with_a_newcomer([6, 6], 1));
+    explore(Some(3), || with_a_newcomer([4, 6], 2));
+}
+
 #[test]
 fn of_three_claims_as_many_are_granted_as_fit() {
     explore(Some(2), || {

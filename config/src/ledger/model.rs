@@ -1,7 +1,7 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
 use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
-use super::protocol::{Kernel, Own, Step};
+use super::protocol::{Kernel, Own, Step, Steps};
 use super::sync::{AtomicU32, AtomicU64};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
@@ -97,9 +97,14 @@ impl World {
 
     /// A model in which every slot is taken, and its owner alive.
     pub(super) fn with_processes(count: usize) -> World {
-        let world = World::new(count);
+        World::with_processes_of(count, count)
+    }
+
+    /// A model in which so many of the slots are.
+    pub(super) fn with_processes_of(count: usize, slots: usize) -> World {
+        let world = World::new(slots);
         world.extent.store(u32::try_from(count).unwrap(), SeqCst);
-        for (node, owner) in world.nodes.iter().zip(&world.owners) {
+        for (node, owner) in world.nodes.iter().zip(&world.owners).take(count) {
             node.set_head(Head(0).take(GPU));
             node.set_word(7);
             owner.store(1, SeqCst);
@@ -204,7 +209,9 @@ impl<'a> Kernel for Process<'a> {
     }
 
     const ROUNDS: u32 = 1 << 20;
+}
 
+impl Steps for Process<'_> {
     fn step(&self, step: Step) {
         self.world.bell.ring();
         if self.fate == Some(step) {

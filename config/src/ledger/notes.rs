@@ -3,7 +3,8 @@
 //! Law: nothing is decided by it but what is reported, so a neighbour's lie costs a number.
 
 use super::calls::Calls;
-use super::layout::{Device, SLOTS};
+use super::layout::{DEVICES, Device, Kind, SLOTS};
+use super::private::Mine;
 use super::shared::Ledger;
 use super::sys::{self, Access, Fd};
 use crate::units::Bytes;
@@ -72,27 +73,79 @@ impl Ledger {
 
     /// Waits for its turn on a device to measure a context, for two seconds at most. None: one has
     /// been measured meanwhile, somebody takes longer, or the kernel gives no lock.
+    ///
+    /// A thread that is cancelled in its turn leaves the lock to its process, for good. So whoever
+    /// has the turn names the slot whose hint speaks of its thread; when that is gone, the others
+    /// take turns at another lock.
     #[must_use]
     pub fn turn(&self, device: Device) -> Option<Turn<'_>> {
-        let byte = SLOTS
-            .saturating_mul(2)
-            .saturating_add(usize::from(device.number()));
         // Now, for later it would take this descriptor for one of a parent's.
         self.settle();
         let fd = Calls::of(self).open(Access::Write).ok()?;
+        let mut lock = 0;
         for round in 0..2000 {
             if self.context(device).is_some() {
                 return None;
             }
-            if fd.lock(byte) {
+            if fd.lock(turn_byte(device, lock)) {
                 let flight = self.flights.enter(&fd);
+                self.sign(device, lock);
                 return Some(Turn { _fd: fd, flight });
             }
-            match round {
-                0..100 => sys::sleep_us(100),
-                _ => sys::sleep_us(1000),
+            match self.next_lock(device, lock) {
+                Some(next) => lock = next,
+                None if round < 100 => sys::sleep_us(100),
+                None => sys::sleep_us(1000),
             }
         }
         None
     }
+
+    /// Says whose turn it is: this thread's, if the process's slot has a hint of its end.
+    fn sign(&self, device: Device, lock: u8) {
+        // The slot that the context will be claimed in.
+        let _ = self.claim(device, Bytes::ZERO, Kind::Context, Bytes::MAX);
+        let slot = self.private.mine(device).and_then(Mine::slot);
+        let (thread, hint) = (sys::gettid(), slot.map(|slot| self.hint(slot)));
+        let signed = match slot.and_then(|slot| u64::try_from(slot.saturating_add(1)).ok()) {
+            Some(slot) if hint == Some(thread) => slot << SLOT_AT | u64::from(thread),
+            _ => 0,
+        };
+        if let Some(turn) = self.file.header.turn(device) {
+            turn.store(u64::from(lock) << LOCK_AT | signed, SeqCst);
+        }
+    }
+
+    /// The lock to go on to, where this one was left by a thread that is gone.
+    fn next_lock(&self, device: Device, lock: u8) -> Option<u8> {
+        let signed = self.file.header.turn(device)?.load(SeqCst);
+        let [t0, t1, t2, t3, s0, s1, _, signed_lock] = signed.to_le_bytes();
+        if signed_lock != lock {
+            return (lock < signed_lock && signed_lock < LOCKS).then_some(signed_lock);
+        }
+        let thread = u32::from_le_bytes([t0, t1, t2, t3]);
+        let slot = usize::from(u16::from_le_bytes([s0, s1])).checked_sub(1)?;
+        let next = lock.saturating_add(1);
+        (self.hint(slot) != thread && next < LOCKS).then_some(next)
+    }
+
+    /// The thread that a slot's hint speaks of, or that it is gone.
+    fn hint(&self, slot: usize) -> u32 {
+        let node = self.file.table().nodes.get(slot);
+        node.map_or(0, |node| node.head().word())
+    }
+}
+
+/// As many locks as there are for the turns on one device.
+const LOCKS: u8 = 8;
+
+/// A signature: the thread, its slot and one, and the lock.
+const SLOT_AT: u32 = 32;
+const LOCK_AT: u32 = 56;
+
+fn turn_byte(device: Device, lock: u8) -> usize {
+    SLOTS
+        .saturating_mul(2)
+        .saturating_add(DEVICES.saturating_mul(usize::from(lock)))
+        .saturating_add(usize::from(device.number()))
 }

@@ -3,12 +3,18 @@
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.
 
-use super::layout::{Device, KINDS, Kind, SLOTS, Table, Trust};
+use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, SLOTS, Table, Trust};
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// Whoever is told of the steps of the protocol.
+pub(super) trait Steps {
+    /// A place where a test may kill the process.
+    fn step(&self, step: Step);
+}
+
 /// What the protocol asks of the kernel.
-pub(super) trait Kernel {
+pub(super) trait Kernel: Steps {
     /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
     type Seat<'s>
     where
@@ -32,9 +38,6 @@ pub(super) trait Kernel {
 
     /// How often a claim looks again while the others are undecided.
     const ROUNDS: u32;
-
-    /// A place where a test may kill the process.
-    fn step(&self, step: Step);
 }
 
 /// The places in the protocol between which a kill makes a difference.
@@ -146,6 +149,17 @@ pub(super) fn claim<K: Kernel>(
         let used = sum(table, kernel, device);
         return Outcome::Refused { used };
     }
+    if own.slot == 0 {
+        match slot.claim_alone(table.extent, kernel, amount, limit) {
+            Alone::Granted => return Outcome::Granted,
+            Alone::NotGranted => {}
+            Alone::Contested => {
+                if contested(table, kernel, own, device, amount, limit) {
+                    return Outcome::Granted;
+                }
+            }
+        }
+    }
     let (mut leading, mut verify, mut round) = (false, own.verify, 0);
     slot.ask(kernel, bytes);
     let mut asking = true;
@@ -192,8 +206,43 @@ pub(super) fn claim<K: Kernel>(
     outcome
 }
 
+/// What becomes of a claim of a process that has its slice for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alone {
+    Granted,
+    /// It is taken, and there is somebody: the sum decides.
+    Contested,
+    /// Nothing is taken: it does not fit, or there was somebody before.
+    NotGranted,
+}
+
+/// Decides what was taken while somebody came: it is granted, or given back.
+#[cold]
+pub(super) fn contested(
+    table: Table<'_>,
+    kernel: &impl Kernel,
+    own: &Own<'_>,
+    device: Device,
+    amount: Amount,
+    limit: u64,
+) -> bool {
+    let Some(slot) = Columns::of(table, own.slot) else {
+        return false;
+    };
+    let fits = tally(table, kernel, own, device, false).all() <= limit;
+    if fits {
+        slot.sort(amount);
+        kernel.step(Step::Sorted);
+    } else {
+        take_from(slot.used, amount.bytes);
+        kernel.step(Step::Withdrawn);
+    }
+    fits
+}
+
 /// Gives back what was granted; more than that gives back all.
-pub(super) fn release(table: Table<'_>, kernel: &impl Kernel, slot: usize, amount: Amount) {
+#[inline]
+pub(super) fn release(table: Table<'_>, kernel: &impl Steps, slot: usize, amount: Amount) {
     let Some(slot) = Columns::of(table, slot) else {
         return;
     };
@@ -211,10 +260,16 @@ pub(super) fn release(table: Table<'_>, kernel: &impl Kernel, slot: usize, amoun
 /// The seat is taken first: whoever has it may write to a slot without an owner. What a dead
 /// owner left is wiped before the slot gets a new one, so nobody counts it as the new one's.
 pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
-    // Free slots first. Only when there is none, the kernel is asked about all the others.
-    for free_only in [true, false] {
-        for (slot, node) in table.nodes.iter().enumerate().take(SLOTS) {
-            if free_only && node.head().taken() {
+    // What a dead process has left, by its hint, is cleared away by who takes it; a slice of one
+    // process after the other stays one of one slot. Then free slots. Only when there is none, the
+    // kernel is asked about all the others.
+    let left: fn(Head) -> bool = |head| head.taken() && head.word() & OWNER_DIED != 0;
+    let free: fn(Head) -> bool = |head| !head.taken();
+    let any: fn(Head) -> bool = |_| true;
+    let (reach, all) = (table.reach().nodes, table.nodes);
+    for (nodes, wanted) in [(reach, left), (all, free), (all, any)] {
+        for (slot, node) in nodes.iter().enumerate().take(SLOTS) {
+            if !wanted(node.head()) {
                 continue;
             }
             let Some(seat) = kernel.seat(slot) else {
@@ -330,19 +385,66 @@ impl Tally {
 }
 
 /// The amounts of one slot, for its owner or for who has its seat.
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     used: &'a AtomicU64,
     pending: &'a AtomicU64,
     kinds: &'a [AtomicU64; KINDS],
 }
 
 impl<'a> Columns<'a> {
-    fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
+    #[inline]
+    pub(super) fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
         Some(Columns {
             used: table.used.get(slot)?,
             pending: table.pending.get(slot)?,
             kinds: table.kinds.get(slot)?,
         })
+    }
+
+    /// Takes what fits where no other process has ever had a slot, without asking first: one
+    /// locked instruction instead of three, and so it is for an engine that has its slice for
+    /// itself.
+    ///
+    /// Whoever comes meanwhile has raised the extent before it looks at what is used, and a thread
+    /// of this process that asks has published before it looks. So either they see what was taken
+    /// here, or it is seen here that there is somebody; then the sum decides.
+    #[inline]
+    pub(super) fn claim_alone(
+        &self,
+        extent: &AtomicU32,
+        kernel: &impl Steps,
+        amount: Amount,
+        limit: u64,
+    ) -> Alone {
+        let alone = || extent.load(SeqCst) == 1;
+        let mut held = self.used.load(SeqCst);
+        loop {
+            let more = held.saturating_add(amount.bytes);
+            if more > limit || !alone() {
+                return Alone::NotGranted;
+            }
+            match self.used.compare_exchange(held, more, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => held = now,
+            }
+        }
+        published();
+        kernel.step(Step::Granted);
+        if !alone() || self.pending.load(SeqCst) != 0 {
+            return Alone::Contested;
+        }
+        self.sort(amount);
+        kernel.step(Step::Sorted);
+        Alone::Granted
+    }
+
+    #[inline]
+    fn sort(&self, amount: Amount) {
+        if amount.kind.written()
+            && let Some(held) = self.kinds.get(amount.kind as usize)
+        {
+            held.fetch_add(amount.bytes, Relaxed);
+        }
     }
 
     fn ask(&self, kernel: &impl Kernel, bytes: u64) {
@@ -359,17 +461,14 @@ impl<'a> Columns<'a> {
     fn grant(&self, kernel: &impl Kernel, amount: Amount) {
         self.used.fetch_add(amount.bytes, SeqCst);
         kernel.step(Step::Granted);
-        if amount.kind.written()
-            && let Some(held) = self.kinds.get(amount.kind as usize)
-        {
-            held.fetch_add(amount.bytes, Relaxed);
-        }
+        self.sort(amount);
         kernel.step(Step::Sorted);
         self.pending.fetch_sub(amount.bytes, SeqCst);
         kernel.step(Step::Settled);
     }
 }
 
+#[inline]
 fn take_from(held: &AtomicU64, bytes: u64) {
     let mut found = held.load(Relaxed);
     while let Err(changed) =

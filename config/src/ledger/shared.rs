@@ -1,12 +1,12 @@
 //! The ledger as its users see it: open, claim, release, sum.
 //! Touches: the mapped file; the kernel through `calls`.
 
-use super::calls::{Calls, Flights};
+use super::calls::{Calls, Flights, Here};
 use super::file::{self, File, Foreign};
 use super::layout::{self, Device, KINDS, Kind, Node, SIZE};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
-use super::protocol::{self, Amount, Outcome, Own};
+use super::protocol::{self, Alone, Amount, Columns, Outcome, Own};
 use super::sys::{self, Access, Errno, Fd, Stat};
 use crate::device::DeviceUuid;
 use crate::units::Bytes;
@@ -234,7 +234,45 @@ impl Ledger {
     /// Takes `bytes` if the slice then holds no more than `limit`.
     ///
     /// [`Bytes::MAX`] as the limit only counts; so is recorded what the driver has already given.
+    #[inline]
     pub fn claim(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
+        if bytes.get() <= protocol::MOST
+            && let Some(mine) = self.private.mine(device)
+            && mine.slot() == Some(0)
+            && let (Some(node), Some(own)) =
+                (self.file.nodes.first(), Columns::of(self.file.table(), 0))
+            && node.head().hinted_alive()
+        {
+            let bytes = bytes.get();
+            let amount = Amount { bytes, kind };
+            let extent = &self.file.header.extent;
+            match own.claim_alone(extent, &Here, amount, limit.get()) {
+                Alone::Granted => return Claim::Granted,
+                Alone::Contested => {
+                    if self.contested(mine, device, amount, limit) {
+                        return Claim::Granted;
+                    }
+                }
+                Alone::NotGranted => {}
+            }
+        }
+        self.claim_among(device, bytes, kind, limit)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn contested(&self, mine: &Mine, device: Device, amount: Amount, limit: Bytes) -> bool {
+        let own = Own {
+            slot: 0,
+            gate: &mine.gate,
+            verify: false,
+        };
+        let (table, calls) = (self.file.table(), Calls::of(self));
+        protocol::contested(table, &calls, &own, device, amount, limit.get())
+    }
+
+    #[inline(never)]
+    fn claim_among(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
         let Some(mine) = self.private.mine(device) else {
             return Claim::Uncounted(Uncounted::Full);
         };
@@ -268,11 +306,11 @@ impl Ledger {
 
     /// Gives back what was granted. More than that gives back all; what a parent held before a
     /// fork is not the child's to give back.
+    #[inline]
     pub fn release(&self, device: Device, bytes: Bytes, kind: Kind) {
         if let Some(slot) = self.private.mine(device).and_then(Mine::slot) {
             let bytes = bytes.get();
-            let (table, calls) = (self.file.table(), Calls::of(self));
-            protocol::release(table, &calls, slot, Amount { bytes, kind });
+            protocol::release(self.file.table(), &Here, slot, Amount { bytes, kind });
         }
     }
 
@@ -289,12 +327,13 @@ impl Ledger {
                 }
                 let used = used.load(SeqCst);
                 let word = |index: usize| kinds.get(index).map_or(0, |word| word.load(Relaxed));
+                let (used, by_kind) = Kind::by_kind(used, word);
                 Some(Record {
                     slot,
                     pid: node.pid.load(Relaxed),
                     device: self.file.header.uuid(head.device()),
                     used,
-                    by_kind: Kind::by_kind(used, word),
+                    by_kind,
                     alive: true,
                 })
             })

@@ -1,5 +1,9 @@
 //! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
 //! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
+//!
+//! It is read until two readings in a row are the same: then that is what it said in the moment
+//! between them. A slice that is never still for so long is shown as it was read, each process
+//! within what it was just taking or giving back.
 
 use super::file::{DEVICES_AT, File, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
 use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, SIZE, SLOTS};
@@ -8,6 +12,26 @@ use super::{LedgerError, Record, Refusals, refuse};
 use crate::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
+
+/// As often as it is read again.
+const READINGS: usize = 16;
+
+/// Reads it again, and takes over what is not as it was.
+fn is_unchanged(fd: &Fd, bytes: &mut [u8; SIZE]) -> Result<bool, LedgerError> {
+    let (mut again, mut from, mut unchanged) = ([0; 4096], 0usize, true);
+    for known in bytes.chunks_exact_mut(again.len()) {
+        let length = fd.read(&mut again, from).map_err(LedgerError::Open)?;
+        if length != known.len() {
+            return Err(LedgerError::Length(from.saturating_add(length) as u64));
+        }
+        if *known != again {
+            known.copy_from_slice(&again);
+            unchanged = false;
+        }
+        from = from.saturating_add(length);
+    }
+    Ok(unchanged)
+}
 
 /// A copy of a ledger file, and the file, to ask who is alive.
 pub struct Snapshot<'a> {
@@ -24,11 +48,16 @@ impl<'a> Snapshot<'a> {
         let fd = Fd::open(path, Access::Read).map_err(LedgerError::Open)?;
         let stat = fd.stat().map_err(LedgerError::Open)?;
         let length = match stat.regular {
-            true => fd.read(bytes).map_err(LedgerError::Open)?,
+            true => fd.read(bytes, 0).map_err(LedgerError::Open)?,
             false => return Err(LedgerError::NotAFile),
         };
         if length != SIZE || stat.length != SIZE as u64 {
             return Err(LedgerError::Length(stat.length));
+        }
+        for _ in 0..READINGS {
+            if is_unchanged(&fd, bytes)? {
+                break;
+            }
         }
         let snapshot = Snapshot { bytes, fd };
         refuse(snapshot.u64(0), snapshot.u32(8), snapshot.u32(12))?;
@@ -70,12 +99,13 @@ impl<'a> Snapshot<'a> {
         let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
         let used = self.u64(at(offset_of!(File, used), 8));
         let word = |index: usize| self.u64(kinds.saturating_add(index.saturating_mul(8)));
+        let (used, by_kind) = Kind::by_kind(used, word);
         Some(Record {
             slot,
             pid: self.u32(node.saturating_add(offset_of!(Node, pid))),
             device: self.uuid(head.device()),
             used,
-            by_kind: Kind::by_kind(used, word),
+            by_kind,
             alive: self.fd.locked(slot).unwrap_or(true),
         })
     }

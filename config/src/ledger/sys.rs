@@ -231,10 +231,10 @@ impl Fd {
     }
 
     /// Reads from the start of the file; how much of it there was.
-    pub(super) fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn read(&self, to: &mut [u8], from: usize) -> Result<usize, Errno> {
         let (at, room) = (to.as_mut_ptr() as usize, to.len());
         // SAFETY: `to` is `room` bytes long and ours alone.
-        unsafe { syscall(number::PREAD64, [self.0, at, room, 0, 0, 0]) }
+        unsafe { syscall(number::PREAD64, [self.0, at, room, from, 0, 0]) }
     }
 
     /// Locks one byte for this open file description, if nobody else has it.

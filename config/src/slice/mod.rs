@@ -8,7 +8,7 @@ mod text;
 #[cfg(feature = "std")]
 mod write;
 
-pub use page_cache::{CHECKSUM, MAX_SUFFIXES, ModelFiles, PageCache};
+pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse, parse_into};
 pub use text::Text;
 
@@ -181,7 +181,7 @@ impl Slice {
 
     /// The devices that the slice names.
     pub fn devices(&self) -> impl Iterator<Item = &ListedDevice> {
-        self.devices.iter().flatten()
+        self.devices.iter().map_while(Option::as_ref)
     }
 
     /// The budget of a device; None when the slice says nothing of it.

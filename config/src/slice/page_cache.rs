@@ -30,8 +30,28 @@ pub struct ModelFiles {
     /// The smallest that is one.
     pub smallest: Bytes,
     suffixes: [Text<16>; MAX_SUFFIXES],
-    /// The last letters of the suffixes, one bit each: most names end otherwise.
-    ends: u32,
+    ends: Ends,
+}
+
+/// How the names end: most others do not, and are known by that in a few instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// The last two letters of the suffixes, one bit each.
+    pub letters: u64,
+    /// Whether a checksum is a name.
+    pub checksums: bool,
+}
+
+impl Ends {
+    /// Whether a path may end in a name of a model's; [`ModelFiles::has_name`] knows.
+    #[inline]
+    #[must_use]
+    pub fn may_be_of(self, path: &[u8]) -> bool {
+        let [.., before, last] = path else {
+            return false;
+        };
+        self.letters & end(*before, *last) != 0 || (self.checksums && may_be_checksum(path))
+    }
 }
 
 /// The suffix that stands for names made of a checksum: `sha256-…` and 64 hexadecimal digits, as
@@ -45,7 +65,7 @@ impl ModelFiles {
         let mut files = ModelFiles {
             smallest: Bytes::mib(64),
             suffixes: [Text::EMPTY; MAX_SUFFIXES],
-            ends: 0,
+            ends: Ends::default(),
         };
         for suffix in ["safetensors", "gguf", "pt", "pth", "bin", "ckpt", CHECKSUM] {
             // There is room for them all.
@@ -60,7 +80,7 @@ impl ModelFiles {
         ModelFiles {
             smallest,
             suffixes: [Text::EMPTY; MAX_SUFFIXES],
-            ends: 0,
+            ends: Ends::default(),
         }
     }
 
@@ -81,10 +101,12 @@ impl ModelFiles {
             return Err(SliceFault::TooManySuffixes);
         };
         *free = Text::new(suffix);
-        self.ends |= match suffix == CHECKSUM {
-            true => HEXADECIMAL,
-            false => suffix.bytes().last().map_or(0, end),
-        };
+        match (suffix == CHECKSUM, suffix.as_bytes()) {
+            (true, _) => self.ends.checksums = true,
+            (false, [.., before, last]) => self.ends.letters |= end(*before, *last),
+            (false, [last]) => self.ends.letters |= end(b'.', *last),
+            (false, []) => {}
+        }
         Ok(())
     }
 
@@ -100,9 +122,16 @@ impl ModelFiles {
     #[inline]
     #[must_use]
     pub fn has_name(&self, path: &[u8]) -> bool {
-        path.last().is_some_and(|last| end(*last) & self.ends != 0) && self.compare(path)
+        self.ends.may_be_of(path) && self.compare(path)
     }
 
+    /// How the names end.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    #[inline(never)]
     fn compare(&self, path: &[u8]) -> bool {
         let start = path.len().saturating_sub(LONGEST.saturating_add(1));
         let tail = path.get(start..).unwrap_or_default();
@@ -127,28 +156,33 @@ impl Default for ModelFiles {
     }
 }
 
-/// The bit of a letter: some letters share one, which costs a comparison.
-const fn end(letter: u8) -> u32 {
-    1 << (letter & 31)
+/// The bit of a suffix's end. Some share one, which costs a comparison: with 22 few do that programs
+/// often open, with the usual suffixes.
+#[inline]
+fn end(before: u8, last: u8) -> u64 {
+    1 << (u32::from(before)
+        .wrapping_mul(22)
+        .wrapping_add(u32::from(last))
+        & 63)
 }
 
-/// The bits of the hexadecimal digits.
-const HEXADECIMAL: u32 = {
-    let digits = *b"0123456789abcdef";
-    let mut rest: &[u8] = &digits;
-    let mut bits = 0;
-    while let Some((digit, others)) = rest.split_first() {
-        bits |= end(*digit);
-        rest = others;
-    }
-    bits
-};
+/// How long a SHA-256 is in hexadecimal digits.
+const DIGITS: usize = 64;
+
+/// Whether a name, or what follows a name's `sha256-`, is as long.
+#[inline]
+fn may_be_checksum(path: &[u8]) -> bool {
+    path.len().checked_sub(DIGITS).is_some_and(|start| {
+        let before = start.checked_sub(1).and_then(|place| path.get(place));
+        matches!(before, None | Some(b'/' | b'-'))
+    })
+}
 
 fn is_checksum(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     let digits = name.strip_prefix(b"sha256-").unwrap_or(name);
     let hexadecimal = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    digits.len() == 64 && digits.iter().all(hexadecimal)
+    digits.len() == DIGITS && digits.iter().all(hexadecimal)
 }
 
 #[cfg(test)]

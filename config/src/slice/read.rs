@@ -204,8 +204,8 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             }
             "enforce" => slice.enforce = reader.boolean()?,
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
-            "meminfo" => slice.meminfo = Some(short(key, reader.string()?)?),
-            "ledger" => slice.ledger = Some(short(key, reader.string()?)?),
+            "meminfo" => slice.meminfo = Some(path(key, reader.string()?)?),
+            "ledger" => slice.ledger = Some(path(key, reader.string()?)?),
             "page_cache" => {
                 slice.page_cache = one_of(
                     reader.string()?,
@@ -219,9 +219,9 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             }
             "page_cache_share" => slice.page_cache_share = reader.boolean()?,
             "model_files" => slice.model_files = read_model_files(reader)?,
-            "promises" => slice.promises = Some(short(key, reader.string()?)?),
-            "promise" => slice.promise = Some(short(key, reader.string()?)?),
-            "cgroup" => slice.cgroup = Some(short(key, reader.string()?)?),
+            "promises" => slice.promises = Some(path(key, reader.string()?)?),
+            "promise" => slice.promise = Some(path(key, reader.string()?)?),
+            "cgroup" => slice.cgroup = Some(path(key, reader.string()?)?),
             "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
             "pressure" => {
                 slice.pressure = one_of(
@@ -230,7 +230,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
                     &[("refuse", Pressure::Refuse), ("release", Pressure::Release)],
                 )?;
             }
-            "pressure_file" => slice.thresholds.file = Some(short(key, reader.string()?)?),
+            "pressure_file" => slice.thresholds.file = Some(path(key, reader.string()?)?),
             "pressure_full" => slice.thresholds.full = Some(percent(key, reader)?),
             "pressure_available" => slice.thresholds.available = Some(number(reader)?),
             "pressure_request" => slice.thresholds.request = Some(number(reader)?),
@@ -328,6 +328,14 @@ fn percent(key: &str, reader: &mut Reader<'_>) -> Result<u8, SliceFault> {
 
 fn short<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
     match text.len() <= N {
+        true => Ok(Text::new(text)),
+        false => Err(SliceFault::TooLong(Text::new(key))),
+    }
+}
+
+/// A path leaves room for the NUL that C ends it with.
+fn path<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
+    match text.len() < N {
         true => Ok(Text::new(text)),
         false => Err(SliceFault::TooLong(Text::new(key))),
     }

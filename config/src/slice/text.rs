@@ -1,6 +1,8 @@
 //! Short texts without allocation.
 //! Touches: its arguments.
 
+use core::ffi::CStr;
+
 use crate::device::DeviceUuid;
 
 /// A short text that needs no allocation. Longer ones are cut at a character.
@@ -21,6 +23,11 @@ impl<const N: usize> Text<N> {
     #[must_use]
     pub fn new(text: &str) -> Text<N> {
         let mut kept = Text::EMPTY;
+        if let Some(room) = kept.bytes.get_mut(..text.len()) {
+            room.copy_from_slice(text.as_bytes());
+            kept.len = text.len();
+            return kept;
+        }
         for letter in text.chars() {
             let mut utf8 = [0u8; 4];
             for byte in letter.encode_utf8(&mut utf8).bytes() {
@@ -38,6 +45,13 @@ impl<const N: usize> Text<N> {
             }
         }
         kept
+    }
+
+    /// The text as C writes it. None: it has no room for the NUL, or is more than one such text.
+    #[must_use]
+    pub fn as_c_str(&self) -> Option<&CStr> {
+        let text = CStr::from_bytes_until_nul(&self.bytes).ok()?;
+        (text.count_bytes() == self.len).then_some(text)
     }
 
     /// The text's bytes.

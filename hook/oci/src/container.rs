@@ -3,9 +3,10 @@
 
 use crate::create::Stage;
 use crate::owner::Owner;
-use crate::read;
 use crate::state::State;
+use crate::{read, sys};
 use anyhow::{Context, bail};
+use nix::fcntl::OFlag;
 use nix::unistd::{Gid, Uid};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -27,13 +28,21 @@ pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
     }
 }
 
+fn open(path: &str) -> anyhow::Result<File> {
+    let opened = sys::open(Path::new(path), OFlag::O_RDONLY);
+    opened.with_context(|| format!("cannot open {path}"))
+}
+
+/// The mount namespace that we are in.
+pub(crate) fn own_namespace() -> anyhow::Result<File> {
+    open("/proc/self/ns/mnt")
+}
+
 /// The container's mount namespace, which must not be ours.
-pub(crate) fn namespace(pid: i32) -> anyhow::Result<File> {
-    let path = format!("/proc/{pid}/ns/mnt");
-    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+pub(crate) fn namespace(pid: i32, own: &File) -> anyhow::Result<File> {
+    let namespace = open(&format!("/proc/{pid}/ns/mnt"))?;
     let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
-    let own = File::open("/proc/self/ns/mnt").context("cannot open /proc/self/ns/mnt")?;
-    if identity(&namespace)? == identity(&own)? {
+    if identity(&namespace)? == identity(own)? {
         bail!("process {pid} has no mount namespace of its own: it is not a container's");
     }
     Ok(namespace)

@@ -18,7 +18,6 @@ use anyhow::{Context, anyhow, bail};
 use gpuslice_config::meminfo;
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
-use std::fs::File;
 
 /// In whose namespaces the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,15 +280,17 @@ impl Run<'_> {
                     .push(format!("cannot drop the pages of {path}: {error}"));
             }
         }
+        let home = container::own_namespace().map_err(failed)?;
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),
-            Stage::Runtime => {
-                let namespace = container::namespace(state.pid).map_err(failed)?;
-                (
-                    Some(namespace),
-                    container::mapped_root(state.pid).map_err(failed)?,
-                )
-            }
+            Stage::Runtime => (
+                Some(container::namespace(state.pid, &home).map_err(failed)?),
+                // Where it has the runtime's user namespace, root is root.
+                match spec.has_user_namespace() {
+                    true => container::mapped_root(state.pid).map_err(failed)?,
+                    false => None,
+                },
+            ),
         };
         let sources = Sources::take(self.plan, &self.given.places);
         let sources = sources.map_err(|error| failed(error.into()))?;
@@ -305,9 +306,8 @@ impl Run<'_> {
                 .and_then(|process| process.args.first())
                 .map(String::as_str),
             hosts_dev: container::hosts_dev().map_err(failed)?,
-            slice_in_dev: inject::slice_in_dev(text),
+            slice: text,
         };
-        let home = File::open("/proc/self/ns/mnt").map_err(|error| failed(error.into()))?;
         let outcome = inject::inject(sources, &target, &self.given.steps);
         if stage == Stage::Runtime {
             // What was made on the host is undone on the host.

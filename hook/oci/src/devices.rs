@@ -168,7 +168,7 @@ pub fn read(places: &Places) -> Result<Option<Devices>, DevicesError> {
 fn text(path: &std::path::Path) -> io::Result<Vec<u8>> {
     let file = read::open(path)?;
     read::only_roots(&file)?;
-    read::capped(file, CAP)
+    read::whole(file, CAP)
 }
 
 /// Reads the text of a list.

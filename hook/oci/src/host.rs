@@ -11,14 +11,16 @@ use gpuslice_config::ledger::{self, Ledger, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::fcntl::{AT_FDCWD, FallocateFlags, OFlag, fallocate};
 use nix::mount::{MntFlags, umount2};
+use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something on the host could not be made or removed.
@@ -70,44 +72,42 @@ pub fn is_prepared(places: &Places, container: &str) -> bool {
     preload(places, container).exists()
 }
 
-fn folder(path: &Path) -> io::Result<()> {
+/// Makes a folder. Whether there was none is returned.
+fn folder(path: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o755).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
     }
 }
 
-fn file(path: &Path, text: &str) -> io::Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o444)
-        .open(path)?
-        .write_all(text.as_bytes())
+/// An empty file for something to be mounted on.
+fn point(path: &Path) -> io::Result<()> {
+    let mode = Mode::from_bits_truncate(0o444);
+    Ok(mknod(path, SFlag::S_IFREG, mode, 0)?)
 }
 
 /// The folder that becomes `/.gpuslice`: files, and points for what is mounted into it.
 fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
     let own = root.parent().unwrap_or(root);
-    if own.exists() {
+    if !folder(own)? {
         // An earlier life of this container.
         fs::remove_dir_all(own)?;
+        folder(own)?;
     }
-    folder(own)?;
     folder(root)?;
     folder(&root.join("etc"))?;
     folder(&root.join("ledger"))?;
-    file(&root.join("ledger/ledger"), "")?;
-    file(&root.join("libgpuslice.so"), "")?;
-    file(&root.join("meminfo"), "")?;
+    point(&root.join("ledger/ledger"))?;
+    point(&root.join("libgpuslice.so"))?;
+    point(&root.join("meminfo"))?;
     if unified(&plan.devices) > Bytes::ZERO {
         folder(&root.join("promises"))?;
-        file(&root.join("promise"), "")?;
+        point(&root.join("promise"))?;
     }
-    plan.files
-        .iter()
-        .try_for_each(|planned| file(&planned.path, &planned.text))
+    plan.files.iter().try_for_each(|planned| {
+        let flags = OFlag::O_WRONLY | OFlag::O_EXCL;
+        sys::make(&planned.path, flags, 0o444)?.write_all(planned.text.as_bytes())
+    })
 }
 
 /// Where the preload list of a container is written until it is mounted.
@@ -118,9 +118,9 @@ pub fn preload(places: &Places, container: &str) -> PathBuf {
 
 fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostError> {
     let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
-    folder(place).map_err(failed("make", place))?;
+    let is_new = folder(place).map_err(failed("make", place))?;
     steps.reached("ledger-folder");
-    if !path.exists() {
+    if is_new || !path.exists() {
         // A file system of its own: whoever may write to the ledger cannot fill the host's.
         mount_at(place, &LEDGER_MOUNT).map_err(failed("mount", place))?;
     }
@@ -134,31 +134,19 @@ fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostEr
 }
 
 fn mount_at(place: &Path, options: &[(&std::ffi::CStr, &std::ffi::CStr)]) -> io::Result<()> {
-    let target = open_folder(place)?;
     let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
     let mount = sys::new_mount(c"tmpfs", options, attributes)?;
-    sys::attach(mount.as_fd(), target.as_fd())
+    sys::attach_at(mount.as_fd(), AT_FDCWD, place)
 }
 
 fn open_folder(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)
+    sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
 }
 
 /// Takes a file's pages from its file system at once: on one that is full, a program that comes
 /// to a page that is not there yet would be killed.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(mode)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(path)?;
+    let file = sys::make(path, OFlag::O_RDWR | OFlag::O_NOFOLLOW, mode)?;
     if file.metadata()?.len() > 0 {
         return Ok(());
     }
@@ -201,11 +189,8 @@ fn cut(place: &Path) -> io::Result<()> {
         let entry = entry?;
         let facts = entry.metadata()?;
         if facts.is_file() && facts.len() > length {
-            OpenOptions::new()
-                .write(true)
-                .custom_flags(OFlag::O_NOFOLLOW.bits())
-                .open(entry.path())?
-                .set_len(length)?;
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW;
+            sys::open(&entry.path(), flags)?.set_len(length)?;
         }
     }
     Ok(())
@@ -217,7 +202,33 @@ fn cut(place: &Path) -> io::Result<()> {
 /// What cannot be removed.
 pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
     let path = places.containers().join(id);
-    gone(fs::remove_dir_all(&path)).map_err(failed("remove", &path))
+    if remove_root(&path).is_none() {
+        gone(fs::remove_dir_all(&path)).map_err(failed("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Removes what [`make_root`] makes, by name: nobody need read what is there. None: something else
+/// is there, or something is not.
+fn remove_root(own: &Path) -> Option<()> {
+    let root = open_folder(&own.join("root")).ok()?;
+    let remove = |name: &str, flags| unlinkat(&root, name, flags).ok();
+    for file in [
+        "slice.json",
+        PRELOAD,
+        "ledger/ledger",
+        "libgpuslice.so",
+        "meminfo",
+    ] {
+        remove(file, UnlinkatFlags::NoRemoveDir)?;
+    }
+    if remove("promise", UnlinkatFlags::NoRemoveDir).is_some() {
+        remove("promises", UnlinkatFlags::RemoveDir)?;
+    }
+    remove("etc", UnlinkatFlags::RemoveDir)?;
+    remove("ledger", UnlinkatFlags::RemoveDir)?;
+    fs::remove_dir(own.join("root")).ok()?;
+    fs::remove_dir(own).ok()
 }
 
 /// Removes what a slice has. Nothing of it need be there.

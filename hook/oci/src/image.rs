@@ -102,7 +102,7 @@ impl Needs {
     /// Whether the image has it.
     #[must_use]
     pub fn met_by(&self, image: &Root) -> Option<Unsuited> {
-        let loader = |names: &[&str]| names.iter().any(|name| image.regular(name).is_ok());
+        let loader = |names: &[&str]| names.iter().any(|name| image.has(name));
         if !loader(&LOADERS) {
             return Some(if loader(&MUSL) {
                 Unsuited::Musl

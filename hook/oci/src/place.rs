@@ -109,7 +109,7 @@ impl Places {
     #[must_use]
     pub fn meminfo(&self) -> PathBuf {
         let own = self.root.join("proc/meminfo");
-        match own.exists() {
+        match self.root == Path::new("/") || own.exists() {
             true => own,
             false => PathBuf::from("/proc/meminfo"),
         }

@@ -4,6 +4,7 @@
 use crate::annotations::{self, AnnotationError, Asked, Request, Selector};
 use crate::devices::{Devices, Target};
 use crate::identity::{Annotations, Identity};
+use crate::inject::preload;
 use crate::place::Places;
 use crate::policy::Policy;
 use crate::registry::{Budget, unified};
@@ -245,10 +246,7 @@ fn plan(
         path: root.join(name),
         text,
     };
-    let files = vec![
-        file("slice.json", text),
-        file(PRELOAD, format!("/{MOUNT}/libgpuslice.so\n")),
-    ];
+    let files = vec![file("slice.json", text), file(PRELOAD, preload::planned())];
     let promised = unified(&devices);
     Ok(Plan {
         name: who.title(),

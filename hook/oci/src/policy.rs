@@ -236,7 +236,7 @@ pub fn read(places: &Places) -> Result<Policy, PolicyError> {
 fn text(path: &std::path::Path) -> io::Result<String> {
     let file = read::open(path)?;
     read::only_roots(&file)?;
-    let text = read::capped(file, CAP)?;
+    let text = read::whole(file, CAP)?;
     String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 

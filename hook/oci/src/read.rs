@@ -1,23 +1,29 @@
 //! Reads files that others may have made: regular ones only, and never more than expected.
 //! Touches: those files.
 
+use crate::sys;
 use nix::fcntl::OFlag;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How much room there is at first.
-const FIRST: usize = 16 << 10;
+/// How much room there is at first where nobody says how much comes.
+const FIRST: usize = 2 << 10;
 
 /// Reads at most `cap` bytes.
 ///
 /// # Errors
 /// When it cannot be read, or there is more.
 pub fn capped(from: impl Read, cap: usize) -> io::Result<Vec<u8>> {
+    about(from, FIRST, cap)
+}
+
+/// Reads at most `cap` bytes of what is likely `expected` long: with a byte more of room it is read
+/// at once, and no page is touched for nothing.
+fn about(from: impl Read, expected: usize, cap: usize) -> io::Result<Vec<u8>> {
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
-    // Most of what is read is smaller than this, and so read at once.
-    let mut bytes = Vec::with_capacity(cap.min(FIRST).saturating_add(1));
+    let mut bytes = Vec::with_capacity(cap.min(expected).saturating_add(1));
     from.take(limit).read_to_end(&mut bytes)?;
     match bytes.len() > cap {
         true => Err(io::Error::new(
@@ -34,10 +40,7 @@ pub fn capped(from: impl Read, cap: usize) -> io::Result<Vec<u8>> {
 /// When it cannot be opened, or is something else.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)?;
+    let file = sys::open(path, OFlag::O_RDONLY | flags)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("not a regular file")),
@@ -49,7 +52,17 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be read, is something else, or is longer.
 pub fn file(path: &Path, cap: usize) -> io::Result<Vec<u8>> {
-    capped(open(path)?, cap)
+    whole(open(path)?, cap)
+}
+
+/// Reads all of a file, of at most `cap` bytes.
+///
+/// # Errors
+/// When it cannot be read, or is longer.
+pub fn whole(file: File, cap: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    // What the kernel makes up says that it is empty.
+    about(file, if length == 0 { FIRST } else { length }, cap)
 }
 
 /// Whether only root decides what is in it.

@@ -5,15 +5,15 @@
 
 use crate::owner::Owner;
 use crate::place::Places;
-use crate::read;
+use crate::{read, sys};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -143,12 +143,16 @@ impl<'a> Registry<'a> {
     /// # Errors
     /// When they cannot be made, or nobody gives the lock back.
     pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
-        // The last that is made.
-        if !places.promises().exists() {
-            make_folders(places)?;
-        }
         let path = places.lock();
-        let file = open_lock(&path).map_err(failed("open", &path))?;
+        let file = match sys::open(&path, OFlag::O_RDWR) {
+            // It is the last that is made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_folders(places)?;
+                sys::make(&path, OFlag::O_RDWR, 0o600)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(failed("open", &path))?;
         let lock = wait_for(file, &path)?;
         Ok(Registry {
             places,
@@ -206,13 +210,13 @@ pub const NEW: &str = "new";
 /// When one cannot be read.
 pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
     let folder = places.slices();
-    let listed = match fs::read_dir(&folder) {
+    let listed = match sys::names(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         listed => listed.map_err(failed("read", &folder))?,
     };
     let mut records = Vec::new();
-    for entry in listed {
-        let path = entry.map_err(failed("read", &folder))?.path();
+    for name in listed {
+        let path = folder.join(name);
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
@@ -232,16 +236,6 @@ fn parse(text: &[u8], path: &Path) -> Result<Record, RegistryError> {
         path: path.to_owned(),
         source,
     })
-}
-
-fn open_lock(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
 }
 
 fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
@@ -277,12 +271,7 @@ fn make_folders(places: &Places) -> Result<(), RegistryError> {
 }
 
 fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(new)?;
+    let mut file = sys::make(new, OFlag::O_WRONLY | OFlag::O_TRUNC, 0o600)?;
     file.write_all(text)?;
     fs::rename(new, path)
 }

@@ -137,6 +137,13 @@ impl Spec {
         bundle.join(&self.root.path)
     }
 
+    /// Whether its users are numbered apart from the runtime's.
+    #[must_use]
+    pub fn has_user_namespace(&self) -> bool {
+        let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
+        namespaces.into_iter().any(|own| own.kind == "user")
+    }
+
     /// The folder of the host that the container sees at `destination`.
     #[must_use]
     pub fn source_of(&self, destination: &Path) -> Option<&Path> {

@@ -19,7 +19,7 @@ pub const USAGE: u8 = 2;
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.
-    let _ = writeln!(io::stderr(), "gpuslice: {line}");
+    let _ = io::stderr().write_all(format!("gpuslice: {line}\n").as_bytes());
 }
 
 fn print(text: &str) -> u8 {

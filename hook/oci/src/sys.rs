@@ -2,9 +2,14 @@
 //! Touches: the kernel. Law: every descriptor is closed at exec.
 
 use nix::errno::Errno;
-use std::ffi::{CStr, c_int, c_long, c_uint};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
+use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_long, c_uint};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `mount_setattr`'s and `fsmount`'s bits.
 pub const RDONLY: u64 = 0x01;
@@ -17,6 +22,7 @@ pub const NOEXEC: u64 = 0x08;
 
 const MS_PRIVATE: u64 = 1 << 18;
 const AT_EMPTY_PATH: c_uint = 0x1000;
+const AT_SYMLINK_NOFOLLOW: c_uint = 0x100;
 const AT_RECURSIVE: c_uint = 0x8000;
 const OPEN_TREE_CLONE: c_uint = 1;
 const OPEN_TREE_CLOEXEC: c_uint = 0o2_000_000;
@@ -46,6 +52,25 @@ fn owned(returned: c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Opens a file that is there. musl's `open`, which the standard library calls, tells the kernel
+/// twice to close it at exec; `openat` says it once.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(path: &Path, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_CLOEXEC;
+    Ok(openat(AT_FDCWD, path, flags, Mode::empty())?.into())
+}
+
+/// Opens a file, made with this mode if it is not there.
+///
+/// # Errors
+/// The kernel's.
+pub fn make(path: &Path, flags: OFlag, mode: u32) -> io::Result<File> {
+    let flags = flags | OFlag::O_CREAT | OFlag::O_CLOEXEC;
+    Ok(openat(AT_FDCWD, path, flags, Mode::from_bits_truncate(mode))?.into())
+}
+
 /// A detached copy of what is mounted at a descriptor: of the mount alone, or of all below it.
 ///
 /// # Errors
@@ -55,6 +80,49 @@ pub fn clone_mount(at: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | below;
     // SAFETY: the path is a C string, the descriptor lives as long as its borrow.
     owned(unsafe { libc::syscall(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags) })
+}
+
+/// A detached copy of the mount at a path, alone; of what stands there, if that is a link.
+///
+/// # Errors
+/// The kernel's.
+pub fn clone_mount_at(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the path is a C string that outlives the call.
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+}
+
+/// The names in a folder. libc's own reading takes memory of libc's own, which nothing else here does.
+///
+/// # Errors
+/// The kernel's.
+pub fn names(folder: &Path) -> io::Result<Vec<OsString>> {
+    let folder = open(folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let mut names = Vec::new();
+    let mut block = [0u8; 2048];
+    loop {
+        let (fd, room) = (folder.as_raw_fd(), block.len());
+        // SAFETY: the block is ours, of the length that is given.
+        let length =
+            done(unsafe { libc::syscall(libc::SYS_getdents64, fd, block.as_mut_ptr(), room) })?;
+        let mut rest = block
+            .get(..usize::try_from(length).unwrap_or(0))
+            .unwrap_or(&[]);
+        if rest.is_empty() {
+            return Ok(names);
+        }
+        // An entry: 16 bytes, its length, a byte, its name up to a zero.
+        while let Some(length) = rest.get(16..18).and_then(|bytes| bytes.first_chunk()) {
+            let length = usize::from(u16::from_le_bytes(*length));
+            let name = rest.get(19..length).unwrap_or(&[]);
+            let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
+            if !name.is_empty() && name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+            rest = rest.get(length.max(19)..).unwrap_or(&[]);
+        }
+    }
 }
 
 /// Attaches a detached mount, both named by descriptors alone.
@@ -67,6 +135,20 @@ pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     let empty = c"".as_ptr();
     // SAFETY: the paths are C strings, the descriptors live as long as their borrows.
     done(unsafe { libc::syscall(libc::SYS_move_mount, from, empty, to, empty, flags) })?;
+    Ok(())
+}
+
+/// Attaches a detached mount to a path below a folder that nobody but root can change. What stands at
+/// the path may be a link, which is then not followed.
+///
+/// # Errors
+/// The kernel's.
+pub fn attach_at(mount: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let (from, to) = (mount.as_raw_fd(), folder.as_raw_fd());
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let (empty, path, flags) = (c"".as_ptr(), path.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH);
+    // SAFETY: the paths are C strings, the descriptors live as long as their borrows.
+    done(unsafe { libc::syscall(libc::SYS_move_mount, from, empty, to, path, flags) })?;
     Ok(())
 }
 

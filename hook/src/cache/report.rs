@@ -84,11 +84,17 @@ impl FileReport {
     }
 
     fn name(&self) -> String {
-        printable(&self.path.display().to_string())
+        match self.path.to_str() {
+            Some(text) => printable(text),
+            None => printable(&self.path.to_string_lossy()),
+        }
     }
 
     /// Why it is as it is.
     fn reason(&self) -> String {
+        if self.why.is_none() && self.mapped_by.is_empty() {
+            return String::new();
+        }
         let holders: Vec<String> = self
             .mapped_by
             .iter()
@@ -152,18 +158,16 @@ impl Report {
     /// What `gpuslice residency` says to people.
     pub(super) fn residency(&self) -> String {
         let mut rows = vec![["RESIDENT", "OF", "FILE"].map(str::to_owned)];
-        for file in &self.files {
-            let reason = match file.reason() {
-                reason if reason.is_empty() => file.name(),
-                reason => format!("{} ({reason})", file.name()),
-            };
+        for file in self.files.iter().filter(|file| file.before != Some(0)) {
             let resident = match file.before {
                 Some(bytes) => Bytes::new(bytes).to_string(),
                 None => "?".to_owned(),
             };
-            if file.before != Some(0) {
-                rows.push([resident, Bytes::new(file.size).to_string(), reason]);
-            }
+            let name = match file.reason() {
+                reason if reason.is_empty() => file.name(),
+                reason => format!("{} ({reason})", file.name()),
+            };
+            rows.push([resident, Bytes::new(file.size).to_string(), name]);
         }
         let table = match rows.len() {
             1 => String::new(),

@@ -6,16 +6,20 @@ use super::filesystem::Filesystem;
 use super::holders::Identity;
 use super::report::{FileReport, State};
 use super::resident::{Resident, resident};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
+use std::vec;
 
 /// A file that has been found, and what was in the page cache of it.
 pub(super) struct Surveyed {
@@ -33,7 +37,7 @@ pub(super) struct Surveyed {
 pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surveyed> {
     let wanted = |path: &Path| suffixes.is_none_or(|suffixes| has_suffix(path, suffixes));
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let mut surveyed: Vec<Surveyed> = thread::scope(|scope| {
+    let shares: Vec<Vec<Surveyed>> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads.min(THREADS))
             .map(|_| {
                 let (found, next) = mpsc::channel();
@@ -58,15 +62,35 @@ pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surv
         let (channels, started): (Vec<_>, Vec<_>) = started.into_iter().unzip();
         drop(channels);
         let shares = started.into_iter().filter_map(|thread| thread.join().ok());
-        shares.flatten().collect()
+        shares.collect()
     });
-    surveyed.sort_unstable_by(|one, other| {
-        let (one, other) = (&one.report.path, &other.report.path);
-        one.as_os_str().cmp(other.as_os_str())
+    let count = shares.iter().map(Vec::len).sum();
+    let mut all = Vec::with_capacity(count);
+    let mut seen = HashSet::with_capacity(count);
+    merge(shares, |file| {
+        if file.identity.is_none_or(|file| seen.insert(file)) {
+            all.push(file);
+        }
     });
-    let mut seen = HashSet::new();
-    let is_new = |file: &Surveyed| file.identity.is_none_or(|file| seen.insert(file));
-    surveyed.into_iter().filter(is_new).collect()
+    all
+}
+
+/// Gives away the files of all shares, each of which is in order, in order.
+fn merge(shares: Vec<Vec<Surveyed>>, mut give: impl FnMut(Surveyed)) {
+    let mut shares: Vec<_> = shares.into_iter().map(Vec::into_iter).collect();
+    loop {
+        let left = shares.iter_mut().filter(|share| head(share).is_some());
+        let next = left.min_by(|one, other| head(one).cmp(&head(other)));
+        match next.and_then(Iterator::next) {
+            Some(file) => give(file),
+            None => return,
+        }
+    }
+}
+
+/// The first of what a share still has.
+fn head(share: &vec::IntoIter<Surveyed>) -> Option<&OsStr> {
+    share.as_slice().first().map(Surveyed::path)
 }
 
 /// More of them wait for each other in the kernel.
@@ -78,19 +102,29 @@ fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
     // A table of descriptors of its own (/proc/self shows another), or every open and close waits for all others.
     let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
     let mut filesystems = HashMap::new();
+    let mut folder = Folder::default();
     let one = |found: Found| match found {
-        Found::File(path) => match one(&path, &mut filesystems) {
+        Found::File(path) => match one(&path, &mut folder, &mut filesystems) {
             Ok(surveyed) => surveyed,
             Err(error) => Some(unreadable(path, &error)),
         },
         Found::Unreadable(path, error) => Some(unreadable(path, &error)),
     };
-    found.into_iter().flatten().filter_map(one).collect()
+    let mut surveyed: Vec<Surveyed> = found.into_iter().flatten().filter_map(one).collect();
+    // Here, and not in the end: there all others wait.
+    surveyed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
+    surveyed
 }
 
 /// One file; None when it is gone.
-fn one(path: &Path, filesystems: &mut HashMap<u64, Filesystem>) -> io::Result<Option<Surveyed>> {
-    let opened = open(path).and_then(|file| Ok((file.metadata()?, file)));
+fn one(
+    path: &Path,
+    folder: &mut Folder,
+    filesystems: &mut HashMap<u64, Filesystem>,
+) -> io::Result<Option<Surveyed>> {
+    let opened = folder
+        .open(path)
+        .and_then(|file| Ok((file.metadata()?, file)));
     let (data, file) = match opened {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -159,7 +193,46 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+/// The folder of the last file. The next is mostly in the same: its path need not be gone again.
+#[derive(Default)]
+struct Folder {
+    path: Vec<u8>,
+    open: Option<File>,
+}
+
+impl Folder {
+    /// As [`open`].
+    fn open(&mut self, path: &Path) -> io::Result<File> {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|byte| *byte == b'/');
+        let Some((parent, [b'/', name @ ..])) = end.map(|end| bytes.split_at(end)) else {
+            return open(path);
+        };
+        if parent.is_empty() || name.is_empty() {
+            return open(path);
+        }
+        if self.open.is_none() || self.path != parent {
+            let opened = OpenOptions::new()
+                .read(true)
+                .custom_flags(nix::libc::O_PATH | nix::libc::O_DIRECTORY)
+                .open(OsStr::from_bytes(parent));
+            self.open = opened.ok();
+            parent.clone_into(&mut self.path);
+        }
+        let Some(folder) = &self.open else {
+            return open(path);
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = nix::fcntl::openat(folder, name, flags, Mode::empty())?;
+        Ok(File::from(file))
+    }
+}
+
 impl Surveyed {
+    fn path(&self) -> &OsStr {
+        self.report.path.as_os_str()
+    }
+
     /// Opens it again; None when it is gone, or another file has its name.
     ///
     /// # Errors

@@ -6,13 +6,14 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::alone::Inside;
 use super::files::{self, Number};
 use super::kernel::{self, Descriptor};
 use super::pagemap::Pages;
 use super::queue::{Entry, Queue};
 use super::ranges::{self, Range};
 use super::window::{Consumed, Window};
-use super::{helper, owner, share};
+use super::{helper, share};
 
 /// What a large folio spans: parts of one are not dropped.
 pub(super) const BLOCK: u64 = 2 << 20;
@@ -31,9 +32,12 @@ static SINCE: AtomicU64 = AtomicU64::new(0);
 #[cold]
 #[inline(never)]
 pub(super) fn copied(range: Range) {
-    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+    if ranges::meeting(range).next().is_none() {
         return;
     }
+    let Some(_inside) = Inside::at_own_files() else {
+        return;
+    };
     for piece in ranges::meeting(range) {
         let start = range.start.max(piece.range.start);
         let end = range.end.min(piece.range.end);
@@ -65,7 +69,13 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
             .fetch_add(length, Ordering::Relaxed)
             .saturating_add(length),
     };
-    if length < SAID || !owner::is_this_process() || !file.is(fd) {
+    if length < SAID {
+        return;
+    }
+    let Some(_inside) = Inside::at_own_files() else {
+        return;
+    };
+    if !file.is(fd) {
         return;
     }
     let end = match offset {
@@ -125,8 +135,11 @@ pub(super) fn work() {
             while let Some(piece) = window.leaves(PIECE) {
                 drop_piece(piece);
             }
+            if helper::rests() {
+                break;
+            }
         }
-        if idle {
+        if idle || helper::rests() {
             return;
         }
     }

@@ -3,7 +3,7 @@
 //! Law: no lock, no malloc: open and close are called from signal handlers and between fork and
 //! exec. An entry whose count is zero is nobody's, and whoever took the last one ends it.
 
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::kernel::{self, Descriptor, Identity, Stat};
 use super::touched::Touched;
@@ -25,7 +25,7 @@ pub(super) struct File {
     inherited: AtomicU8,
     /// Descriptors, mappings and threads that are just at it.
     users: AtomicU32,
-    /// Our own descriptor; -1 for none.
+    /// Our own descriptor, plus one; 0 for none: a table of zeros takes no room in the library's file.
     own: AtomicI32,
     dev: AtomicU64,
     ino: AtomicU64,
@@ -46,7 +46,7 @@ static TABLE: [File; FILES] = [const {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
         users: AtomicU32::new(0),
-        own: AtomicI32::new(-1),
+        own: AtomicI32::new(0),
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
         size: AtomicU64::new(0),
@@ -58,7 +58,60 @@ static TABLE: [File; FILES] = [const {
 
 /// Which file a descriptor was last seen to be open on: a hint, because there are ways to close
 /// one that we do not see.
-static HINTS: [AtomicU8; FDS] = [const { AtomicU8::new(0) }; FDS];
+static HINTS: [Hint; FDS] = [const { Hint(AtomicU16::new(0)) }; FDS];
+
+/// The file's number, and above it how often, modulo 256, the descriptor was opened on one: who
+/// finds a descriptor closed must not forget the one that was opened under its number meanwhile.
+struct Hint(AtomicU16);
+
+impl Hint {
+    const FILE: u16 = 0xff;
+
+    fn number(value: u16) -> Option<Number> {
+        Number::from_raw(value.to_le_bytes()[0])
+    }
+
+    fn get(&self) -> Option<Number> {
+        Hint::number(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Hint::FILE != 0
+    }
+
+    /// Gives back the one that was there.
+    fn set(&self, number: Number) -> Option<Number> {
+        let next = |old: u16| {
+            let opened = (old & !Hint::FILE).wrapping_add(Hint::FILE.wrapping_add(1));
+            Some(opened | u16::from(number.raw()))
+        };
+        let old = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        Hint::number(old.unwrap_or_else(core::convert::identity))
+    }
+
+    fn take(&self) -> Option<Number> {
+        Hint::number(self.0.fetch_and(!Hint::FILE, Ordering::AcqRel))
+    }
+
+    /// Forgets a file where `is_closed` says so of the descriptor that was open on it.
+    fn forget(&self, number: Number, is_closed: impl FnOnce() -> bool) -> bool {
+        let seen = self.0.load(Ordering::Acquire);
+        Hint::number(seen) == Some(number)
+            && is_closed()
+            && self
+                .0
+                .compare_exchange(
+                    seen,
+                    seen & !Hint::FILE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+}
 
 /// One more than the highest descriptor with a hint.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
@@ -72,14 +125,14 @@ pub(super) fn any() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }
 
-fn hint(fd: Descriptor) -> Option<&'static AtomicU8> {
+fn hint(fd: Descriptor) -> Option<&'static Hint> {
     HINTS.get(usize::try_from(fd.0).ok()?)
 }
 
 /// Whether a descriptor may be one of a model file.
 #[inline]
 pub(super) fn may_be(fd: Descriptor) -> bool {
-    any() && hint(fd).is_some_and(|hint| hint.load(Ordering::Relaxed) != 0)
+    any() && hint(fd).is_some_and(Hint::is_set)
 }
 
 impl Number {
@@ -120,8 +173,7 @@ impl Number {
         let file = self.file();
         helper::wait_for(self);
         file.touched.clear(file.size());
-        let own = file.own.swap(-1, Ordering::AcqRel);
-        let own = (own >= 0).then_some(Descriptor(own));
+        let own = descriptor(file.own.swap(0, Ordering::AcqRel));
         // The program may have closed ours with all the others, and opened something else since.
         let own = own.filter(|own| file.is(*own));
         // What a forked child has inherited its parent may still be loading.
@@ -137,6 +189,12 @@ impl Number {
         file.state.store(FREE, Ordering::Release);
         USED.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The descriptor that a word of the table stands for.
+fn descriptor(plus_one: i32) -> Option<Descriptor> {
+    let number = plus_one.checked_sub(1)?;
+    (number >= 0).then_some(Descriptor(number))
 }
 
 impl File {
@@ -170,14 +228,11 @@ impl File {
 
     /// Our own descriptor of the file, if there is one and it still is ours.
     pub(super) fn own(&self) -> Option<Descriptor> {
-        let own = self.own.load(Ordering::Acquire);
-        (own >= 0)
-            .then_some(Descriptor(own))
-            .filter(|own| self.is(*own))
+        descriptor(self.own.load(Ordering::Acquire)).filter(|own| self.is(*own))
     }
 
     /// Sees to it that we have a descriptor of our own: programs close theirs before they read
-    /// what they have mapped.
+    /// what they have mapped. The caller is one of the file's users.
     pub(super) fn hold(&self, fd: Descriptor) -> bool {
         if self.own().is_some() {
             return true;
@@ -187,11 +242,16 @@ impl File {
         };
         let own = kernel::move_up(own);
         let old = self.own.load(Ordering::Acquire);
-        let mut ours = !self.is(Descriptor(old));
+        let mut ours = !descriptor(old).is_some_and(|old| self.is(old));
         ours = ours
             && self
                 .own
-                .compare_exchange(old, own.0, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(
+                    old,
+                    own.0.saturating_add(1),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
                 .is_ok();
         if !ours {
             // Another thread has been faster.
@@ -224,7 +284,7 @@ fn enter(stat: Stat) -> Option<Number> {
                 file.inherited.store(0, Ordering::Relaxed);
                 file.unsaid.store(0, Ordering::Relaxed);
                 file.serial.fetch_add(1, Ordering::Relaxed);
-                file.own.store(-1, Ordering::Relaxed);
+                file.own.store(0, Ordering::Relaxed);
                 USED.fetch_add(1, Ordering::AcqRel);
                 file.users.store(1, Ordering::Release);
                 file.state.store(LIVE, Ordering::Release);
@@ -275,10 +335,10 @@ fn find(identity: Identity) -> Option<Number> {
 pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
     let hint = hint(fd)?;
     let number = enter(stat)?;
-    let old = hint.swap(number.raw(), Ordering::AcqRel);
+    let old = hint.set(number);
     let next = u32::try_from(fd.0).unwrap_or(0).saturating_add(1);
     HIGHEST.fetch_max(next, Ordering::AcqRel);
-    if let Some(old) = Number::from_raw(old) {
+    if let Some(old) = old {
         // Closed in a way that we have not seen.
         old.release(None);
     }
@@ -287,36 +347,38 @@ pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
 
 /// The file that a descriptor was last seen to be open on.
 pub(super) fn hinted_at(fd: Descriptor) -> Option<Number> {
-    Number::from_raw(hint(fd)?.load(Ordering::Acquire))
+    hint(fd)?.get()
 }
 
-/// The file that a descriptor is open on, if it still is.
-pub(super) fn of(fd: Descriptor) -> Option<Number> {
+/// The file that a descriptor is open on, with one more user: from then on the entry stays it.
+pub(super) fn acquire(fd: Descriptor) -> Option<Number> {
     let number = hinted_at(fd)?;
-    number.file().is(fd).then_some(number)
+    if !number.acquire() {
+        return None;
+    }
+    if number.file().is(fd) {
+        return Some(number);
+    }
+    number.release(None);
+    None
 }
 
 /// A descriptor is about to be closed.
 pub(super) fn closing(fd: Descriptor) {
     let Some(hint) = hint(fd) else { return };
-    let Some(number) = Number::from_raw(hint.swap(0, Ordering::AcqRel)) else {
-        return;
-    };
+    let Some(number) = hint.take() else { return };
     let still = number.file().is(fd);
     number.release(still.then_some(fd));
 }
 
 /// Another descriptor for the same open file.
 pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
-    let Some(number) = of(from) else { return };
     let Some(hint) = hint(to) else { return };
-    if !number.acquire() {
-        return;
-    }
-    let old = hint.swap(number.raw(), Ordering::AcqRel);
+    let Some(number) = acquire(from) else { return };
+    let old = hint.set(number);
     let next = u32::try_from(to.0).unwrap_or(0).saturating_add(1);
     HIGHEST.fetch_max(next, Ordering::AcqRel);
-    if let Some(old) = Number::from_raw(old) {
+    if let Some(old) = old {
         old.release(None);
     }
 }
@@ -332,13 +394,7 @@ pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> 
 pub(super) fn sweep(number: Number) {
     for fd in hinted(0, u32::MAX) {
         let Some(hint) = hint(fd) else { continue };
-        let ours = || hint.load(Ordering::Acquire) == number.raw();
-        if ours()
-            && !number.file().is(fd)
-            && hint
-                .compare_exchange(number.raw(), 0, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
+        if hint.forget(number, || !number.file().is(fd)) {
             number.release(None);
         }
     }

@@ -14,6 +14,8 @@ const STACK: usize = 64 << 10;
 static STACK_PLACE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread; the kernel writes 0 there when it has gone, and its stack with it.
 static THREAD: AtomicU32 = AtomicU32::new(0);
+/// The thread that was there last; 0 once it is known to have gone.
+static LAST: AtomicU32 = AtomicU32::new(0);
 /// Whether there is one, or will be at once.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 /// Changes when there is something to do.
@@ -22,6 +24,8 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static AT: AtomicU32 = AtomicU32::new(0);
 /// How many threads wait for it to leave that file.
 static WAITING: AtomicU32 = AtomicU32::new(0);
+/// How many threads want it not to be there.
+static RESTS: AtomicU32 = AtomicU32::new(0);
 
 const PATIENCE_MS: i64 = 300;
 
@@ -32,15 +36,25 @@ struct Timespec {
 }
 
 /// Waits until a word is no longer what it was; whether that came before the time was over.
-fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+pub(super) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     const WAIT_PRIVATE: usize = 128;
+    wait_by(WAIT_PRIVATE, word, was, milliseconds)
+}
+
+/// The same for a word that the kernel itself changes.
+fn wait_shared(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+    const WAIT: usize = 0;
+    wait_by(WAIT, word, was, milliseconds)
+}
+
+fn wait_by(how: usize, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     let timeout = Timespec {
         seconds: 0,
         nanoseconds: milliseconds.saturating_mul(1_000_000),
     };
     let arguments = [
         (&raw const *word) as usize,
-        WAIT_PRIVATE,
+        how,
         was as usize,
         (&raw const timeout) as usize,
         0,
@@ -50,6 +64,12 @@ fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     let waited = unsafe { syscall(number::FUTEX, arguments) };
     const ETIMEDOUT: sys::Errno = sys::Errno(110);
     waited != Err(ETIMEDOUT)
+}
+
+/// A millisecond in which others get on.
+pub(super) fn pause() {
+    static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
+    wait(&NOBODY_WAKES, 0, 1);
 }
 
 fn wake(word: &AtomicU32) {
@@ -69,12 +89,61 @@ fn wake(word: &AtomicU32) {
 /// There is something to do.
 pub(super) fn call() {
     CALLS.fetch_add(1, Ordering::AcqRel);
-    if RUNS.swap(1, Ordering::AcqRel) != 0 {
+    if RUNS.swap(1, Ordering::SeqCst) != 0 {
         wake(&CALLS);
-    } else if !start() {
+    } else if rests() || !start() {
         // The last one's stack is still in use, or there may be no more threads: next time.
-        RUNS.store(0, Ordering::Release);
+        RUNS.store(0, Ordering::SeqCst);
     }
+}
+
+/// Whether there has ever been one in this process.
+#[inline]
+pub(super) fn has_run() -> bool {
+    !STACK_PLACE.load(Ordering::Acquire).is_null()
+}
+
+/// Whether it is wanted not to be there.
+pub(super) fn rests() -> bool {
+    RESTS.load(Ordering::SeqCst) != 0
+}
+
+/// Ends it, and waits until it is gone, so long at most.
+pub(super) fn rest(milliseconds: u32) {
+    RESTS.fetch_add(1, Ordering::SeqCst);
+    CALLS.fetch_add(1, Ordering::AcqRel);
+    wake(&CALLS);
+    for _ in 0..milliseconds {
+        let runs = RUNS.load(Ordering::SeqCst);
+        let thread = THREAD.load(Ordering::SeqCst);
+        if runs == 0 && thread == 0 {
+            return;
+        }
+        // The kernel says that it has gone to who waits for the thread itself.
+        match thread {
+            0 => wait(&RUNS, runs, 1),
+            _ => wait_shared(&THREAD, thread, 1),
+        };
+    }
+}
+
+/// Waits until the kernel no longer counts it: a moment after its last word.
+pub(super) fn is_gone(milliseconds: u32) {
+    let last = LAST.load(Ordering::SeqCst);
+    // Nobody wakes: there is no event of that.
+    let never = AtomicU32::new(0);
+    for _ in 0..milliseconds {
+        if last == 0 || !kernel::has_thread(last) {
+            LAST.store(0, Ordering::SeqCst);
+            return;
+        }
+        wait(&never, 0, 1);
+    }
+}
+
+/// It may be there again: what it was told meanwhile it is told with the next call.
+pub(super) fn resume() {
+    RESTS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// While the helper is at a file, that is neither forgotten nor unmapped.
@@ -107,7 +176,7 @@ pub(super) fn leave() {
 
 /// This process is a forked child: the thread was its parent's.
 pub(super) fn inherit() {
-    for word in [&THREAD, &RUNS, &AT, &WAITING] {
+    for word in [&THREAD, &LAST, &RUNS, &AT, &WAITING, &RESTS] {
         word.store(0, Ordering::SeqCst);
     }
 }
@@ -117,6 +186,10 @@ extern "C" fn work() {
     let mut calls = CALLS.load(Ordering::Acquire);
     loop {
         behind::work();
+        if rests() {
+            RUNS.store(0, Ordering::SeqCst);
+            return;
+        }
         if wait(&CALLS, calls, PATIENCE_MS) {
             calls = CALLS.load(Ordering::Acquire);
             continue;
@@ -173,16 +246,18 @@ fn start() -> bool {
     let everything = u64::MAX;
     let mut before = 0u64;
     kernel::mask_signals(&everything, Some(&mut before));
-    let started = clone(stack.wrapping_add(STACK));
+    let thread = clone(stack.wrapping_add(STACK));
     kernel::mask_signals(&before, None);
-    started
+    LAST.store(u32::try_from(thread).unwrap_or(0), Ordering::SeqCst);
+    thread > 0
 }
 
 /// Memory, folders, descriptors, signal handlers and the process itself are shared; the kernel
 /// says in THREAD when it has gone.
 const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
 
-fn clone(top: *mut u8) -> bool {
+/// The number of the new thread, or what went wrong.
+fn clone(top: *mut u8) -> isize {
     let thread = (&raw const THREAD) as usize;
     let answer: isize;
     #[cfg(target_arch = "x86_64")]
@@ -226,5 +301,5 @@ fn clone(top: *mut u8) -> bool {
             out("x30") _,
         );
     }
-    answer > 0
+    answer
 }

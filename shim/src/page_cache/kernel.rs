@@ -18,6 +18,7 @@ pub(super) mod number {
     pub(crate) const CLONE: usize = 56;
     pub(crate) const FCNTL: usize = 72;
     pub(crate) const FUTEX: usize = 202;
+    pub(crate) const TGKILL: usize = 234;
     pub(crate) const GETPPID: usize = 110;
     pub(crate) const FSTATFS: usize = 138;
     pub(crate) const FADVISE: usize = 221;
@@ -39,6 +40,7 @@ pub(super) mod number {
     pub(crate) const CLONE: usize = 220;
     pub(crate) const FCNTL: usize = 25;
     pub(crate) const FUTEX: usize = 98;
+    pub(crate) const TGKILL: usize = 131;
     pub(crate) const GETPPID: usize = 173;
     pub(crate) const FSTATFS: usize = 44;
     pub(crate) const FADVISE: usize = 223;
@@ -148,6 +150,13 @@ pub(super) fn is_memory(fd: Descriptor) -> bool {
 pub(super) fn parent() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETPPID, [0; 6]) }.map_or(0, |pid| pid as u64)
+}
+
+/// Whether this process has a thread of this number, and be it one that is just ending.
+pub(super) fn has_thread(number: u32) -> bool {
+    let pid = usize::try_from(crate::sys::pid()).unwrap_or(0);
+    // SAFETY: takes no pointers; nothing is sent.
+    unsafe { syscall(number::TGKILL, [pid, number as usize, 0, 0, 0, 0]) }.is_ok()
 }
 
 /// Opens again, read-only and on its own, what a descriptor is open on.

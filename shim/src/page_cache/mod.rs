@@ -1,13 +1,16 @@
 //! Model files leave the page cache: what the shapes of libc's functions say of files, and what
 //! is done about it.
-//! Touches: the slice, once; atomics; the kernel, where a model file is concerned.
+//! Touches: atomics; the kernel, where a model file is concerned.
 //! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
 //! whatever we make of it. Without a slice that asks for it, it is one branch.
 
+mod alone;
 mod behind;
 mod files;
 mod helper;
 mod kernel;
+mod name;
+mod opening;
 mod owner;
 mod pagemap;
 mod queue;
@@ -16,120 +19,13 @@ mod share;
 mod touched;
 mod window;
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-
-use gpuslice_config::slice::{ModelFiles, PageCache};
-
-use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::{runtime, stack};
+use alone::Inside;
+pub(crate) use alone::{be_alone, finish, is_another_process};
 use files::Number;
 use kernel::Descriptor;
+use opening::drops_behind;
+pub(crate) use opening::{drops, matters, opened};
 use ranges::{Piece, Range};
-
-/// What the slice wants.
-static WISH: AtomicU8 = AtomicU8::new(NOT_ASKED);
-const NOT_ASKED: u8 = 0;
-const KEEP: u8 = 1;
-const DROP: u8 = 2;
-const DROP_BEHIND: u8 = 3;
-
-/// The slice is read when the first file of this size is opened whose name has a suffix.
-const LARGE: u64 = 1 << 20;
-/// Or when so many have been opened that were not: asking for their sizes costs more.
-const MANY: u32 = 16;
-
-/// A descriptor was opened by this path; which one is only asked for where it matters.
-#[inline]
-pub(crate) fn opened(path: &[u8], fd: impl FnOnce() -> i32) {
-    match WISH.load(Ordering::Relaxed) {
-        KEEP => {}
-        NOT_ASKED => first(path, fd()),
-        _ => {
-            if let Some(models) = models()
-                && models.has_name(path)
-            {
-                model_opened(models, path, Descriptor(fd()));
-            }
-        }
-    }
-}
-
-fn models() -> Option<&'static ModelFiles> {
-    runtime::slice().map(runtime::Runtime::model_files)
-}
-
-/// Most programs open small files only, and are gone before the slice would have been read.
-#[cold]
-#[inline(never)]
-fn first(path: &[u8], fd: i32) {
-    static SEEN: AtomicU32 = AtomicU32::new(0);
-    if !is_plausible(path) {
-        return;
-    }
-    let large = kernel::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
-    if !large && SEEN.fetch_add(1, Ordering::Relaxed) < MANY {
-        return;
-    }
-    // Reading it takes more stack than a signal handler may have.
-    let wish = stack::on_a_large_one(wish, core::ptr::null_mut()).unwrap_or(KEEP);
-    WISH.store(wish, Ordering::Release);
-    if wish != KEEP {
-        opened(path, || fd);
-    }
-}
-
-extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
-    match runtime::slice().map(runtime::Runtime::page_cache) {
-        None | Some(PageCache::Keep) => KEEP,
-        Some(PageCache::Drop) => DROP,
-        Some(PageCache::DropBehind) => DROP_BEHIND,
-    }
-}
-
-/// Whether a path may be a model's in any slice: its name has a suffix, or is a checksum.
-fn is_plausible(path: &[u8]) -> bool {
-    for place in [&b"/proc/"[..], b"/sys/"] {
-        if path.starts_with(place) {
-            return false;
-        }
-    }
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    let suffix = name.rsplit(|byte| *byte == b'.').next().unwrap_or(name);
-    name.len() >= 64 || (suffix.len() < name.len() && suffix.len() <= 16)
-}
-
-#[cold]
-#[inline(never)]
-fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
-    if !owner::is_this_process() || !kernel::reads(fd) {
-        return;
-    }
-    let Some(stat) = kernel::stat(fd) else { return };
-    if stat.size < models.smallest.get() {
-        return;
-    }
-    if kernel::is_memory(fd) {
-        let line = [
-            Raw(path),
-            Str(" lies in memory: there is no other copy to go back to"),
-        ];
-        log::say(Level::Info, "page cache", &line, None);
-        return;
-    }
-    if let Some(number) = files::opened(fd, stat) {
-        share::begins(number, fd);
-    }
-}
-
-/// Whether the processes of several slices tell each other what they still need.
-fn shares() -> bool {
-    runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
-}
-
-/// Whether pages are dropped while files are loaded.
-fn drops_behind() -> bool {
-    WISH.load(Ordering::Relaxed) == DROP_BEHIND
-}
 
 /// A descriptor is about to be closed.
 #[inline]
@@ -142,7 +38,7 @@ pub(crate) fn closing(fd: i32) {
 #[cold]
 #[inline(never)]
 fn model_closing(fd: Descriptor) {
-    if owner::is_this_process() {
+    if let Some(_inside) = Inside::at_own_files() {
         files::closing(fd);
     }
 }
@@ -153,9 +49,17 @@ pub(crate) fn in_use() -> bool {
     files::any()
 }
 
+/// Whether a descriptor may be one of a model file.
+#[inline]
+pub(crate) fn may_be_model(fd: i32) -> bool {
+    files::may_be(Descriptor(fd))
+}
+
 /// All descriptors of a range are about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
-    if files::any() && owner::is_this_process() {
+    if files::any()
+        && let Some(_inside) = Inside::at_own_files()
+    {
         files::hinted(first, last).for_each(files::closing);
     }
 }
@@ -163,7 +67,11 @@ pub(crate) fn closing_range(first: u32, last: u32) {
 /// A descriptor has a duplicate.
 #[inline]
 pub(crate) fn duplicated(from: i32, to: i32) {
-    if files::may_be(Descriptor(from)) && to >= 0 && from != to && owner::is_this_process() {
+    if files::may_be(Descriptor(from))
+        && to >= 0
+        && from != to
+        && let Some(_inside) = Inside::at_own_files()
+    {
         files::duplicated(Descriptor(from), Descriptor(to));
     }
 }
@@ -186,6 +94,9 @@ impl Held {
 
     #[cold]
     fn release(self) {
+        let Some(_inside) = Inside::begin() else {
+            return;
+        };
         for number in self.0.into_iter().filter_map(Number::from_raw) {
             files::sweep(number);
             number.release(None);
@@ -207,7 +118,10 @@ pub(crate) fn unmapping(address: usize, length: usize) -> Held {
 #[inline(never)]
 fn model_unmapping(range: Range) -> Held {
     let mut held = Held::NOTHING;
-    if ranges::meeting(range).next().is_none() || !owner::is_this_process() {
+    let Some(_inside) = Inside::begin() else {
+        return held;
+    };
+    if !ranges::meets(range) || !owner::is_this_process(1) {
         return held;
     }
     for piece in ranges::meeting(range) {
@@ -258,13 +172,16 @@ pub(crate) fn mapped(mapping: Mapping) {
 #[cold]
 #[inline(never)]
 fn model_mapped(mapping: Mapping) {
-    if !owner::is_this_process() {
+    let Some(_inside) = Inside::at_own_files() else {
         return;
-    }
+    };
     let fd = Descriptor(mapping.fd);
-    let Some(number) = files::of(fd) else { return };
+    let Some(number) = files::acquire(fd) else {
+        return;
+    };
     // Without a descriptor there would be nothing to drop the pages through.
-    if !number.file().hold(fd) || !number.acquire() {
+    if !number.file().hold(fd) {
+        number.release(Some(fd));
         return;
     }
     let mut kind = 0;
@@ -289,11 +206,14 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     if !ranges::may_meet(range) {
         return None;
     }
-    let piece = ranges::meeting(range).next()?;
-    if !owner::is_this_process() || !piece.number.acquire() {
+    let _inside = Inside::begin()?;
+    if !ranges::meets(range) || !owner::is_this_process(1) {
         return None;
     }
+    let piece = ranges::meeting(range).next();
+    let piece = piece.filter(|piece| piece.number.acquire());
     ranges::remove(range);
+    let piece = piece?;
     helper::wait_for(piece.number);
     Some(Moving { piece, range })
 }
@@ -317,6 +237,9 @@ impl Moving {
     }
 
     fn lies(self, range: Range) {
+        let Some(_inside) = Inside::begin() else {
+            return;
+        };
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
         ranges::add(Piece {
             range,
@@ -338,7 +261,10 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[cold]
 #[inline(never)]
 fn model_written(range: Range) {
-    if ranges::meeting(range).next().is_some() && owner::is_this_process() {
+    if let Some(_inside) = Inside::begin()
+        && ranges::meets(range)
+        && owner::is_this_process(1)
+    {
         ranges::written(range);
         for piece in ranges::meeting(range) {
             helper::wait_for(piece.number);

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::{behind, files, kernel, ranges};
+use super::{alone, behind, files, kernel, ranges};
 use crate::{private, sys};
 
 const PAGE: usize = 4096;
@@ -16,9 +16,14 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// From whom the tables were inherited.
 static PARENT: AtomicU64 = AtomicU64::new(0);
 
+/// Whether anybody has asked yet.
+pub(super) fn is_known() -> bool {
+    !WIPED.load(Ordering::Acquire).is_null()
+}
+
 /// Whether the tables are this process's own. Called where a model file is concerned only: it
-/// asks the kernel.
-pub(super) fn is_this_process() -> bool {
+/// asks the kernel. In a fresh forked child so many threads are `inside`: none but this one.
+pub(super) fn is_this_process(inside: u32) -> bool {
     // SAFETY: what is stored there is mapped for good, and zeros are an AtomicU64.
     let Some(word) = private::get(&WIPED, PAGE).and_then(|page| unsafe { page.as_ref() }) else {
         return false;
@@ -36,6 +41,7 @@ pub(super) fn is_this_process() -> bool {
                 ranges::inherit();
                 files::inherit();
                 behind::inherit();
+                alone::inherit(inside);
             }
             true
         }

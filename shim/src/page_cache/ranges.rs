@@ -5,7 +5,9 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::files::{self, Number};
+use super::helper;
 use super::queue::{Entry, Queue};
+use crate::sys;
 
 /// How many pieces of mappings are known. Loaders map a file once, and unmap it in a few pieces.
 const RECORDS: usize = 1024;
@@ -38,7 +40,12 @@ static LOWEST_ADDRESS: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST_ADDRESS: AtomicU64 = AtomicU64::new(0);
 
 static NOTES: Queue<128> = Queue::new();
-static CHANGING: AtomicBool = AtomicBool::new(false);
+/// The thread that changes the table; 0 for none.
+static CHANGING: AtomicU64 = AtomicU64::new(0);
+/// The one for which others have waited in vain: a signal handler may have left it by longjmp.
+static STUCK: AtomicU64 = AtomicU64::new(0);
+/// A note was lost that says what was written to: from then on every mapping may have been.
+static DISTRUSTED: AtomicBool = AtomicBool::new(false);
 
 const FILE: u32 = 0xff;
 /// The mapping can be written to, or could once: pages of it may hold what no file has.
@@ -91,11 +98,15 @@ impl Record {
         };
         let offset = self.offset.load(Ordering::Relaxed);
         let same = self.what.load(Ordering::Acquire) == what;
+        let written = match DISTRUSTED.load(Ordering::Relaxed) {
+            true => WRITABLE,
+            false => 0,
+        };
         same.then_some(Piece {
             range,
             offset,
             number,
-            kind: what & !FILE,
+            kind: what & !FILE | written,
         })
     }
 }
@@ -126,7 +137,7 @@ pub(super) fn add(piece: Piece) {
     LOWEST_ADDRESS.fetch_min(piece.range.start, Ordering::AcqRel);
     HIGHEST_ADDRESS.fetch_max(piece.range.end, Ordering::AcqRel);
     let what = u64::from(piece.kind) | u64::from(piece.number.raw());
-    if NOTES.push([
+    if note([
         ADD | what << 8,
         piece.range.start,
         piece.range.end,
@@ -141,34 +152,67 @@ pub(super) fn add(piece: Piece) {
 
 /// A range is about to be unmapped, or mapped anew.
 pub(super) fn remove(range: Range) {
-    if NOTES.push([REMOVE, range.start, range.end, 0]) {
+    if note([REMOVE, range.start, range.end, 0]) {
         change();
     }
 }
 
 /// A range has become writable.
 pub(super) fn written(range: Range) {
-    if NOTES.push([WRITTEN, range.start, range.end, 0]) {
-        change();
+    match note([WRITTEN, range.start, range.end, 0]) {
+        true => change(),
+        false => DISTRUSTED.store(true, Ordering::SeqCst),
     }
 }
 
-/// Gives another thread, that is just changing the table, the moment that it needs. One that a
-/// signal handler has interrupted does not get on by waiting.
+/// Leaves a note. When there is no room for it, others have filled the table's queue while the
+/// thread that empties it was put aside: a lost note would keep a file in use for good.
+fn note(entry: Entry) -> bool {
+    NOTES.push(entry) || wait_until(|| NOTES.push(entry))
+}
+
+/// Gives another thread, that is just changing the table, the moment that it needs; false when
+/// the table still is not what the notes say.
 pub(super) fn settle() -> bool {
+    let settled = || NOTES.is_empty() && CHANGING.load(Ordering::SeqCst) == 0;
     for _ in 0..2000 {
-        if NOTES.is_empty() && !CHANGING.load(Ordering::SeqCst) {
+        if settled() {
             return true;
         }
         core::hint::spin_loop();
     }
+    wait_until(settled)
+}
+
+/// Waits for a thread that was put aside while it changed the table, for 50 ms. Is it this one,
+/// interrupted by a signal handler, it does not get on by waiting.
+fn wait_until(done: impl Fn() -> bool) -> bool {
+    let this = sys::tid();
+    for _ in 0..50 {
+        let by = CHANGING.load(Ordering::SeqCst);
+        if by == this || by != 0 && by == STUCK.load(Ordering::Relaxed) {
+            return false;
+        }
+        helper::pause();
+        if done() {
+            return true;
+        }
+    }
+    STUCK.store(CHANGING.load(Ordering::SeqCst), Ordering::Relaxed);
     false
+}
+
+/// Whether a range meets a mapping, or may: while the table is not settled it does not tell.
+pub(super) fn meets(range: Range) -> bool {
+    !settle() || meeting(range).next().is_some()
 }
 
 /// Does what the notes say, unless somebody is at it, who will find ours.
 fn change() {
+    let this = sys::tid();
     while !NOTES.is_empty() {
-        if CHANGING.swap(true, Ordering::AcqRel) {
+        let free = CHANGING.compare_exchange(0, this, Ordering::AcqRel, Ordering::Relaxed);
+        if free.is_err() {
             return;
         }
         let mut gone = Gone::new();
@@ -180,7 +224,8 @@ fn change() {
                 break;
             }
         }
-        CHANGING.store(false, Ordering::Release);
+        CHANGING.store(0, Ordering::Release);
+        STUCK.store(0, Ordering::Relaxed);
         // Outside: dropping the pages of a large file takes a while.
         gone.release();
         if !done {
@@ -307,7 +352,7 @@ fn cut(record: &Record, range: Range, gone: &mut Gone) {
 /// This process is a forked child: what its parent's threads were changing they will not finish.
 pub(super) fn inherit() {
     NOTES.clear();
-    CHANGING.store(false, Ordering::Release);
+    CHANGING.store(0, Ordering::Release);
     let records = used().filter(|record| record.piece().is_some()).count();
     USED.store(
         u32::try_from(records).unwrap_or(u32::MAX),

@@ -5,7 +5,7 @@
 
 use super::files::Number;
 use super::kernel::{self, Descriptor, LOCKS};
-use super::{drops_behind, shares};
+use super::opening::{drops_behind, shares};
 
 /// In such pieces the others' needs are asked for.
 const PIECE: u64 = 64 << 20;

@@ -137,7 +137,7 @@ fn give_back(slot: Slot, at: u64) {
 }
 
 /// The account of the current device, for a request that is one.
-#[inline]
+#[inline(always)]
 fn counted(slot: Slot, request: u64) -> Option<Account> {
     // The driver has its own answer to a request for nothing.
     if request == 0 {
@@ -150,7 +150,7 @@ fn counted(slot: Slot, request: u64) -> Option<Account> {
 ///
 /// # Safety
 /// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
     place: *const P,
@@ -178,6 +178,7 @@ pub(crate) unsafe fn whole<P: Amount>(
 ///
 /// # Safety
 /// As `whole`.
+#[inline(always)]
 unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,

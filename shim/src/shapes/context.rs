@@ -138,8 +138,8 @@ pub(crate) fn make(
 ) -> CUresult {
     let (ledger, listed) = (account.ledger, account.listed);
     let mut known = ledger.context(listed);
-    // Without a destructor, for the thread may be cancelled in the driver: then nobody of this
-    // slice measures until the process ends, and each of them waits for two seconds.
+    // Without a destructor, for the thread may be cancelled in the driver: the others see that it
+    // is gone, and take turns without it.
     let mut turn = None;
     let there = primary.is_some() && is_active(slot, ordinal);
     // What is there already cannot be measured.

@@ -11,7 +11,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::table::{self, Call};
-use crate::{elf, meminfo, page_cache};
+use crate::{elf, meminfo, page_cache, runtime};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -40,6 +40,7 @@ fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
 ///
 /// # Safety
 /// The function's own contract: so for every shape.
+#[inline(always)]
 pub(crate) unsafe fn open(
     call: Call<Open>,
     path: *const c_char,
@@ -57,6 +58,7 @@ pub(crate) unsafe fn open(
 ///
 /// # Safety
 /// As `open`.
+#[inline(always)]
 pub(crate) unsafe fn open_at(
     call: Call<OpenAt>,
     folder: c_int,
@@ -137,17 +139,17 @@ pub(crate) unsafe fn stream_again(
 ///
 /// # Safety
 /// The descriptor is what a call with this path and these flags has just answered.
-#[inline]
+#[inline(always)]
 unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
-    if descriptor < 0 {
+    if descriptor < 0 || (!page_cache::drops() && runtime::is_known_to_be_unsliced()) {
         return;
     }
     // SAFETY: a path that was opened is a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if flags & O_ACCMODE == 0 && is_named_meminfo(path) {
         meminfo::stand_in(descriptor);
-    } else {
-        page_cache::opened(path.to_bytes(), || descriptor);
+    } else if page_cache::matters(path.to_bytes()) {
+        page_cache::opened(path.to_bytes(), descriptor);
     }
 }
 
@@ -155,14 +157,16 @@ unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
 /// The stream is what a call with this path and this mode has just answered.
 #[inline]
 unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
-    if stream.is_null() || path.is_null() {
+    if stream.is_null() || path.is_null() || runtime::is_known_to_be_unsliced() {
         return;
     }
     // SAFETY: a path that was opened is a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if !is_named_meminfo(path) {
-        // SAFETY: a stream that was just opened.
-        page_cache::opened(path.to_bytes(), || unsafe { descriptor_of(stream) });
+        if page_cache::matters(path.to_bytes()) {
+            // SAFETY: a stream that was just opened.
+            page_cache::opened(path.to_bytes(), unsafe { descriptor_of(stream) });
+        }
         return;
     }
     // SAFETY: a mode that was understood is a C string.

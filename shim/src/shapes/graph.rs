@@ -133,11 +133,11 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
     let Some((account, ordinal, need)) = known(call.slot, exec) else {
         return ask();
     };
-    let Ok(claimed) = graphs::claim(&account, call.slot, ordinal, need) else {
+    let Ok(given) = graphs::claim(&account, call.slot, ordinal, need) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();
-    graphs::settle(&account, call.slot, ordinal, claimed);
+    graphs::launched(&account, call.slot, ordinal, given);
     code
 }
 

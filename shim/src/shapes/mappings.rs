@@ -19,6 +19,7 @@ const FAILED: usize = usize::MAX;
 ///
 /// # Safety
 /// The function's own contract: so for every shape.
+#[inline(always)]
 pub(crate) unsafe fn mmap(
     call: Call<Mmap>,
     addr: *mut c_void,
@@ -28,10 +29,30 @@ pub(crate) unsafe fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    if flags & MAP_FIXED == 0 && fd < 0 {
+    // As the last thing done here, so that nothing need be kept while it is.
+    match page_cache::in_use() && (flags & MAP_FIXED != 0 || page_cache::may_be_model(fd)) {
         // SAFETY: the caller's own arguments.
-        return unsafe { (call.real)(addr, length, prot, flags, fd, offset) };
+        false => unsafe { (call.real)(addr, length, prot, flags, fd, offset) },
+        // SAFETY: as above.
+        true => unsafe { mmap_of_model(call, addr, length, prot, flags, fd, offset) },
     }
+}
+
+/// `mmap` of a model, or where one may have been.
+///
+/// # Safety
+/// As `mmap`.
+#[cold]
+#[inline(never)]
+unsafe fn mmap_of_model(
+    call: Call<Mmap>,
+    addr: *mut c_void,
+    length: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
     let replaced = match flags & MAP_FIXED {
         0 => None,
         _ => Some(page_cache::unmapping(addr as usize, length)),

@@ -4,6 +4,7 @@
 //! Law: no value with a destructor is alive across a real call.
 
 pub(crate) mod admit;
+pub(crate) mod alone;
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;

@@ -18,6 +18,7 @@ use crate::account::{self, Account, Asked, stepped};
 use crate::answer;
 use crate::device;
 use crate::held::Space;
+use crate::idle::{Given, Idle};
 use crate::pools;
 use crate::real::Slot;
 use crate::table::{self, Call};
@@ -136,11 +137,13 @@ unsafe fn allocate(
     stream: CUstream,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let claimed = match claim(account, slot, pool, request) {
-        Ok(claimed) => claimed,
-        Err(()) => return CUDA_ERROR_OUT_OF_MEMORY,
+    let idle = Idle::of_pool(account.private, pool);
+    let Ok(given) = claim(account, slot, pool, idle, request) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();
+    idle.let_go(given.idle);
+    let claimed = given.claimed;
     if code != SUCCESS {
         pools::settle(account, slot, pool, claimed);
         return code;
@@ -169,23 +172,62 @@ unsafe fn allocate(
 }
 
 /// Claims what a pool will add for a request.
-fn claim(account: &Account, slot: Slot, pool: CUmemoryPool, request: u64) -> Result<Bytes, ()> {
-    let missing = request.saturating_sub(pools::spare(slot, pool));
-    if missing == 0 {
-        return Ok(Bytes::ZERO);
-    }
-    let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
-    match account.ask(Bytes::new(most), Kind::Pool) {
-        Asked::Granted => return Ok(Bytes::new(most)),
-        Asked::Uncounted => return Ok(Bytes::ZERO),
-        Asked::Refused(_) => {}
-    }
-    if let Asked::Granted = account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
-        return Ok(stepped(missing));
+fn claim(
+    account: &Account,
+    slot: Slot,
+    pool: CUmemoryPool,
+    device: Idle,
+    request: u64,
+) -> Result<Given, ()> {
+    let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
+        let idle = device.count_on(request, || pools::unused(slot, pool));
+        let missing = request.saturating_sub(idle.get());
+        let claimed = match missing {
+            0 => Ok(Bytes::ZERO),
+            _ => ask(account, missing),
+        };
+        match claimed {
+            Ok(claimed) => Ok(Given { claimed, idle }),
+            Err(()) => {
+                device.let_go(idle);
+                Err(())
+            }
+        }
+    };
+    if let Ok(given) = ask(generously) {
+        return Ok(given);
     }
     pools::trim(slot, account);
-    let missing = request.saturating_sub(pools::spare(slot, pool));
-    match account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool) {
+    let later = device.wait_for_others(|| ask(sparingly).ok());
+    later.map_or_else(|| ask(aloud), Ok)
+}
+
+/// As much as the driver adds at a time, or as little as it must.
+fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
+    match account.ask(Bytes::new(most), Kind::Pool) {
+        Asked::Granted => Ok(Bytes::new(most)),
+        Asked::Uncounted => Ok(Bytes::ZERO),
+        Asked::Refused(_) => sparingly(account, missing),
+    }
+}
+
+fn sparingly(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    answered(
+        account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        missing,
+    )
+}
+
+fn aloud(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    answered(
+        account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        missing,
+    )
+}
+
+fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
+    match asked {
         Asked::Granted => Ok(stepped(missing)),
         Asked::Uncounted => Ok(Bytes::ZERO),
         Asked::Refused(_) => Err(()),

@@ -82,15 +82,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn program() -> impl Strategy<Value = Vec<Step>> {
-    let does =
-        (0..PROCESSES, 0..THREADS, 0..THINGS, act()).prop_map(|(process, thread, thing, act)| {
-            match act {
-                // Two graphs of one process that are launched in one moment both count on what is
-                // idle: a limit that is documented.
-                Act::Graph(_) => Step::Does(process, 0, thing, act),
-                _ => Step::Does(process, thread, thing, act),
-            }
-        });
+    let does = (0..PROCESSES, 0..THREADS, 0..THINGS, act())
+        .prop_map(|(process, thread, thing, act)| Step::Does(process, thread, thing, act));
     let step = prop_oneof![
         60 => does,
         1 => (0..PROCESSES).prop_map(Step::Kill),

@@ -9,14 +9,16 @@ pub mod root;
 pub mod sources;
 
 use crate::image::{self, Needs, Unsuited};
-use crate::plan::MOUNT;
+use crate::plan::{MOUNT, PRELOAD};
 use crate::read;
 use crate::steps::Steps;
 use crate::sys;
 use gpuslice_config::slice;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid};
 use root::{Folder, Root};
@@ -97,8 +99,8 @@ pub struct Target<'a> {
     pub program: Option<&'a str>,
     /// The device that the host's own /dev is on.
     pub hosts_dev: u64,
-    /// The slice file, for an image that nobody can write to.
-    pub slice_in_dev: String,
+    /// The slice file, as it was planned.
+    pub slice: &'a str,
 }
 
 /// Mounts that are taken away again unless all of them are there.
@@ -140,14 +142,14 @@ pub fn inject(
         root: own,
         below,
         preload,
-        preload_text,
-        slice_text,
+        folder,
         ..
     } = sources;
     let mut attached = Attached(Vec::new());
     let (place, at) = place(&root, target.hosts_dev)?;
     if at == IN_DEV {
-        write(slice_text, target.slice_in_dev.as_bytes()).map_err(inside("write slice.json"))?;
+        let written = rewrite(&folder, "slice.json", slice_in_dev(target.slice).as_bytes());
+        written.map_err(inside("write slice.json"))?;
     }
     let there = is_attached(place.as_fd(), own.as_fd())?;
     let own = match there {
@@ -156,7 +158,7 @@ pub fn inject(
     };
     let list = List {
         mount: preload,
-        text: preload_text,
+        folder,
         library: format!("{at}/libgpuslice.so"),
         own: own.as_fd(),
     };
@@ -189,8 +191,7 @@ fn place(root: &Root, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectE
 
 /// The slice file for a container that sees its slice in /dev, where the shim's own defaults do
 /// not lead.
-#[must_use]
-pub fn slice_in_dev(text: &str) -> String {
+fn slice_in_dev(text: &str) -> String {
     let Ok(mut slice) = slice::parse(text.as_bytes()) else {
         return text.to_owned();
     };
@@ -216,7 +217,7 @@ fn is_listed(found: BorrowedFd<'_>, own: BorrowedFd<'_>, library: &str) -> io::R
     if !root::is_regular(found)? || !fstatvfs(found)?.flags().contains(FsFlags::ST_RDONLY) {
         return Ok(false);
     }
-    let text = read::capped(root::reopen(found)?, preload::CAP)?;
+    let text = read::whole(root::reopen(found)?, preload::CAP)?;
     Ok(text.starts_with(format!("{library}\n").as_bytes()))
 }
 
@@ -237,8 +238,7 @@ fn attach_own(
     attached.0.push(own);
     steps.reached("attached");
     for (name, mount) in below {
-        let point = root::stands(at.as_fd(), &name).map_err(io::Error::from);
-        let done = point.and_then(|point| sys::attach(mount.as_fd(), point.as_fd()));
+        let done = sys::attach_at(mount.as_fd(), at.as_fd(), &name);
         done.map_err(inside("mount what belongs into /.gpuslice"))?;
         attached.0.push(mount);
     }
@@ -246,15 +246,16 @@ fn attach_own(
     Ok(at)
 }
 
-fn write(mut file: File, text: &[u8]) -> io::Result<()> {
-    file.set_len(0)?;
-    file.write_all(text)
+/// Writes a file of the host's folder again, which in the container's namespace has no path.
+fn rewrite(folder: &File, name: &str, text: &[u8]) -> io::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    File::from(openat(folder, name, flags, Mode::empty())?).write_all(text)
 }
 
 /// The loader's list, to be put into the container.
 struct List<'a> {
     mount: OwnedFd,
-    text: File,
+    folder: File,
     library: String,
     own: BorrowedFd<'a>,
 }
@@ -288,8 +289,8 @@ impl List<'_> {
         if listed.map_err(inside("look at /etc/ld.so.preload"))? {
             return Ok(true);
         }
-        let read = root::reopen(point.as_fd()).and_then(|file| read::capped(file, preload::CAP));
-        let existing = read.map_err(inside("read the image's /etc/ld.so.preload"))?;
+        let existing = existing(point.as_fd());
+        let existing = existing.map_err(inside("read the image's /etc/ld.so.preload"))?;
         self.write(&existing, steps)?;
         let mounted = sys::attach(self.mount.as_fd(), point.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
@@ -299,10 +300,21 @@ impl List<'_> {
 
     fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
         let merged = preload::merge(existing, &self.library);
-        let text = self.text.try_clone().and_then(|text| write(text, &merged));
-        text.map_err(inside("write /etc/ld.so.preload"))?;
+        // What was planned is right for most images.
+        if merged != preload::planned().as_bytes() {
+            let written = rewrite(&self.folder, PRELOAD, &merged);
+            written.map_err(inside("write /etc/ld.so.preload"))?;
+        }
         steps.reached("preload-written");
         Ok(())
+    }
+}
+
+/// What the image's own list says. The loader reads as much of it as it says that it is long.
+fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    match fstat(point)?.st_size {
+        0 => Ok(Vec::new()),
+        _ => read::whole(root::reopen(point)?, preload::CAP),
     }
 }
 

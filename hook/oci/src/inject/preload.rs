@@ -1,8 +1,16 @@
 //! The loader's list, `/etc/ld.so.preload`: ours first, then what the image had.
 //! Touches: its arguments.
 
+use crate::plan::MOUNT;
+
 /// How much of an image's list is read.
 pub const CAP: usize = 4096;
+
+/// The list of an image that has none.
+#[must_use]
+pub fn planned() -> String {
+    format!("/{MOUNT}/libgpuslice.so\n")
+}
 
 /// The list with the library first. What was there stays as it was, comments included.
 #[must_use]

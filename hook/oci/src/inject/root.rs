@@ -8,10 +8,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// How often a path is tried that others rename meanwhile.
@@ -88,6 +87,13 @@ impl Root {
     pub fn regular(&self, path: &str) -> io::Result<File> {
         let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())?;
         reopen(found.as_fd())
+    }
+
+    /// Whether there is a regular file.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty());
+        found.is_ok_and(|found| is_regular(found.as_fd()).unwrap_or(false))
     }
 
     /// The folder of that name in the root, made if there is none.
@@ -223,10 +229,8 @@ pub fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
         return Err(io::Error::other("not a regular file"));
     }
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(sys::descriptor_path(found))
+    let path = sys::descriptor_path(found);
+    sys::open(Path::new(&path), OFlag::O_RDONLY | flags)
 }
 
 /// Whether a descriptor stands for a regular file.

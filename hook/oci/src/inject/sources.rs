@@ -4,13 +4,12 @@
 
 use crate::place::Places;
 use crate::plan::{MOUNT, Mount, Plan, READ_ONLY, READ_ONLY_DATA};
-use crate::{host, read, sys};
+use crate::{read, sys};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A source that cannot be taken.
@@ -31,10 +30,9 @@ pub struct Sources {
     pub below: Vec<(PathBuf, OwnedFd)>,
     /// The loader's list.
     pub preload: OwnedFd,
-    /// The same, to be written when the image's own list is known.
-    pub preload_text: File,
-    /// The slice file, likewise.
-    pub slice_text: File,
+    /// The host's own folder, in which the list and the slice file are written again when the image
+    /// is known.
+    pub folder: File,
     /// The library, to compare with the image's libc.
     pub library: File,
 }
@@ -55,44 +53,37 @@ impl Sources {
             let path = &mount.source;
             let name = mount.target.strip_prefix("/").unwrap_or(&mount.target);
             let is_library = name.ends_with("libgpuslice.so");
-            let source = match is_library {
-                true => trusted(path),
-                false => path_only(path),
+            let copy = match is_library {
+                true => {
+                    let file = trusted(path).map_err(failed(path))?;
+                    let copy = sys::clone_mount(file.as_fd(), false);
+                    library = Some(file);
+                    copy
+                }
+                false => sys::clone_mount_at(path),
             };
-            let source = source.map_err(failed(path))?;
-            let copy = take(source.as_fd(), mount).map_err(failed(path))?;
+            let copy = copy.and_then(|copy| restricted(copy, mount));
+            let copy = copy.map_err(failed(path))?;
             match name.strip_prefix(MOUNT) {
                 Ok(below) if below.as_os_str().is_empty() => root = Some(copy),
                 Ok(name) => below.push((name.to_owned(), copy)),
                 Err(_) => preload = Some(copy),
             }
-            if is_library {
-                library = Some(source);
-            }
         }
-        let folder = places.container_root(&plan.container);
-        let missing = || failed(&folder)(io::Error::from(io::ErrorKind::NotFound));
-        let write = |path: PathBuf| {
-            let file = OpenOptions::new().write(true).open(&path);
-            file.map_err(failed(&path))
-        };
+        let place = places.container_root(&plan.container);
+        let missing = || failed(&place)(io::Error::from(io::ErrorKind::NotFound));
         Ok(Sources {
             root: root.ok_or_else(missing)?,
             below,
             preload: preload.ok_or_else(missing)?,
-            preload_text: write(host::preload(places, &plan.container))?,
-            slice_text: write(folder.join("slice.json"))?,
+            folder: folder(&place).map_err(failed(&place))?,
             library: library.ok_or_else(missing)?,
         })
     }
 }
 
-fn path_only(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)
+fn folder(path: &Path) -> io::Result<File> {
+    sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
 }
 
 /// Every program of a container loads it, with that program's rights.
@@ -105,14 +96,13 @@ fn trusted(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn take(source: BorrowedFd<'_>, mount: &Mount) -> io::Result<OwnedFd> {
+fn restricted(copy: OwnedFd, mount: &Mount) -> io::Result<OwnedFd> {
     let common = sys::NOSUID | sys::NODEV;
     let set = match mount.options {
         READ_ONLY => common | sys::RDONLY,
         READ_ONLY_DATA => common | sys::RDONLY | sys::NOEXEC,
         _ => common | sys::NOEXEC,
     };
-    let copy = sys::clone_mount(source, false)?;
     sys::set_attributes(copy.as_fd(), set, 0, false)?;
     Ok(copy)
 }

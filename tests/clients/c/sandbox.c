@@ -1,0 +1,250 @@
+/* A program that puts itself under a filter of system calls which allows what the program itself needs to go on with
+ * a model file, and ends it for anything else. Usage: sandbox CASE prctl|syscall MODEL */
+#include "loader.h"
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/sysinfo.h>
+
+static const char *how, *model;
+static size_t length;
+
+static int allowed[] = {SYS_read, SYS_pread64, SYS_write,       SYS_openat, SYS_close,
+                        SYS_mmap, SYS_munmap,  SYS_sched_yield, SYS_dup,    SYS_sysinfo, SYS_exit_group};
+#define ALLOWED (sizeof allowed / sizeof *allowed)
+
+static long install(const struct sock_fprog *program, unsigned flags) {
+    if (!strcmp(how, "syscall"))
+        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program);
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0);
+}
+
+static void sandbox(unsigned flags) {
+    struct sock_filter filter[2 + 2 * ALLOWED] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    unsigned short count = 1;
+    for (size_t at = 0; at < ALLOWED; at++) {
+        filter[count++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)allowed[at], 0, 1);
+        filter[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    filter[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {count, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || install(&program, flags))
+        die("no filter");
+}
+
+static void tell(const char *line) {
+    if (write(1, line, strlen(line)) < 0)
+        _exit(3);
+}
+
+/* All that a loader does, within what is allowed. */
+static void use(void) {
+    static char part[64 << 10];
+    int fd = open(model, O_RDONLY), twin = dup(fd);
+    unsigned char *place = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (twin < 0 || place == MAP_FAILED || read(fd, part, sizeof part) < 0 || pread(twin, part, sizeof part, 0) < 0)
+        _exit(4);
+    touch(place, 4 * MIB);
+    close(fd);
+    munmap(place + MIB, MIB);
+    if (mmap(place + 2 * MIB, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        _exit(5);
+    munmap(place, length);
+    close(twin);
+}
+
+/* The host's memory, said once the filter is there. */
+static void host(void) {
+    static char text[64];
+    struct sysinfo info;
+    int fd = open("/proc/meminfo", O_RDONLY);
+    if (fd < 0 || read(fd, text, 28) != 28 || sysinfo(&info))
+        _exit(6);
+    close(fd);
+    tell(text);
+    tell(info.totalram * info.mem_unit > 64 * MIB ? "as sysinfo says\n" : "no memory\n");
+}
+
+static void first(void) {
+    sandbox(0);
+    use();
+    host();
+}
+
+static void mapped(void) {
+    int fd = open(model, O_RDONLY), twin = dup(fd);
+    unsigned char *place = (unsigned char *)map(model, length, MAP_PRIVATE);
+    touch(place, 64 * MIB);
+    sandbox(0);
+    munmap(place, length / 2);
+    close(twin);
+    close(fd);
+    munmap(place + length / 2, length / 2);
+    use();
+    host();
+}
+
+/* The helper is called for 16 MiB, and drops what is more than 128 behind. */
+static void read_some(int mib) {
+    char *part = malloc(MIB);
+    int fd = open(model, O_RDONLY);
+    for (int at = 0; at < mib; at++)
+        if (read(fd, part, MIB) <= 0)
+            die("read");
+    close(fd);
+    free(part);
+}
+
+/* What was read is just being dropped. */
+static void behind(void) {
+    for (int round = 0; round < 5; round++) {
+        if (!fork()) {
+            read_some(192);
+            sandbox(round % 2 && !strcmp(how, "syscall") ? SECCOMP_FILTER_FLAG_TSYNC : 0);
+            use();
+            _exit(0);
+        }
+        int status;
+        wait(&status);
+        if (status) {
+            tell("a child was ended\n");
+            return;
+        }
+    }
+    tell("five children have ended well\n");
+}
+
+#define THREADS 4
+static atomic_int rounds[THREADS];
+
+static void *churn(void *number) {
+    for (;;) {
+        use();
+        atomic_fetch_add(&rounds[(intptr_t)number], 1);
+    }
+    return NULL;
+}
+
+static void all_go_on(void) {
+    for (int at = 0; at < THREADS; at++)
+        for (int now = atomic_load(&rounds[at]); atomic_load(&rounds[at]) < now + 3;)
+            sched_yield();
+}
+
+/* A filter that all threads get, while they are at the file. */
+static void threads(void) {
+    for (intptr_t at = 0; at < THREADS; at++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, churn, (void *)at);
+    }
+    all_go_on();
+    sandbox(SECCOMP_FILTER_FLAG_TSYNC);
+    all_go_on();
+    tell("all threads go on\n");
+}
+
+static void load(void) {
+    unsigned char *place = (unsigned char *)map(model, length, MAP_PRIVATE);
+    touch(place, length);
+    munmap(place, length);
+    printf("loaded: %s\n", cached(model));
+}
+
+/* Not installed: nothing has changed. */
+static void refused(void) {
+    long answer = install(NULL, 0);
+    printf("refused: %ld, errno: %d\n", answer, errno);
+    load();
+}
+
+/* A child of vfork has a filter of its own. */
+static void child(void) {
+    load();
+    pid_t pid = vfork();
+    if (pid == 0) {
+        sandbox(0);
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    printf("the child: %d\n", status);
+    load();
+}
+
+/* A second thread would be in the way of new namespaces. */
+static void namespaces(void) {
+    for (int round = 0; round < 5; round++) {
+        int old = open("/proc/self/ns/mnt", O_RDONLY);
+        pid_t pid = fork();
+        if (!pid) {
+            int raw = !strcmp(how, "syscall");
+            read_some(32);
+            if (raw ? syscall(SYS_setns, old, CLONE_NEWNS) : setns(old, CLONE_NEWNS))
+                die("setns");
+            read_some(32);
+            if (raw ? syscall(SYS_unshare, CLONE_NEWUSER) : unshare(CLONE_NEWUSER))
+                die("unshare");
+            read_some(32);
+            _exit(0);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        close(old);
+        if (status) {
+            tell("a child was refused\n");
+            return;
+        }
+    }
+    printf("five children have new namespaces\n");
+}
+
+/* libuv's way. */
+static void closes(void) {
+    char *part = malloc(MIB);
+    int fd = open(model, O_RDONLY);
+    while (read(fd, part, MIB) > 0) {
+    }
+    if (syscall(SYS_close, fd) || syscall(SYS_close, fd) != -1 || errno != EBADF)
+        die("close");
+    printf("closed: %s\n", cached(model));
+    /* Six arguments, of which the last is on the stack. */
+    int again = open(model, O_RDONLY);
+    void *place = (void *)syscall(SYS_mmap, NULL, MIB, PROT_READ, MAP_PRIVATE, again, length - MIB);
+    unsigned char last;
+    if (place == MAP_FAILED || pread(again, &last, 1, (off_t)(length - 1)) != 1 || ((unsigned char *)place)[MIB - 1] != last)
+        die("mmap");
+    munmap(place, MIB);
+    close(again);
+}
+
+/* That the filter is one. */
+static void proof(void) {
+    sandbox(0);
+    tell("filtered\n");
+    getppid();
+    tell("and yet here\n");
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"first", first},     {"mapped", mapped}, {"behind", behind},         {"threads", threads}, {"proof", proof},
+                 {"refused", refused}, {"child", child},   {"namespaces", namespaces}, {"closes", closes}};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    how = count > 3 ? words[2] : "";
+    model = count > 3 ? words[3] : "";
+    length = size_of(model);
+    for (size_t at = 0; at < sizeof cases / sizeof *cases; at++)
+        if (!strcmp(words[1], cases[at].name)) {
+            cases[at].run();
+            fflush(stdout);
+            _exit(0);
+        }
+    return 1;
+}

@@ -1,0 +1,123 @@
+//! What a pool or graphs have reserved and nobody uses, when several threads want it in one moment:
+//! it serves one of them, and what another needs is claimed or refused.
+//! Touches: workers in a slice whose driver takes its time, so that the calls meet in it.
+
+use gpuslice_suite::compile;
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+
+/// What a context takes on an RTX 3090.
+const CONTEXT: u64 = 254 << 20;
+
+/// What reserves memory: what a worker is told, what it calls, and what gives back what is idle.
+struct Kind {
+    takes: &'static str,
+    calls: &'static str,
+    trims: &'static str,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        takes: "graph",
+        calls: "cuGraphLaunch",
+        trims: "trim-graphs",
+    },
+    Kind {
+        takes: "async",
+        calls: "cuMemAllocAsync",
+        trims: "trim 0",
+    },
+];
+
+impl Kind {
+    /// A worker that has 1 GiB idle, and whose driver takes a tenth of a second.
+    fn worker(&self, slice: &Counted) -> Worker {
+        let slow = format!("slow:{}=100ms", self.calls);
+        let run = slice.run(compile::worker());
+        let mut worker = Worker::start(run.env("GPUSLICE_SIM_FAULTS", slow));
+        worker.must("start 0");
+        worker.must(&format!("{} 0 {GIB}", self.takes));
+        worker.must("free 0");
+        assert_eq!(slice.counted(), CONTEXT + GIB, "it stays reserved");
+        worker
+    }
+
+    /// Has as many threads take 1 GiB each, and says how each went.
+    fn at_once(&self, worker: &mut Worker, threads: usize) -> Vec<String> {
+        for thread in 1..=threads {
+            worker.send(thread, &format!("{} {thread} {GIB}", self.takes));
+        }
+        let answers = (0..threads).map(|_| worker.hear().expect("it lives"));
+        let mut codes: Vec<String> = answers.map(|words| words[2].clone()).collect();
+        codes.sort();
+        codes
+    }
+}
+
+#[test]
+fn what_is_idle_serves_one_of_two_that_ask_at_once() {
+    let limit = CONTEXT + GIB + GIB / 2;
+    for kind in KINDS {
+        let slice = Counted::new("rtx3090", limit);
+        let mut worker = kind.worker(&slice);
+        for _ in 0..3 {
+            let codes = kind.at_once(&mut worker, 2);
+            assert_eq!(codes, ["0".to_owned(), OUT_OF_MEMORY.to_string()]);
+            assert!(slice.held() <= limit, "{} of {limit}", slice.held());
+            assert_eq!(worker.free(), GIB / 2);
+            worker.ask("free 1");
+            worker.ask("free 2");
+        }
+        worker.must(kind.trims);
+        assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+    }
+}
+
+#[test]
+fn all_that_fit_beside_each_other_are_served() {
+    let limit = CONTEXT + 4 * GIB;
+    for kind in KINDS {
+        let slice = Counted::new("rtx3090", limit);
+        let mut worker = kind.worker(&slice);
+        for _ in 0..3 {
+            assert_eq!(kind.at_once(&mut worker, 4), ["0"; 4]);
+            assert_eq!((slice.held(), slice.counted()), (limit, limit));
+            for thread in 1..=4 {
+                worker.must(&format!("free {thread}"));
+            }
+        }
+    }
+}
+
+/// Waits until a thread of the worker is in the driver, which sleeps there.
+fn is_in_the_driver(worker: &Worker) {
+    let tasks = format!("/proc/{}/task", worker.pid());
+    let sleep = libc::SYS_clock_nanosleep.to_string();
+    let sleeps = || {
+        let threads = std::fs::read_dir(&tasks).expect("it lives").flatten();
+        let call = |path: std::path::PathBuf| std::fs::read_to_string(path.join("syscall")).ok();
+        let mut calls = threads.filter_map(|thread| call(thread.path()));
+        calls.any(|call| call.split(' ').next() == Some(&sleep))
+    };
+    while !sleeps() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_a_call_counts_on_is_nobody_elses_when_it_is_trimmed_away() {
+    let limit = CONTEXT * 2 + GIB + GIB / 2;
+    for kind in KINDS {
+        let slice = Counted::new("rtx3090", limit);
+        let mut worker = kind.worker(&slice);
+        let mut other = slice.worker();
+        worker.send(1, &format!("{} 1 {GIB}", kind.takes));
+        is_in_the_driver(&worker);
+        worker.send(0, kind.trims);
+        worker.hear();
+        assert_eq!(other.code(&format!("alloc 0 {GIB}")), OUT_OF_MEMORY);
+        assert!(worker.settle());
+        assert!(slice.held() <= limit, "{} of {limit}", slice.held());
+        assert_eq!(slice.held(), slice.counted());
+    }
+}
