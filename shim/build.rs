@@ -12,18 +12,15 @@ use std::process::Command;
 /// It is linked against a stand-in that has these names, libc's soname and no symbol versions:
 /// so the library does not ask for the glibc of the machine that built it, and a name that is
 /// not on this list does not link.
-const IMPORTS: [&str; 10] = [
+const IMPORTS: [&str; 4] = [
     "_r_debug",
-    "bcmp",
     "clock_gettime",
     "dl_iterate_phdr",
-    "memcmp",
-    "memcpy",
-    "memmove",
-    "memset",
     "secure_getenv",
-    "strlen",
 ];
+
+/// What the compiler calls, where we do not have it ourselves (`memory.rs`).
+const MEMORY: [&str; 6] = ["bcmp", "memcmp", "memcpy", "memmove", "memset", "strlen"];
 
 /// Why each is there: every process of a container pays for what the loader does with us.
 const LINK: [&str; 9] = [
@@ -45,7 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
     let out = env::var("OUT_DIR")?;
-    let stub = stand_in(Path::new(&out))?;
+    let own_memory =
+        env::var("CARGO_CFG_TARGET_ARCH")? == "x86_64" && env::var("PROFILE")? == "release";
+    let memory: &[&str] = if own_memory { &[] } else { &MEMORY };
+    let stub = stand_in(Path::new(&out), &[&IMPORTS, memory].concat())?;
     for argument in LINK {
         println!("cargo:rustc-cdylib-link-arg={argument}");
     }
@@ -66,11 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn stand_in(out: &Path) -> Result<String, Box<dyn Error>> {
+fn stand_in(out: &Path, imports: &[&str]) -> Result<String, Box<dyn Error>> {
     let source = out.join("imports.s");
     let library = out.join("libimports.so");
     let mut text = String::from(".text\n");
-    for name in IMPORTS {
+    for name in imports {
         text += &format!(".globl {name}\n.type {name}, %function\n{name}:\n");
     }
     text += ".byte 0\n.section .note.GNU-stack,\"\",%progbits\n";

@@ -141,6 +141,7 @@ impl Account {
                 Asked::Refused(Refusal {
                     free,
                     short_by: bytes.minus(free),
+                    host: None,
                 })
             }
         }
@@ -185,6 +186,9 @@ impl Account {
     #[cold]
     pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
         self.ledger.refused(self.listed, refusal.short_by);
+        if let Some(host) = refusal.host {
+            return unified::say_refused(bytes, &host);
+        }
         let line = [
             Str("refused "),
             Dec(bytes.get()),

@@ -27,6 +27,8 @@ mod loader;
 mod log;
 mod measure;
 mod meminfo;
+#[cfg(all(not(debug_assertions), target_arch = "x86_64"))]
+mod memory;
 mod names;
 mod page_cache;
 #[cfg(not(debug_assertions))]

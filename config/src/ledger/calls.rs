@@ -197,7 +197,7 @@ impl<'a> Kernel for Calls<'a> {
             }
             Ok(fd.lock(seat_byte(slot)))
         });
-        (got == Ok(true)).then_some(Seat { calls: self, slot })
+        (got == Ok(true)).then(|| Seat { calls: self, slot })
     }
 
     fn own(&self, seat: &Seat<'_, 'a>, slot: usize) -> bool {

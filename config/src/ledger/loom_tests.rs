@@ -121,6 +121,30 @@ fn of_one_who_was_alone_and_a_newcomer_as_many_are_granted_as_fit() {
 }
 
 #[test]
+fn of_a_thread_that_asks_and_one_that_takes_at_once_not_more_than_fits_is_granted() {
+    explore(None, || {
+        let world = Arc::new(World::with_processes(1));
+        assert_eq!(claim(&world, 0, 6), Outcome::Granted);
+        // It does not fit as long as the other has not given back, so it is asked for.
+        let asking = Arc::clone(&world);
+        let asker = thread::spawn(move || claim(&asking, 0, 8));
+        let process = Process::of(&world);
+        protocol::release(world.table(), &process, 0, amount(6));
+        let taken = claim(&world, 0, 6);
+        let asked = asker.join().unwrap();
+        settled(&world);
+        let held = [(taken, 6), (asked, 8)];
+        let held = held.map(|(outcome, bytes)| match outcome {
+            Outcome::Granted => bytes,
+            Outcome::Refused { .. } => 0,
+        });
+        let held: u64 = held.iter().sum();
+        assert_eq!(sum(&world), held);
+        assert!(held <= LIMIT, "{held}");
+    });
+}
+
+#[test]
 fn of_three_claims_as_many_are_granted_as_fit() {
     explore(Some(2), || {
         expect_granted(&[(0, 6), (1, 6), (2, 6)], 3, 1);

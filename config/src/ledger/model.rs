@@ -192,7 +192,8 @@ impl<'a> Kernel for Process<'a> {
     fn seat(&self, slot: usize) -> Option<Seat<'a>> {
         let seat = &self.world.seats[slot];
         let got = seat.compare_exchange(0, 1, SeqCst, SeqCst);
-        got.is_ok().then_some(Seat(seat))
+        // Not made where it was not got: dropping it would give up another's.
+        got.is_ok().then(|| Seat(seat))
     }
 
     fn own(&self, _: &Seat<'a>, slot: usize) -> bool {

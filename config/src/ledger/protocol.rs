@@ -430,7 +430,10 @@ impl<'a> Columns<'a> {
         }
         published();
         kernel.step(Step::Granted);
-        if !alone() || self.pending.load(SeqCst) != 0 {
+        // As in `tally`, pending before used: what was granted to another thread in between is seen
+        // as the one or as the other.
+        let undecided = self.pending.load(SeqCst) != 0;
+        if !alone() || undecided || self.used.load(SeqCst) > limit {
             return Alone::Contested;
         }
         self.sort(amount);

@@ -189,33 +189,35 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             }
             "name" => slice.name = short(key, reader.string()?)?,
             "total" => {
-                slice.total = one_of(
-                    reader.string()?,
-                    "slice, device",
-                    &[("slice", Total::Slice), ("device", Total::Device)],
-                )?;
+                slice.total = one_of(reader.string()?, "slice, device", |name| match name {
+                    "slice" => Some(Total::Slice),
+                    "device" => Some(Total::Device),
+                    _ => None,
+                })?;
             }
             "present_as" => {
-                slice.present_as = one_of(
-                    reader.string()?,
-                    "uma, discrete",
-                    &[("uma", PresentAs::Uma), ("discrete", PresentAs::Discrete)],
-                )?;
+                slice.present_as = one_of(reader.string()?, "uma, discrete", |name| match name {
+                    "uma" => Some(PresentAs::Uma),
+                    "discrete" => Some(PresentAs::Discrete),
+                    _ => None,
+                })?;
             }
             "enforce" => slice.enforce = reader.boolean()?,
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(path(key, reader.string()?)?),
             "ledger" => slice.ledger = Some(path(key, reader.string()?)?),
             "page_cache" => {
-                slice.page_cache = one_of(
-                    reader.string()?,
-                    "keep, drop, drop-behind",
-                    &[
-                        ("keep", PageCache::Keep),
-                        ("drop", PageCache::Drop),
-                        ("drop-behind", PageCache::DropBehind),
-                    ],
-                )?;
+                slice.page_cache =
+                    one_of(
+                        reader.string()?,
+                        "keep, drop, drop-behind",
+                        |name| match name {
+                            "keep" => Some(PageCache::Keep),
+                            "drop" => Some(PageCache::Drop),
+                            "drop-behind" => Some(PageCache::DropBehind),
+                            _ => None,
+                        },
+                    )?;
             }
             "page_cache_share" => slice.page_cache_share = reader.boolean()?,
             "model_files" => slice.model_files = read_model_files(reader)?,
@@ -224,11 +226,11 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "cgroup" => slice.cgroup = Some(path(key, reader.string()?)?),
             "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
             "pressure" => {
-                slice.pressure = one_of(
-                    reader.string()?,
-                    "refuse, release",
-                    &[("refuse", Pressure::Refuse), ("release", Pressure::Release)],
-                )?;
+                slice.pressure = one_of(reader.string()?, "refuse, release", |name| match name {
+                    "refuse" => Some(Pressure::Refuse),
+                    "release" => Some(Pressure::Release),
+                    _ => None,
+                })?;
             }
             "pressure_file" => slice.thresholds.file = Some(path(key, reader.string()?)?),
             "pressure_full" => slice.thresholds.full = Some(percent(key, reader)?),
@@ -341,14 +343,10 @@ fn path<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
     }
 }
 
-fn one_of<T: Copy>(
+fn one_of<T>(
     text: &str,
     names: &'static str,
-    choices: &[(&str, T)],
+    choice: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, SliceFault> {
-    choices
-        .iter()
-        .find(|(name, _)| *name == text)
-        .map(|(_, value)| *value)
-        .ok_or(SliceFault::NotOneOf(Text::new(text), names))
+    choice(text).ok_or(SliceFault::NotOneOf(Text::new(text), names))
 }

@@ -2,6 +2,8 @@
 //! vendor's own code, and however many ask at once, the slice never holds more.
 //! Touches: workers in a slice, on simulated machines.
 
+use gpuslice_suite::compile::linked;
+use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Worker};
 use serde_json::json;
@@ -176,4 +178,44 @@ fn a_neighbour_that_allocates_meanwhile_is_not_taken_for_a_context() {
         "{held:?}"
     );
     drop(worker);
+}
+
+/// What a program has grown by that holds so many of a kind, and what the device has less.
+fn grown(run: Run, kind: &str, count: u64) -> [u64; 2] {
+    let said = run.arg(kind).arg(count.to_string()).answer().clean();
+    let numbers: Vec<u64> = said
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    numbers.try_into().expect("two numbers")
+}
+
+#[test]
+fn a_living_allocation_takes_48_bytes_of_its_process_at_most() {
+    let program = linked("living", "libcuda.so.1");
+    // How many, how many bytes each has on the device, how many things each is, and what the
+    // least is that anybody could remember them by.
+    for (kind, count, bytes, things, least) in [
+        ("linear", 20_000, 2 * MIB, 1, 8),
+        ("small", 20_000, 4096, 1, 0),
+        ("array", 8_000, 2 * MIB, 1, 16),
+        ("physical", 7_500, 2 * MIB, 1, 16),
+        ("mapped", 4_000, 2 * MIB, 2, 32),
+    ] {
+        let bare = Machine::new("h200");
+        let [alone, _] = grown(bare.place(Run::new(&program)), kind, count);
+        let slice = Counted::new("h200", 64 * GIB);
+        let [in_slice, less] = grown(slice.run(&program), kind, count);
+        assert_eq!(
+            less,
+            count * bytes / GRANULE * GRANULE,
+            "{kind} are counted"
+        );
+        let each = in_slice.saturating_sub(alone).div_ceil(count);
+        let at_most = 48 * things;
+        assert!(
+            (least..=at_most).contains(&each),
+            "{kind}: {each} bytes each, {alone} of {in_slice} without the slice"
+        );
+    }
 }

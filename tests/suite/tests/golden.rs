@@ -116,6 +116,29 @@ fn the_library_runs_nothing_when_it_is_loaded_or_unloaded() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_every_start_writes_to_is_one_page_of_the_librarys_file() {
+    let said = ask("readelf", &["-lW"]);
+    let writable: Vec<&str> = said
+        .lines()
+        .filter(|line| line.trim_start().starts_with("LOAD") && line.contains(" RW "))
+        .collect();
+    let [segment] = writable[..] else {
+        panic!("one writable segment was expected: {said}");
+    };
+    let words: Vec<&str> = segment.split_whitespace().collect();
+    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16);
+    let [_, _, address, _, bytes, ..] = words[..] else {
+        panic!("{segment}");
+    };
+    let (address, bytes) = (number(address).unwrap(), number(bytes).unwrap());
+    assert!(
+        bytes > 0 && address % 4096 + bytes <= 4096,
+        "{segment}: see shim/layout.ld; what fewer processes need goes into .bss"
+    );
+}
+
 #[test]
 fn the_library_takes_no_thread_local_storage_and_its_data_is_never_executable() {
     let said = ask("readelf", &["-lW"]);
