@@ -104,6 +104,7 @@ install: build ## into $(DESTDIR)$(PREFIX)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/gpuslice/examples packaging/examples/*
 	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || install -D -m 644 packaging/etc/config.toml $(DESTDIR)/etc/gpuslice/config.toml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice
 	install -D -m 644 packaging/completions/gpuslice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpuslice.fish

@@ -14,6 +14,8 @@ pub struct Refusal {
     pub free: Bytes,
     /// How much less than the request that is: what a larger headroom would have avoided.
     pub short_by: Bytes,
+    /// The host, where it is that which has no more, and not the slice.
+    pub host: Option<Host>,
 }
 
 /// Decides on an allocation of `request` bytes.
@@ -38,23 +40,22 @@ pub fn admit(facts: &Facts, slice: Option<&DeviceSlice>, request: Bytes) -> Resu
         },
         _ => host,
     };
-    let facts = Facts {
+    let asked = Facts {
         host: facts.host.map(unpressed),
         ..*facts
     };
-    let free = view(&facts, Some(&bare)).free;
+    let free = view(&asked, Some(&bare)).free;
     match request <= free {
         true => Ok(()),
         false => Err(Refusal {
             free,
             short_by: request.minus(free),
+            host: facts.host.filter(|_| is_the_hosts_doing(facts, slice)),
         }),
     }
 }
 
-/// Whether it is the host that has no more, and not the slice.
-#[must_use]
-pub fn is_the_hosts_doing(facts: &Facts, slice: &DeviceSlice) -> bool {
+fn is_the_hosts_doing(facts: &Facts, slice: &DeviceSlice) -> bool {
     let Some(host) = facts.host else {
         return false;
     };

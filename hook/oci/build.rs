@@ -10,5 +10,8 @@ fn main() {
         // 45 KiB of relocations become 1: musl reads both kinds.
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         println!("cargo:rustc-link-arg-bins=-Wl,-z,noseparate-code");
+        println!("cargo:rerun-if-changed=no-unwinding.ld");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/no-unwinding.ld");
+        println!("cargo:rustc-link-arg-bins=-Wl,--no-eh-frame-hdr,-T,{script}");
     }
 }

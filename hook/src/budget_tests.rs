@@ -20,6 +20,7 @@ fn gpu(index: u32, total: Bytes) -> Device {
         name: "Card".to_owned(),
         total: total.get(),
         integrated: false,
+        minor: None,
         driver_limits: false,
         mig: Vec::new(),
     }

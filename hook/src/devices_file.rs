@@ -26,6 +26,8 @@ struct Listed<'a> {
     name: &'a str,
     memory: u64,
     integrated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minor: Option<u32>,
     driver_limits: bool,
     mig: Vec<Instance>,
 }
@@ -60,6 +62,7 @@ fn listed(device: &Device) -> Listed<'_> {
         name: &device.name,
         memory: device.total,
         integrated: device.integrated,
+        minor: device.minor,
         driver_limits: device.driver_limits,
         mig: device.mig.iter().map(instance).collect(),
     }

@@ -13,6 +13,7 @@ fn the_table_has_a_line_per_gpu_and_per_instance() {
         name: "NVIDIA GeForce RTX 3090".to_owned(),
         total: 25_438_126_080,
         integrated: false,
+        minor: Some(0),
         driver_limits: false,
         mig: Vec::new(),
     };

@@ -1,6 +1,7 @@
 //! Prepares what a program in a slice finds: its slice file, the preload, the simulated driver.
 //! Touches: the environment (read once, here and in `plan`), the private folder.
 
+use crate::cli::tell;
 use crate::inventory::Inventory;
 use crate::plan::Plan;
 use crate::private_dir::PrivateDir;
@@ -11,6 +12,8 @@ use crate::{preload, sim_host};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -225,6 +228,14 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
     if let Some(file) = &options.log_file {
         let path = std::path::absolute(file);
         let path = path.with_context(|| format!("cannot use log file {}", file.display()))?;
+        // The library says nothing where it cannot: its program's standard error is not for that.
+        if let Err(error) = can_be_written(&path) {
+            let path = path.display();
+            tell(&format!(
+                "warning: nothing will be logged in {path}: {}",
+                error.desc()
+            ));
+        }
         vars.push((name_of(source::LOG_FILE), Some(path.into())));
         // Who names a file wants to find something in it.
         if options.log.is_none() && env::var_os(name_of(source::LOG)).is_none() {
@@ -232,6 +243,20 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
         }
     }
     Ok(vars)
+}
+
+/// Whether a file can be appended to, or made where there is none.
+fn can_be_written(path: &Path) -> Result<(), Errno> {
+    if path.is_dir() {
+        return Err(Errno::EISDIR);
+    }
+    match access(path, AccessFlags::W_OK) {
+        Err(Errno::ENOENT) => {
+            let folder = path.parent().unwrap_or(path);
+            access(folder, AccessFlags::W_OK | AccessFlags::X_OK)
+        }
+        found => found,
+    }
 }
 
 fn path_of(name: &CStr) -> PathBuf {

@@ -109,6 +109,10 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         user.wait();
     }
     finish(&args.folder);
+    // A run that was killed while it started may have left a child that has its environment only
+    // now, and whose simulated machine makes the folder again.
+    std::thread::sleep(INTERVAL);
+    remove(&args.folder);
     drop(watched);
     Ok(exit::SUCCESS)
 }

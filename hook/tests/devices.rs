@@ -38,6 +38,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA GeForce RTX 3090",
       "memory": 25438126080,
       "integrated": false,
+      "minor": 0,
       "driver_limits": false,
       "mig": []
     },
@@ -47,6 +48,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA GB10",
       "memory": 130663165952,
       "integrated": true,
+      "minor": 1,
       "driver_limits": false,
       "mig": []
     }
@@ -72,6 +74,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
       "name": "NVIDIA H200",
       "memory": 150754820096,
       "integrated": false,
+      "minor": 0,
       "driver_limits": false,
       "mig": [
         {

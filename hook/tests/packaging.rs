@@ -39,6 +39,44 @@ fn golden_hooks_are_what_runtime_configure_writes() {
     assert_eq!(shipped.count(), files.len());
 }
 
+/// The schema of oci-hooks(5), version 1.0.0, by which podman and CRI-O read the folder with the same
+/// library; podman itself runs in tests/containers.
+#[test]
+fn hooks_say_nothing_that_an_engine_would_not_understand() {
+    let only = |object: &serde_json::Value, known: &[&str]| {
+        let object = object.as_object().unwrap();
+        assert!(
+            object.keys().all(|key| known.contains(&key.as_str())),
+            "{object:?}"
+        );
+    };
+    for when in [When::Annotated, When::Always] {
+        for (name, text) in hook_entry::folder_files(hook_entry::INSTALLED, when) {
+            assert!(name.ends_with(".json"), "{name} would not be read");
+            let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+            only(&file, &["version", "hook", "when", "stages"]);
+            only(&file["hook"], &["path", "args", "env", "timeout"]);
+            only(
+                &file["when"],
+                &["always", "annotations", "commands", "hasBindMounts"],
+            );
+            assert_eq!(file["version"], "1.0.0");
+            assert!(file["hook"]["path"].as_str().unwrap().starts_with('/'));
+            let env = file["hook"]["env"].as_array().unwrap();
+            assert!(env.iter().all(|one| one.as_str().unwrap().contains('=')) && !env.is_empty());
+            // Each file has one list of arguments, and so one stage: the one that it names last.
+            let stages = file["stages"].as_array().unwrap();
+            let arguments = file["hook"]["args"].as_array().unwrap();
+            assert_eq!((stages.len(), arguments.last()), (1, stages.first()));
+            assert!(["createRuntime", "poststop"].contains(&stages[0].as_str().unwrap()));
+            match when {
+                When::Always => assert_eq!(file["when"]["always"], true),
+                When::Annotated => assert_eq!(file["when"].as_object().unwrap().len(), 1),
+            }
+        }
+    }
+}
+
 #[test]
 fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
     let shipped = read("etc/config.toml");

@@ -141,6 +141,7 @@ impl Account {
                 Asked::Refused(Refusal {
                     free,
                     short_by: bytes.minus(free),
+                    host: None,
                 })
             }
         }
@@ -185,6 +186,9 @@ impl Account {
     #[cold]
     pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
         self.ledger.refused(self.listed, refusal.short_by);
+        if let Some(host) = refusal.host {
+            return unified::say_refused(bytes, &host);
+        }
         let line = [
             Str("refused "),
             Dec(bytes.get()),
@@ -196,11 +200,14 @@ impl Account {
         count::REFUSED.say("limit", &line);
     }
 
-    /// A slice that only counts says when it holds more than it should.
+    /// A slice that only counts says when it holds more than it should, and counts what would have been
+    /// refused: what of this request is over the limit.
     #[cold]
     fn look(&self, bytes: Bytes) {
         let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
         if used > memory {
+            self.ledger
+                .refused(self.listed, used.minus(memory).at_most(bytes));
             let line = [
                 Str("would refuse "),
                 Dec(bytes.get()),

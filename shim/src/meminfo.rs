@@ -5,7 +5,7 @@
 //! so it does in a process that has put itself under seccomp.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use gpuslice_config::meminfo::slice;
 use gpuslice_config::source;
@@ -70,7 +70,8 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     let mut buffer = [0; slice::LENGTH];
     let text = slice::write(&view, &mut buffer);
     let made = File::of_text(c"meminfo", text).and_then(|file| {
-        remember(file.stat()?.identity);
+        let (device, _) = file.stat()?.identity;
+        DEVICE.store(device, Ordering::Relaxed);
         file.replace(descriptor)
     });
     if made.is_err() {
@@ -86,19 +87,8 @@ fn is_the_hosts(descriptor: i32) -> bool {
     matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
 }
 
-/// The device of all files in memory, once one is in a program's hands; and which files: of the
-/// last few, because who asks does so at once.
+/// The device of all files in memory, once one is in a program's hands.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
-static SHOWN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-fn remember((device, number): (u64, u64)) {
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    if let Some(place) = SHOWN.get(next & 15) {
-        place.store(number, Ordering::Relaxed);
-    }
-    DEVICE.store(device, Ordering::Release);
-}
 
 /// Whether a descriptor of this process may be of a text of ours.
 #[inline]
@@ -106,9 +96,9 @@ pub(crate) fn was_shown() -> bool {
     DEVICE.load(Ordering::Relaxed) != 0
 }
 
-fn is_ours((device, number): (u64, u64)) -> bool {
-    let mut shown = SHOWN.iter().map(|place| place.load(Ordering::Relaxed));
-    device == DEVICE.load(Ordering::Acquire) && shown.any(|one| one == number)
+/// By what it is, not by its number: a program may have duplicated it, or have many.
+fn is_ours(descriptor: i32, device: u64) -> bool {
+    device == DEVICE.load(Ordering::Relaxed) && sys::is_sealed_text(descriptor, b"MemTotal:")
 }
 
 /// The kernel's `struct stat` of a text of ours becomes that of `/proc/meminfo`.
@@ -117,10 +107,10 @@ fn is_ours((device, number): (u64, u64)) -> bool {
 /// One has just been written there.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn told_of(place: *mut c_void) {
-    // SAFETY: the caller's promise; the two are its first words on every 64-bit machine.
-    let [device, number] = unsafe { place.cast::<[u64; 2]>().read_unaligned() };
-    if is_ours((device, number)) {
+pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
+    // SAFETY: the caller's promise; `st_dev` is its first word on every 64-bit machine.
+    let device = unsafe { place.cast::<u64>().read_unaligned() };
+    if is_ours(descriptor, device) {
         // SAFETY: the caller's promise.
         unsafe { sys::stat_into(source::PROC_MEMINFO, place) };
     }
@@ -133,7 +123,7 @@ pub(crate) unsafe fn told_of(place: *mut c_void) {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
-    if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(stat.identity)) {
+    if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
         // SAFETY: the caller's promise.
         unsafe { sys::statx_into(source::PROC_MEMINFO, flags, mask, place) };
     }

@@ -3,7 +3,11 @@
 //! Law: nothing here is a cancellation point or can be interposed, and no descriptor outlives
 //! the function that opened it.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
+
+mod stat;
+
+pub(crate) use stat::{Stat, stat_into, statx_into};
 
 /// The kernel's `-errno`, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,8 @@ mod number {
     pub(super) const NEWFSTATAT: usize = 262;
     pub(super) const DUP3: usize = 292;
     pub(super) const STATX: usize = 332;
+    pub(super) const PRLIMIT64: usize = 302;
+    pub(super) const PREAD: usize = 17;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -60,6 +66,8 @@ mod number {
     pub(super) const NEWFSTATAT: usize = 79;
     pub(super) const DUP3: usize = 24;
     pub(super) const STATX: usize = 291;
+    pub(super) const PRLIMIT64: usize = 261;
+    pub(super) const PREAD: usize = 67;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -72,10 +80,6 @@ mod number {
     pub(super) const STAT_MODE: usize = 16;
 }
 
-/// Where `st_size` stands in `struct stat`, on both.
-const STAT_SIZE: usize = 48;
-const STAT_LENGTH: usize = 144;
-
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY: usize = 1;
 const O_CREAT: usize = 0o100;
@@ -84,9 +88,6 @@ const O_APPEND: usize = 0o2000;
 const O_NONBLOCK: usize = 0o4000;
 const O_NOCTTY: usize = 0o400;
 const O_CLOEXEC: usize = 0o2_000_000;
-
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
 
 /// # Safety
 /// As the kernel documents the call: every pointer among the arguments is good for it.
@@ -192,9 +193,6 @@ impl File {
         const CLOEXEC_ALLOW_SEALING: usize = 3;
         /// From kernel 6.3 on, and there with some settings refused without.
         const NOEXEC_SEAL: usize = 8;
-        const ADD_SEALS: usize = 1033;
-        /// Seal, shrink, grow, write.
-        const ALL_SEALS: usize = 15;
         let make = |flags: usize| {
             let name = name.as_ptr() as usize;
             // SAFETY: the name ends in NUL (CStr).
@@ -229,6 +227,9 @@ impl File {
     /// Writes at the start of the file, and says how much.
     pub(crate) fn write_at_start(&self, text: &[u8]) -> Result<usize, Errno> {
         let (place, length) = (text.as_ptr() as usize, text.len());
+        if !may_reach(length) {
+            return Err(EFBIG);
+        }
         // SAFETY: the kernel reads `length` bytes of `text`.
         unsafe { syscall(number::PWRITE, [self.0, place, length, 0, 0, 0]) }
     }
@@ -263,8 +264,46 @@ impl File {
 
     /// Writes a line; where it cannot be written there is nobody to tell.
     pub(crate) fn write(&self, line: &[u8]) {
-        write(self.0, line);
+        let end = self.length().unwrap_or(0).saturating_add(line.len());
+        if may_reach(end) {
+            write(self.0, line);
+        }
     }
+}
+
+const ADD_SEALS: usize = 1033;
+const GET_SEALS: usize = 1034;
+/// Seal, shrink, grow, write.
+const ALL_SEALS: usize = 15;
+
+/// Whether a descriptor that a program has is of a file in memory that nobody can change any more
+/// and that begins with this.
+pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
+    let Ok(descriptor) = usize::try_from(descriptor) else {
+        return false;
+    };
+    // SAFETY: takes numbers only.
+    let seals = unsafe { syscall(number::FCNTL, [descriptor, GET_SEALS, 0, 0, 0, 0]) };
+    if !seals.is_ok_and(|seals| seals & ALL_SEALS == ALL_SEALS) {
+        return false;
+    }
+    let mut read = [0u8; 9];
+    let (place, length) = ((&raw mut read) as usize, read.len());
+    // SAFETY: the kernel writes at most `length` bytes into `read`.
+    let count = unsafe { syscall(number::PREAD, [descriptor, place, length, 0, 0, 0]) };
+    count.is_ok_and(|count| count == length) && read == *start
+}
+
+/// Whether this process may make a file so long. Where it may not (`ulimit -f`), a write ends it
+/// with SIGXFSZ: a program that writes nothing itself must not die of what we write.
+fn may_reach(end: usize) -> bool {
+    const RLIMIT_FSIZE: usize = 1;
+    let mut limits = [u64::MAX; 2];
+    let place = (&raw mut limits) as usize;
+    // SAFETY: the kernel writes a `struct rlimit64`, which is two 64-bit words; 0 is this process.
+    let asked = unsafe { syscall(number::PRLIMIT64, [0, RLIMIT_FSIZE, 0, place, 0, 0]) };
+    let [soft, _] = limits;
+    asked.is_err() || end as u64 <= soft
 }
 
 impl Drop for File {
@@ -282,86 +321,6 @@ impl Listing {
     pub(crate) const fn new() -> Listing {
         Listing([0; 2048])
     }
-}
-
-/// What a file is, as the kernel knows it.
-#[derive(Clone, Copy)]
-pub(crate) struct Stat {
-    /// Which file: its device and its number there.
-    pub(crate) identity: (u64, u64),
-    /// Whether it is a regular file.
-    pub(crate) regular: bool,
-    length: u64,
-}
-
-/// `struct stat`.
-#[repr(align(8))]
-struct Raw([u8; STAT_LENGTH]);
-
-impl Raw {
-    fn word(&self, place: usize) -> Option<u64> {
-        let word = self.0.get(place..).and_then(<[u8]>::first_chunk)?;
-        Some(u64::from_ne_bytes(*word))
-    }
-
-    fn read(&self) -> Option<Stat> {
-        let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
-        Some(Stat {
-            identity: (self.word(0)?, self.word(8)?),
-            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
-            length: self.word(STAT_SIZE)?,
-        })
-    }
-}
-
-impl Stat {
-    fn of(descriptor: usize) -> Result<Stat, Errno> {
-        let mut raw = Raw([0; STAT_LENGTH]);
-        let place = (&raw mut raw) as usize;
-        // SAFETY: `raw` is as large as the kernel's struct.
-        unsafe { syscall(number::FSTAT, [descriptor, place, 0, 0, 0, 0]) }?;
-        raw.read().ok_or(EINVAL)
-    }
-
-    /// Of a descriptor that a program has.
-    pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
-        Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
-    }
-
-    /// Of the file with this path.
-    pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
-        let mut raw = Raw([0; STAT_LENGTH]);
-        let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
-        // SAFETY: the path ends in NUL (CStr), and `raw` is as large as the kernel's struct.
-        unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
-        raw.read().ok_or(EINVAL)
-    }
-}
-
-/// Writes the kernel's `struct stat` of a file; nothing where there is none.
-///
-/// # Safety
-/// There is a place for one.
-pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
-    let path = path.as_ptr() as usize;
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
-    let _ = unsafe {
-        syscall(
-            number::NEWFSTATAT,
-            [AT_FDCWD, path, place as usize, 0, 0, 0],
-        )
-    };
-}
-
-/// Writes the kernel's `struct statx` of a file; nothing where there is none.
-///
-/// # Safety
-/// There is a place for one.
-pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
-    let (path, place) = (path.as_ptr() as usize, place as usize);
-    let (flags, mask) = (flags as usize, mask as usize);
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
-    let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
 }
 
 /// Writes a line to standard error.

@@ -205,7 +205,7 @@ prop_compose! {
         name in "[a-zA-Z0-9._/-]{0,100}", device in any::<bool>(), discrete in any::<bool>(),
         enforce in any::<bool>(), reserve in proptest::option::of(any::<u64>()),
         meminfo in proptest::option::of("/[a-z/]{0,60}"),
-        ledger in proptest::option::of("/[a-z/]{0,255}"), cache in any::<(u8, bool)>(),
+        ledger in proptest::option::of("/[a-z/]{0,254}"), cache in any::<(u8, bool)>(),
         suffixes in proptest::option::of((proptest::collection::vec("[a-z0-9-]{1,16}", 0..16), 1u64..)),
         memory in proptest::option::of(2u64..),
         headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),

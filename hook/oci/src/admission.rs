@@ -6,6 +6,7 @@
 use crate::devices::{Devices, Target};
 use crate::policy::Policy;
 use crate::registry::{Budget, Record, unified};
+use crate::text::shown;
 use gpuslice_config::meminfo::HostMemory;
 use gpuslice_config::policy::default_reserve;
 use gpuslice_config::units::Bytes;
@@ -200,7 +201,7 @@ fn namespace_fits<'a>(
     match budget.memory <= maximum.minus(sum) {
         true => Ok(()),
         false => Err(AdmissionError::Namespace {
-            namespace: asking.namespace.unwrap_or("(none)").to_owned(),
+            namespace: shown(asking.namespace.unwrap_or("(none)")),
             maximum,
             device: target.to_string(),
             asked: budget.memory,

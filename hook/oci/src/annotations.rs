@@ -3,6 +3,7 @@
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
 use crate::identity::{Annotations, Identity};
+use crate::text::shown;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::units::{Bytes, ParseBytesError};
@@ -55,7 +56,7 @@ pub struct Request {
     /// The budget of every GPU that is not named.
     pub memory: Option<Bytes>,
     /// The budgets of those that are.
-    pub devices: Vec<(Selector, Bytes)>,
+    pub devices: Vec<Named>,
     /// What TOTAL says.
     pub total: Option<Total>,
     /// How unified memory looks.
@@ -70,6 +71,17 @@ pub struct Request {
     pub page_cache: Option<PageCache>,
     /// Whether the pod's containers have one slice together.
     pub shared: bool,
+}
+
+/// The budget of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which, as it was named.
+    pub selector: Selector,
+    /// How much.
+    pub memory: Bytes,
+    /// Whether it is the container's own, and not its pod's.
+    pub own: bool,
 }
 
 impl Request {
@@ -98,13 +110,13 @@ pub enum AnnotationError {
     #[error("annotation {PREFIX}{0} is not known (there are: {KEYS})")]
     Unknown(String),
     /// Not a size.
-    #[error("annotation {PREFIX}{0}: {1:?}: {2}")]
+    #[error("annotation {PREFIX}{0}: \"{1}\": {2}")]
     Size(String, String, ParseBytesError),
     /// Not a device.
-    #[error("annotation {PREFIX}{0}: {1:?} is neither the index nor the uuid of a GPU")]
+    #[error("annotation {PREFIX}{0}: \"{1}\" is neither the index nor the uuid of a GPU")]
     Device(String, String),
     /// Not one of the words.
-    #[error("annotation {PREFIX}{0}: {1:?} is not one of {2}")]
+    #[error("annotation {PREFIX}{0}: \"{1}\" is not one of {2}")]
     Word(String, String, &'static str),
     /// Containers are named, but the engine does not say which this is.
     #[error(
@@ -141,7 +153,7 @@ pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, Annotati
     let by_name = |(key, _): &&(&str, &str)| *key == "containers";
     let named = own.first().or_else(|| pod.iter().find(by_name));
     if let (Some((key, _)), None) = (named, &who.name) {
-        return Err(AnnotationError::NoName((*key).to_owned()));
+        return Err(AnnotationError::NoName(shown(key)));
     }
     let mut request = Request::default();
     let mut listed = None;
@@ -153,7 +165,7 @@ pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, Annotati
     }
     let mut named = false;
     for (key, value) in own {
-        let unknown = || AnnotationError::Unknown(key.to_owned());
+        let unknown = || AnnotationError::Unknown(shown(key));
         let rest = key.strip_prefix(CONTAINER).ok_or_else(unknown)?;
         let (name, own_key) = rest.split_once('.').ok_or_else(unknown)?;
         if who.name.as_deref() == Some(name) {
@@ -200,10 +212,10 @@ fn first_option(request: &Request) -> &'static str {
 /// Sets one key. `full` is how it was written.
 fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), AnnotationError> {
     let size = || {
-        let fault = |fault| AnnotationError::Size(full.to_owned(), value.to_owned(), fault);
+        let fault = |fault| AnnotationError::Size(shown(full), shown(value), fault);
         Bytes::configured(value).map_err(fault)
     };
-    let word = |words| AnnotationError::Word(full.to_owned(), value.to_owned(), words);
+    let word = |words| AnnotationError::Word(shown(full), shown(value), words);
     match key {
         "memory" => request.memory = Some(size()?),
         "total" => request.total = Some(total(value).ok_or_else(|| word("slice, device"))?),
@@ -229,14 +241,18 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
         },
         key => {
             let Some(device) = key.strip_prefix("memory.") else {
-                return Err(AnnotationError::Unknown(full.to_owned()));
+                return Err(AnnotationError::Unknown(shown(full)));
             };
             let selector = device
                 .parse()
-                .map_err(|()| AnnotationError::Device(full.to_owned(), device.to_owned()))?;
+                .map_err(|()| AnnotationError::Device(shown(full), shown(device)))?;
             let memory = size()?;
-            request.devices.retain(|(known, _)| *known != selector);
-            request.devices.push((selector, memory));
+            request.devices.retain(|known| known.selector != selector);
+            request.devices.push(Named {
+                selector,
+                memory,
+                own: full.starts_with(CONTAINER),
+            });
         }
     }
     Ok(())

@@ -40,11 +40,16 @@ fn every_annotation_of_the_contract_is_read() {
             ("containers", "b, a"),
         ],
     );
+    let named = |selector, gib| Named {
+        selector,
+        memory: Bytes::gib(gib),
+        own: false,
+    };
     let expected = Request {
         memory: Some(Bytes::gib(24)),
         devices: vec![
-            (Selector::Index(1), Bytes::gib(8)),
-            (Selector::Uuid(uuid.parse().unwrap()), Bytes::gib(4)),
+            named(Selector::Index(1), 8),
+            named(Selector::Uuid(uuid.parse().unwrap()), 4),
         ],
         total: Some(Total::Device),
         present_as: Some(PresentAs::Discrete),
@@ -141,5 +146,20 @@ proptest::proptest! {
         ),
     ) {
         let _ = read(&pairs, &Identity::default());
+    }
+}
+
+#[test]
+fn what_an_error_shows_of_an_annotation_is_short_and_one_line() {
+    let long = "9".repeat(1 << 20);
+    for pairs in [
+        [("memory", long.as_str())],
+        [("total", "a\u{1b}[2J\nb")],
+        [(long.as_str(), "8GiB")],
+        [("memory.\n", "8GiB")],
+    ] {
+        let said = read_as(None, &pairs).unwrap_err().to_string();
+        assert!(said.len() < 400, "{} bytes", said.len());
+        assert!(!said.chars().any(char::is_control), "{said:?}");
     }
 }

@@ -91,6 +91,9 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
         run.lines.extend(said);
     }
+    if let (false, Some(note)) = (known, &plan.0.note) {
+        run.lines.push(format!("{}: {note}", plan.0.name));
+    }
     match run.inject(state, &spec, stage) {
         Ok(()) => Ok(run.lines),
         Err(error) => {

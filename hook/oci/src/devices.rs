@@ -41,6 +41,9 @@ pub struct Device {
     /// Its MIG instances.
     #[serde(default)]
     pub mig: Vec<Instance>,
+    /// Which `/dev/nvidiaN` it is, where the driver says so.
+    #[serde(default)]
+    pub minor: Option<u32>,
     /// Whether its driver limits cgroups itself; absent: nobody has asked.
     #[serde(default)]
     pub driver_limits: Option<bool>,
@@ -111,6 +114,21 @@ impl Devices {
     /// Everything that can have a budget.
     pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.devices.iter().flat_map(Device::targets)
+    }
+
+    /// The indices, for errors: `GPUs 0, 1`.
+    #[must_use]
+    pub fn indices(&self) -> String {
+        let indices: Vec<String> = self
+            .devices
+            .iter()
+            .map(|one| one.index.to_string())
+            .collect();
+        let word = if indices.len() == 1 { "GPU" } else { "GPUs" };
+        match indices.is_empty() {
+            true => "no GPU".to_owned(),
+            false => format!("{word} {}", indices.join(", ")),
+        }
     }
 
     /// What a person means; a GPU that MIG divides is all its instances.

@@ -1,8 +1,9 @@
 //! What is to be done for one container.
 //! Touches: its arguments. Law: pure, so that it can be printed and looked at before it is done.
 
-use crate::annotations::{self, AnnotationError, Asked, Request, Selector};
-use crate::devices::{Devices, Target};
+use crate::annotations::{self, AnnotationError, Asked, Request};
+use crate::budgets::{self, Budgets};
+use crate::devices::Devices;
 use crate::identity::{Annotations, Identity};
 use crate::inject::preload;
 use crate::place::Places;
@@ -73,6 +74,9 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     /// The host's folders whose resident pages are dropped before it starts and after it stops.
     pub drops: Vec<PathBuf>,
+    /// What people should know of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// A file of the host's.
@@ -119,14 +123,33 @@ pub enum PlanError {
         maximum: Bytes,
     },
     /// There is no such GPU.
-    #[error("there is no GPU {0} (see gpuslice devices)")]
-    NoSuchDevice(String),
+    #[error("there is no GPU {0} (this host has {1}; see gpuslice devices)")]
+    NoSuchDevice(String, String),
     /// There is one, but not for slices.
     #[error("this host's policy gives no slices of GPU {0}")]
     NotForSlices(String),
     /// There is none.
     #[error("this host has no GPU")]
     NoDevices,
+    /// There are some, but none that the policy and the container have in common.
+    #[error(
+        "this host's policy gives no slices of a GPU that the container is given (this host has {0}; see \
+         devices in its config.toml)"
+    )]
+    NoneForSlices(String),
+    /// One GPU, asked for in two ways.
+    #[error(
+        "{uuid} is asked for twice: {}memory.{} says {}, {}memory.{} says {}",
+        annotations::PREFIX, one.0, one.1, annotations::PREFIX, other.0, other.1
+    )]
+    Twice {
+        /// The GPU.
+        uuid: String,
+        /// How, and how much.
+        one: (String, Bytes),
+        /// And again.
+        other: (String, Bytes),
+    },
     /// A pod's slice without a pod.
     #[error(
         "{}share: pod is for containers of a pod, and this is none",
@@ -166,8 +189,8 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
             None => return Ok(Decision::Nothing("it asks for no slice")),
         },
     };
-    let devices = budgets(&asked, given, &who)?;
-    plan(&asked, devices, given, who).map(|plan| Decision::Slice(Box::new(plan)))
+    let budgets = budgets::of(&asked, given, &who)?;
+    plan(&asked, budgets, given, who).map(|plan| Decision::Slice(Box::new(plan)))
 }
 
 /// What the runtime passes on is in both; some pass on only one.
@@ -178,59 +201,16 @@ fn both(given: &Given<'_>) -> Annotations {
     annotations
 }
 
-fn budgets(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<Vec<Budget>, PlanError> {
-    let allowed = |target: &Target<'_>| match &given.policy.devices {
-        None => true,
-        Some(selectors) => {
-            let named = |selector: &Selector| {
-                let selected = given.devices.select(*selector);
-                selected.iter().any(|chosen| chosen.uuid == target.uuid)
-            };
-            selectors.iter().any(named)
-        }
-    };
-    let mut named = Vec::new();
-    for (selector, memory) in &asked.devices {
-        let selected = given.devices.select(*selector);
-        if selected.is_empty() {
-            return Err(PlanError::NoSuchDevice(selector.to_string()));
-        }
-        if !selected.iter().all(allowed) {
-            return Err(PlanError::NotForSlices(selector.to_string()));
-        }
-        named.extend(selected.iter().map(|target| (target.uuid, *memory)));
-    }
-    let maximum = given.policy.container_maximum(who.namespace.as_deref());
-    let mut budgets = Vec::new();
-    for target in given.devices.targets().filter(allowed) {
-        let own = named.iter().rfind(|(uuid, _)| *uuid == target.uuid);
-        let Some(memory) = own.map(|(_, memory)| *memory).or(asked.memory) else {
-            continue;
-        };
-        if let Some(maximum) = maximum.filter(|maximum| memory > *maximum) {
-            return Err(PlanError::Maximum {
-                asked: memory,
-                maximum,
-            });
-        }
-        budgets.push(Budget {
-            uuid: target.uuid,
-            memory,
-            integrated: target.device.integrated,
-        });
-    }
-    match budgets.is_empty() {
-        true => Err(PlanError::NoDevices),
-        false => Ok(budgets),
-    }
-}
-
 fn plan(
     asked: &Request,
-    devices: Vec<Budget>,
+    budgets: Budgets,
     given: &Given<'_>,
     who: Identity,
 ) -> Result<Plan, PlanError> {
+    let Budgets {
+        each: devices,
+        note,
+    } = budgets;
     let id = given.state.id.clone();
     let slice = match (asked.shared, &who.sandbox) {
         (false, _) => id.clone(),
@@ -258,6 +238,7 @@ fn plan(
         container: id,
         slice,
         devices,
+        note,
     })
 }
 

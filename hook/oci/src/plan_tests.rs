@@ -33,6 +33,7 @@ struct Case {
     machine: &'static str,
     policy: &'static str,
     memory: Option<Bytes>,
+    linux: serde_json::Value,
 }
 
 impl Default for Case {
@@ -41,6 +42,7 @@ impl Default for Case {
             machine: MACHINE,
             policy: "",
             memory: None,
+            linux: serde_json::Value::Null,
         }
     }
 }
@@ -55,6 +57,7 @@ impl Case {
             "root": {"path": "rootfs"},
             "annotations": annotations,
             "process": {"env": ["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"]},
+            "linux": self.linux,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
         });
         decide(&Given {
@@ -216,11 +219,99 @@ fn no_annotation_gives_more_than_the_policy() {
     );
     assert_eq!(
         case.refused(&[("gpuslice.io/memory.7", "1GiB")]),
-        "there is no GPU 7 (see gpuslice devices)"
+        "there is no GPU 7 (this host has GPUs 0, 1; see gpuslice devices)"
     );
     assert_eq!(
         budgets(&case.plan(&[("gpuslice.io/memory", "1GiB")])).len(),
         1
+    );
+}
+
+#[test]
+fn gpus_that_the_policy_names_and_the_host_has_not_are_told_from_a_host_without_gpus() {
+    let said = |machine, policy| {
+        let case = Case {
+            machine,
+            policy,
+            ..Case::default()
+        };
+        case.refused(&[("gpuslice.io/memory", "1GiB")])
+    };
+    assert_eq!(
+        said(MACHINE, "devices = [3]"),
+        "this host's policy gives no slices of a GPU that the container is given (this host has \
+         GPUs 0, 1; see devices in its config.toml)"
+    );
+    assert_eq!(
+        said(r#"{"version":1,"devices":[]}"#, ""),
+        "this host has no GPU"
+    );
+}
+
+#[test]
+fn one_gpu_that_is_named_twice_has_one_size() {
+    let case = Case::default();
+    let uuid = "gpuslice.io/memory.GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    assert_eq!(
+        case.refused(&[("gpuslice.io/memory.0", "8GiB"), (uuid, "4GiB")]),
+        "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4 is asked for twice: gpuslice.io/memory.0 says 8.00 GiB, \
+         gpuslice.io/memory.GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4 says 4.00 GiB"
+    );
+    let same = case.plan(&[("gpuslice.io/memory.0", "8GiB"), (uuid, "8GiB")]);
+    assert_eq!(budgets(&same), [("GPU-1".to_owned(), Bytes::gib(8))]);
+    // The container's own beats its pod's, however each names the GPU.
+    let mut pod = POD.to_vec();
+    pod.push((uuid, "8GiB"));
+    pod.push(("gpuslice.io/container.server.memory.0", "2GiB"));
+    assert_eq!(
+        budgets(&case.plan(&pod)),
+        [("GPU-1".to_owned(), Bytes::gib(2))]
+    );
+    let mig = Case {
+        machine: MIG,
+        ..Case::default()
+    };
+    let half = "gpuslice.io/memory.MIG-4b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    let said = mig.refused(&[("gpuslice.io/memory.0", "8GiB"), (half, "4GiB")]);
+    assert!(said.contains("is asked for twice"), "{said}");
+}
+
+#[test]
+fn a_slice_without_an_index_counts_on_the_gpus_that_the_container_is_given() {
+    let case = Case {
+        machine: r#"{"version":1,"devices":[
+  {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"minor":0,"name":"Card","memory":25769803776},
+  {"uuid":"GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":1,"minor":1,"name":"Card","memory":25769803776}]}"#,
+        linux: serde_json::json!({"devices": [{"path": "/dev/nvidia1", "type": "c", "major": 195, "minor": 1}]}),
+        ..Case::default()
+    };
+    let memory = ("gpuslice.io/memory", "8GiB");
+    let plan = case.plan(&[memory]);
+    assert_eq!(budgets(&plan), [("GPU-2".to_owned(), Bytes::gib(8))]);
+    assert_eq!(plan.note, None);
+    // The library holds the limit on all of them.
+    assert!(
+        plan.files[0]
+            .text
+            .contains("\"memory\": 8589934592,\n  \"headroom\"")
+    );
+    // What is named counts where it is named.
+    let named = case.plan(&[memory, ("gpuslice.io/memory.0", "2GiB")]);
+    assert_eq!(budgets(&named).len(), 2);
+    // Of a pod's slice nobody knows which container is given what.
+    let mut pod = POD.to_vec();
+    pod.extend([memory, ("gpuslice.io/share", "pod")]);
+    assert_eq!(budgets(&case.plan(&pod)).len(), 2);
+    let untold = Case {
+        linux: serde_json::Value::Null,
+        ..case
+    };
+    let plan = untold.plan(&[memory]);
+    assert_eq!(budgets(&plan).len(), 2);
+    assert_eq!(
+        plan.note.unwrap(),
+        "its memory counts on 2 GPUs, because the container's configuration does not say which GPUs \
+         it is given"
     );
 }
 

@@ -28,6 +28,9 @@ pub struct Spec {
     /// What only Linux has.
     #[serde(default)]
     pub linux: Option<Linux>,
+    /// The hooks of every stage.
+    #[serde(default)]
+    pub hooks: Option<BTreeMap<String, Option<Vec<Hook>>>>,
 }
 
 /// `root`.
@@ -71,6 +74,62 @@ pub struct Linux {
     /// Which namespaces are its own.
     #[serde(default)]
     pub namespaces: Vec<Namespace>,
+    /// Which devices are made in its /dev.
+    #[serde(default)]
+    pub devices: Option<Vec<DeviceNode>>,
+    /// What its cgroup allows.
+    #[serde(default)]
+    pub resources: Option<Resources>,
+}
+
+/// One of `linux.devices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct DeviceNode {
+    /// `c`, `b`, ...
+    #[serde(default, rename = "type")]
+    pub kind: String,
+    /// The driver's number.
+    #[serde(default)]
+    pub major: Option<i64>,
+    /// The device's.
+    #[serde(default)]
+    pub minor: Option<i64>,
+}
+
+/// `linux.resources`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Resources {
+    /// The rules, the later ones over the earlier.
+    #[serde(default)]
+    pub devices: Option<Vec<DeviceRule>>,
+}
+
+/// One of `linux.resources.devices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct DeviceRule {
+    /// Whether it allows.
+    #[serde(default)]
+    pub allow: bool,
+    /// `a` or none for all.
+    #[serde(default, rename = "type")]
+    pub kind: Option<String>,
+    /// None or less than 0 for all.
+    #[serde(default)]
+    pub major: Option<i64>,
+    /// Likewise.
+    #[serde(default)]
+    pub minor: Option<i64>,
+    /// Some of `rwm`; none for all.
+    #[serde(default)]
+    pub access: Option<String>,
+}
+
+/// One of `hooks`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Hook {
+    /// The program.
+    #[serde(default)]
+    pub path: PathBuf,
 }
 
 /// One of `linux.namespaces`.

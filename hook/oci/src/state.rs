@@ -2,6 +2,7 @@
 //! Touches: its arguments.
 //! Law: a key that is not known is not an error, a container id that could leave a folder is.
 
+use crate::text::shown;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,12 +40,12 @@ pub enum StateError {
     Json(#[from] serde_json::Error),
     /// The id could be a path.
     #[error(
-        "{0:?} is not a container id (1 to {ID} of A-Z a-z 0-9 _ . + -, and no dot at its start)"
+        "\"{0}\" is not a container id (1 to {ID} of A-Z a-z 0-9 _ . + -, and no dot at its start)"
     )]
     Id(String),
     /// The bundle is relative.
-    #[error("the container's bundle {0:?} is not an absolute path")]
-    Bundle(PathBuf),
+    #[error("the container's bundle \"{0}\" is not an absolute path")]
+    Bundle(String),
 }
 
 /// Reads a state.
@@ -54,10 +55,10 @@ pub enum StateError {
 pub fn parse(text: &[u8]) -> Result<State, StateError> {
     let state: State = serde_json::from_slice(text)?;
     if !is_id(&state.id) {
-        return Err(StateError::Id(state.id));
+        return Err(StateError::Id(shown(&state.id)));
     }
     if !state.bundle.as_os_str().is_empty() && !state.bundle.is_absolute() {
-        return Err(StateError::Bundle(state.bundle));
+        return Err(StateError::Bundle(shown(&state.bundle.to_string_lossy())));
     }
     Ok(state)
 }

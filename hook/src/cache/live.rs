@@ -167,7 +167,7 @@ fn is_known(files: &[Surveyed], mapping: &Mapping) -> bool {
     files.iter().any(|file| is_of(file, mapping))
 }
 
-/// A file as that process sees it: its path may lead elsewhere here.
+/// A file as that process sees it. Its own path is shown where it leads there for us, too.
 fn surveyed(pid: u32, mapping: &Mapping) -> Option<Surveyed> {
     let inside = Path::new(&mapping.path).strip_prefix("/").ok()?;
     let path = PathBuf::from(format!("/proc/{pid}/root")).join(inside);
@@ -176,5 +176,9 @@ fn surveyed(pid: u32, mapping: &Mapping) -> Option<Surveyed> {
     if data.ino() != mapping.inode || !data.is_file() {
         return None;
     }
+    let identity = |data: &fs::Metadata| (data.dev(), data.ino());
+    let own = PathBuf::from(&mapping.path);
+    let same = fs::metadata(&own).is_ok_and(|own| identity(&own) == identity(&data));
+    let path = if same { own } else { path };
     survey::look(path, &file, &data, Filesystem::of(&file)).ok()
 }

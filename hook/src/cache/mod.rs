@@ -46,7 +46,10 @@ impl Files {
 
 /// `gpuslice drop-cache`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = DROP_NOTES)]
+#[command(
+    after_help = DROP_NOTES,
+    override_usage = "gpuslice drop-cache [OPTIONS] PATH...\n       gpuslice drop-cache [OPTIONS] --live PID [PATH...]"
+)]
 pub struct DropArgs {
     /// Files, and folders of model files
     #[arg(required_unless_present = "live", value_name = "PATH")]

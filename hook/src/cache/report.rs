@@ -7,7 +7,8 @@ use crate::text::{aligned, printable};
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How it is with a file.
@@ -279,15 +280,37 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Paths that are no text are shown as well as that goes.
+/// JSON is text: what of a path is none is escaped, `\\xff`, so that two paths never look the same.
 struct Lossy<'a>(&'a Report);
 
 impl Serialize for Lossy<'_> {
     fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let mut files = self.0.files.clone();
         for file in &mut files {
-            file.path = file.path.to_string_lossy().into_owned().into();
+            file.path = escaped(&file.path).into();
         }
         Report { files, ..*self.0 }.serialize(out)
+    }
+}
+
+/// A path as text. One that is text stays as it is.
+fn escaped(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) => text.to_owned(),
+        None => path.as_os_str().as_bytes().escape_ascii().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn a_path_that_is_no_text_is_escaped_and_one_that_is_stays() {
+        let of = |bytes: &[u8]| escaped(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(of("/models/schön \\ 1".as_bytes()), "/models/schön \\ 1");
+        assert_eq!(of(b"/m/\xff\\"), "/m/\\xff\\\\");
+        assert_ne!(of(b"/m/\xff"), of(b"/m/\xfe"));
     }
 }

@@ -38,6 +38,9 @@ pub struct Device {
     pub total: u64,
     /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// Which `/dev/nvidiaN` it is, where the driver says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minor: Option<u32>,
     /// Whether its driver limits cgroups by itself.
     #[serde(default)]
     pub driver_limits: bool,

@@ -25,6 +25,8 @@ pub struct NvmlDevice {
     pub name: String,
     /// All its memory in bytes; 0 where NVML does not say.
     pub total: u64,
+    /// Which `/dev/nvidiaN` it is; None where there are no such nodes (Jetson).
+    pub minor: Option<u32>,
     /// Whether the driver limits cgroups on it.
     pub driver_limits: bool,
     /// Its MIG instances.
@@ -71,6 +73,7 @@ fn describe(index: u32, device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> 
         uuid: text.parse::<DeviceUuid>().or_else(|_| prefixed()).ok()?,
         name: device.name().unwrap_or_else(|_| "unnamed".to_owned()),
         total: device.memory_info().map_or(0, |memory| memory.total),
+        minor: device.minor_number().ok(),
         driver_limits: false,
         mig: Vec::new(),
     })

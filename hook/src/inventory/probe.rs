@@ -54,6 +54,7 @@ fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {
             name: device.name.clone(),
             total: device.total,
             integrated: device.integrated,
+            minor: None,
             driver_limits: false,
             mig: Vec::new(),
         });
@@ -80,6 +81,7 @@ fn from_nvml(device: &NvmlDevice, cuda: &[CudaDevice]) -> Device {
         name: device.name.clone(),
         total: same.map_or(device.total, |(_, known)| known.total),
         integrated: same.is_some_and(|(_, known)| known.integrated),
+        minor: device.minor,
         driver_limits: device.driver_limits,
         mig: device
             .mig

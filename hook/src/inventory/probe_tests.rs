@@ -15,6 +15,7 @@ fn cuda(first: u8, total: u64) -> CudaDevice {
 
 fn nvml(index: u32, kind: DeviceKind, first: u8, total: u64) -> NvmlDevice {
     NvmlDevice {
+        minor: None,
         driver_limits: false,
         index,
         uuid: DeviceUuid {

@@ -58,7 +58,7 @@ fn slice(slice: &SliceStatus) -> String {
         note(&promise(own));
     }
     for one in &slice.devices {
-        said.push_str(&device(one));
+        said.push_str(&device(one, slice.enforce));
     }
     said
 }
@@ -85,7 +85,7 @@ fn promise(promise: &PromiseStatus) -> String {
     said
 }
 
-fn device(device: &DeviceStatus) -> String {
+fn device(device: &DeviceStatus, enforced: bool) -> String {
     let amount = |bytes: u64| Bytes::new(bytes).to_string();
     let name = device.device.as_deref().unwrap_or("each GPU");
     let mut parts = vec![match device.limit {
@@ -108,7 +108,12 @@ fn device(device: &DeviceStatus) -> String {
     let mut said = format!("  {name}  {}\n", parts.join(", "));
     if let Some(refusals) = device.refusals.filter(|refusals| refusals.count > 0) {
         said.push_str(&format!(
-            "    refused {}, at worst {} short\n",
+            "    {} {}, at worst {} short\n",
+            if enforced {
+                "refused"
+            } else {
+                "would have refused"
+            },
             times(refusals.count),
             amount(refusals.worst_short_by)
         ));

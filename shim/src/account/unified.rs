@@ -6,6 +6,7 @@ use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Ledger};
 use gpuslice_config::policy::{self, Thresholds};
 use gpuslice_config::units::Bytes;
+use gpuslice_config::view::Host;
 
 use super::Account;
 use crate::answer::{self, Moment};
@@ -62,33 +63,27 @@ impl Account {
         let Some((facts, charge)) = ask(Moment::Now) else {
             return Ok(Bytes::ZERO);
         };
-        let refusal = match admit::admit(&facts, Some(budget), bytes) {
-            Ok(()) => return Ok(charge),
-            Err(refusal) => refusal,
-        };
-        if let Some(host) = facts
-            .host
-            .filter(|_| admit::is_the_hosts_doing(&facts, budget))
-        {
-            let line = [
-                Str("refused "),
-                Dec(bytes.get()),
-                Str(" bytes: the host has "),
-                Dec(host.memory.available.get()),
-                Str(" available and keeps "),
-                Dec(host.reserve().get()),
-                Str(", under pressure "),
-                Dec(host
-                    .pressed
-                    .map_or(host.reserve(), |pressed| pressed.keeps)
-                    .get()),
-                Str("; other slices may still take "),
-                Dec(host.others_unused.get()),
-            ];
-            count::REFUSED_BY_HOST.say("host", &line);
-        }
-        Err(refusal)
+        admit::admit(&facts, Some(budget), bytes).map(|()| charge)
     }
+}
+
+/// Says of a refusal that it is the host which has no more.
+#[cold]
+pub(super) fn say_refused(bytes: Bytes, host: &Host) {
+    let pressed = host.pressed.map_or(host.reserve(), |pressed| pressed.keeps);
+    let line = [
+        Str("refused "),
+        Dec(bytes.get()),
+        Str(" bytes: the host has "),
+        Dec(host.memory.available.get()),
+        Str(" available and keeps "),
+        Dec(host.reserve().get()),
+        Str(", under pressure "),
+        Dec(pressed.get()),
+        Str("; other slices may still take "),
+        Dec(host.others_unused.get()),
+    ];
+    count::REFUSED_BY_HOST.say("host", &line);
 }
 
 /// Tells the neighbours what is not held any more, where it was the host's memory.

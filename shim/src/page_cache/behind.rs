@@ -160,19 +160,35 @@ fn drop_piece(piece: Consumed) {
 
 fn drop_pages(piece: Consumed, own: Descriptor) {
     let file = piece.number.file();
-    // Back over what was left of the last piece's end, because its folio went on here.
-    let start = (piece.start & !(BLOCK - 1)).saturating_sub(BLOCK);
-    let end = match piece.end >= file.size() {
-        true => piece.end.saturating_add(4095) & !4095,
-        false => piece.end & !(BLOCK - 1),
+    let size = file.size();
+    file.touched.used(piece.start..piece.end, size);
+    let is_used = |block: u64| file.touched.is_used(block, size);
+    // A block at the edge goes with the last of what lies in it: what is still to come may be there
+    // already, because the kernel reads ahead and around.
+    let (first, last) = (piece.start / BLOCK, piece.end / BLOCK);
+    let first = match first == 0 || is_used(first) {
+        true => first,
+        false => first.saturating_add(1),
     };
-    if end <= start {
+    let ends = piece.end >= size;
+    let last = match ends || (piece.end & (BLOCK - 1) != 0 && is_used(last)) {
+        true => last.saturating_add(1),
+        false => last,
+    };
+    if last <= first {
         return;
     }
+    // Back over what was left of the last piece's end.
+    let back = first.checked_sub(1).filter(|before| is_used(*before));
+    let start = back.unwrap_or(first).saturating_mul(BLOCK);
+    let end = match ends {
+        true => piece.end.saturating_add(4095) & !4095,
+        false => last.saturating_mul(BLOCK),
+    };
     if piece.delta != 0 {
         let Some(pages) = Pages::open() else { return };
         let next = start / BLOCK..end / BLOCK;
-        if file.touched.is_again(file.size(), next, |block| {
+        if file.touched.is_again(size, next, |block| {
             let start = block.saturating_mul(BLOCK).wrapping_add(piece.delta);
             let end = start.saturating_add(BLOCK);
             pages.are_present(Range { start, end })
@@ -188,9 +204,8 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
         unmap(piece.number, range, &pages);
         pages.close();
     }
-    share::drop_range(own, start, end.min(file.size()));
-    let first = piece.start.saturating_add(BLOCK - 1) / BLOCK;
-    if file.touched.dropped(first..piece.end / BLOCK, file.size()) {
+    share::drop_range(own, start, end.min(size));
+    if file.touched.dropped(first..last, size) {
         file.touched.stop();
     }
 }

@@ -1,15 +1,17 @@
-//! Which blocks of a file were dropped, so that dropping stops when they are used again.
-//! Touches: one bit for each block, in memory of its own for as long as the file is in use.
+//! How much of each block of a file was used, so that none is dropped of which something is still to
+//! come; and which were dropped, so that dropping stops when they are used again.
+//! Touches: a word for each block, in memory of its own for as long as the file is in use.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::behind::BLOCK;
 use crate::sys;
 
 /// What is known of one file. The helper writes it; who ends the file's use clears it.
 pub(super) struct Touched {
-    bits: AtomicPtr<AtomicU64>,
+    /// For each block how many bytes were used, and whether it was dropped.
+    blocks: AtomicPtr<AtomicU32>,
     /// How many blocks were dropped a second time.
     again: AtomicU64,
     /// How often others that were dropped were found mapped again.
@@ -18,13 +20,18 @@ pub(super) struct Touched {
     stopped: AtomicBool,
 }
 
+/// A block was dropped.
+const DROPPED: u32 = 1 << 31;
+/// So much of a block may be unused, and yet it is done with: files have gaps.
+const GAPS: u64 = 64 << 10;
+
 /// As many bytes may be dropped twice, besides an eighth of the file: tensors may be shared.
 const PATIENCE: u64 = 64 << 20;
 
 impl Touched {
     pub(super) const fn new() -> Touched {
         Touched {
-            bits: AtomicPtr::new(core::ptr::null_mut()),
+            blocks: AtomicPtr::new(core::ptr::null_mut()),
             again: AtomicU64::new(0),
             found: AtomicU64::new(0),
             seed: AtomicU64::new(0),
@@ -42,36 +49,61 @@ impl Touched {
     }
 
     fn length(size: u64) -> Option<usize> {
-        usize::try_from((size / BLOCK / 64).saturating_add(1).saturating_mul(8)).ok()
+        usize::try_from((size / BLOCK).saturating_add(1).saturating_mul(4)).ok()
     }
 
-    fn word(&self, block: u64, size: u64) -> Option<&AtomicU64> {
-        let bits = self.bits.load(Ordering::Acquire);
-        let at = usize::try_from(block / 64).ok()?;
-        if bits.is_null() || at >= Touched::length(size)? / 8 {
+    fn word(&self, block: u64, size: u64) -> Option<&AtomicU32> {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        let at = usize::try_from(block).ok()?;
+        if blocks.is_null() || at >= Touched::length(size)? / 4 {
             return None;
         }
         // SAFETY: `length` bytes are mapped there, and zeros are atomics.
-        unsafe { bits.wrapping_add(at).as_ref() }
+        unsafe { blocks.wrapping_add(at).as_ref() }
+    }
+
+    fn of(&self, block: u64, size: u64) -> u32 {
+        let word = self.word(block, size);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn was_dropped(&self, block: u64, size: u64) -> bool {
-        let word = self.word(block, size);
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (block % 64) != 0)
+        self.of(block, size) & DROPPED != 0
+    }
+
+    /// Whether nothing of a block is still to come.
+    pub(super) fn is_used(&self, block: u64, size: u64) -> bool {
+        u64::from(self.of(block, size) & !DROPPED) >= BLOCK - GAPS
+    }
+
+    /// These bytes were used.
+    pub(super) fn used(&self, bytes: Range<u64>, size: u64) {
+        if self.blocks.load(Ordering::Acquire).is_null()
+            && let Some(length) = Touched::length(size)
+            && let Ok(fresh) = sys::map(length)
+        {
+            self.blocks.store(fresh.cast(), Ordering::Release);
+        }
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let block = at / BLOCK;
+            let next = block.saturating_add(1).saturating_mul(BLOCK).min(bytes.end);
+            if let Some(word) = self.word(block, size)
+                // More than all of it need not be counted.
+                && !self.is_used(block, size)
+                && let Ok(length) = u32::try_from(next.saturating_sub(at))
+            {
+                word.fetch_add(length, Ordering::Relaxed);
+            }
+            at = next;
+        }
     }
 
     /// These blocks are dropped; whether too much was dropped twice.
     pub(super) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
-        if self.bits.load(Ordering::Acquire).is_null()
-            && let Some(length) = Touched::length(size)
-            && let Ok(fresh) = sys::map(length)
-        {
-            self.bits.store(fresh.cast(), Ordering::Release);
-        }
         for block in blocks {
-            let bit = 1 << (block % 64);
             if let Some(word) = self.word(block, size)
-                && word.fetch_or(bit, Ordering::Relaxed) & bit != 0
+                && word.fetch_or(DROPPED, Ordering::Relaxed) & DROPPED != 0
             {
                 self.again.fetch_add(1, Ordering::Relaxed);
             }
@@ -114,10 +146,10 @@ impl Touched {
 
     /// The file is no longer in use.
     pub(super) fn clear(&self, size: u64) {
-        let bits = self.bits.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        if let (false, Some(length)) = (bits.is_null(), Touched::length(size)) {
-            // SAFETY: whoever used the bits has left the file.
-            unsafe { sys::unmap(bits.cast(), length) };
+        let blocks = self.blocks.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if let (false, Some(length)) = (blocks.is_null(), Touched::length(size)) {
+            // SAFETY: whoever used the blocks has left the file.
+            unsafe { sys::unmap(blocks.cast(), length) };
         }
         for counter in [&self.again, &self.found, &self.seed] {
             counter.store(0, Ordering::Relaxed);

@@ -23,7 +23,7 @@ pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_vo
     let code = unsafe { (call.real)(fd, place) };
     if code == 0 && meminfo::was_shown() {
         // SAFETY: the real function has succeeded, so it has written a struct there.
-        unsafe { meminfo::told_of(place) };
+        unsafe { meminfo::told_of(fd, place) };
     }
     code
 }
@@ -43,7 +43,7 @@ pub(crate) unsafe fn of_version(
     let code = unsafe { (call.real)(version, fd, place) };
     if code == 0 && meminfo::was_shown() {
         // SAFETY: the real function has succeeded, so it has written a struct there.
-        unsafe { meminfo::told_of(place) };
+        unsafe { meminfo::told_of(fd, place) };
     }
     code
 }

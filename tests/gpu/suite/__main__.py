@@ -122,7 +122,8 @@ def main():
                                GPU_CHECK_SIM=options.sim, GPU_CHECK_GPUSLICE=gpuslice, GPU_CHECK_KIT=options.kit,
                                GPU_CHECK_OUT=out, GPU_CHECK_INTEGRATED="1" if device["integrated"] else "0",
                                CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONDONTWRITEBYTECODE="1",
-                               PYTHONUNBUFFERED="1",
+                               # What its slices are short of is nothing for the user's own to learn.
+                               PYTHONUNBUFFERED="1", XDG_STATE_HOME=os.path.join(out, "state"),
                                PYTHONPATH=os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")])))
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
             if options.sim:

@@ -116,6 +116,11 @@ fn a_slice_that_does_not_enforce_only_counts() {
     let run = bench.run(&program).arg("plt").arg("over").with_shim();
     let said = run.answer().clean();
     assert!(said.contains("over 0 0 0 "), "{said}");
+    // Three over the limit, and two while all of those are held.
+    let ledger = bench.ledger();
+    let uuid: DeviceUuid = UUID.parse().unwrap();
+    let refusals = ledger.refusals(ledger.device(&uuid).unwrap());
+    assert_eq!(refusals.count, 5);
 }
 
 /// What `cuda_pool` says, each line a name and how many MiB are taken then.

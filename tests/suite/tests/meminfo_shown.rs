@@ -176,6 +176,19 @@ fn what_copies_files_copies_the_slices() {
 }
 
 #[test]
+fn who_may_write_no_files_is_not_ended_by_the_slices() {
+    let (slice, _worker) = slice(&json!({}));
+    for blocks in [0, 1] {
+        let line = format!("ulimit -f {blocks}; head -c 9 /proc/meminfo");
+        let said = slice.run("sh").args(["-c", &line]).answer().clean();
+        assert_eq!(said, "MemTotal:");
+    }
+    let line = "ulimit -f 8; head -3 /proc/meminfo";
+    let said = slice.run("sh").args(["-c", line]).answer().clean();
+    assert_eq!(said, lines(TOTAL, FREE));
+}
+
+#[test]
 fn the_programs_that_people_use_see_the_slice() {
     let (slice, _worker) = slice(&json!({}));
     let shell = |line: &str| slice.run("sh").args(["-c", line]).answer().clean();

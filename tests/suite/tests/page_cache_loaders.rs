@@ -135,6 +135,10 @@ fn loaders_of_large_files_leave_nothing_and_read_the_same() {
                 println!("{}: {mode}: nothing is left", loader.name);
             }
         }
+        if file == "model.bin" {
+            fragments_leave_nothing(&models, folder.path());
+            println!("fragments: nothing is left");
+        }
         models.remove(file);
     }
 }
@@ -153,16 +157,19 @@ fn loaders_read_the_same_while_their_pages_are_dropped_behind_them() {
     }
 }
 
-/// llama.cpp's pattern of calls, which says itself what is resident when.
 #[test]
 fn a_file_that_is_unmapped_in_fragments_goes_with_the_last_of_them() {
-    let models = Models::of(256);
     let folder = tempfile::tempdir().unwrap();
+    fragments_leave_nothing(&Models::of(256), folder.path());
+}
+
+/// llama.cpp's pattern of calls, which says itself what is resident when.
+fn fragments_leave_nothing(models: &Models, folder: &Path) {
     let program = c("loader");
     let run = |file: &Path| Run::new(&program).arg("fragments").arg(file);
     let bare = run(&models.cold("model.bin")).answer().clean();
     assert!(bare.contains("after the last fragment: all\n"), "{bare}");
-    let slice = slice_file(folder.path(), "\"page_cache\":\"drop\"");
+    let slice = slice_file(folder, "\"page_cache\":\"drop\"");
     let said = run(&models.cold("model.bin")).with_shim().slice(&slice);
     let said = said.answer().clean();
     let expected = bare.replace(

@@ -226,6 +226,8 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
         1,
         "{said}"
     );
+    // Whose doing it is, and not also the slice's.
+    assert_eq!(times("limit: refused"), 0, "{said}");
     assert_eq!(
         times("pressure: the machine waits for memory: in 5 %"),
         1,

@@ -9,7 +9,8 @@ use gpuslice_oci::{devices, spec, state};
 
 const STATE: &[u8] = br#"{"id":"c","pid":7,"bundle":"/b"}"#;
 const DEVICES: &[u8] = br#"{"version":1,"devices":[{"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",
-    "index":0,"name":"Card","memory":25769803776,"integrated":true}]}"#;
+    "index":0,"minor":0,"name":"Card","memory":25769803776,"integrated":true},
+    {"uuid":"GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":1,"minor":1,"name":"Card","memory":25769803776}]}"#;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let Ok(spec) = spec::parse(text) else { return };

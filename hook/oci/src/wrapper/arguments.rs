@@ -3,6 +3,7 @@
 //! Law: a container that is made is recognised, also among options that did not exist yet.
 
 use crate::place::Places;
+use crate::text::shown;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,12 +25,33 @@ pub struct Request {
     pub places: Places,
     /// The runtime that is to do the work, where an option names it.
     pub runtime: Option<PathBuf>,
+    /// An option that starts as ours do, and is none.
+    pub unknown: Option<String>,
     /// The arguments that are the runtime's.
     pub passed_on: Vec<OsString>,
 }
 
 /// What our own options start with.
 const OWN: &[u8] = b"gpuslice-";
+
+/// What follows it: each takes a value.
+const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
+
+/// The same for people.
+pub const OPTIONS: [(&str, &str); 3] = [
+    (
+        "--gpuslice-memory=SIZE",
+        "the slice, whatever annotations say (for engines without annotations)",
+    ),
+    (
+        "--gpuslice-runtime=PATH",
+        "the runtime that does the work, whatever the policy says",
+    ),
+    (
+        "--gpuslice-root=DIR",
+        "DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests",
+    ),
+];
 
 /// The verbs that make a container from a bundle.
 const MAKING: [&str; 3] = ["create", "run", "restore"];
@@ -152,6 +174,11 @@ impl Request {
         value: Option<&OsStr>,
         words: &mut impl Iterator<Item = OsString>,
     ) {
+        if !OURS.contains(&name) {
+            let name = String::from_utf8_lossy(name);
+            self.unknown = Some(shown(&format!("--gpuslice-{name}")));
+            return;
+        }
         let value = value.map(OsStr::to_owned).or_else(|| words.next());
         let value = value.unwrap_or_default();
         match name {

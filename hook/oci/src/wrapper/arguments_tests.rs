@@ -101,3 +101,11 @@ fn our_own_options_do_not_reach_the_runtime() {
         passed_on.split_whitespace().collect::<Vec<_>>()
     );
 }
+
+#[test]
+fn an_option_that_only_looks_like_ours_takes_no_verb_with_it() {
+    let request = of("--gpuslice-bogus create --bundle /b x");
+    assert_eq!(request.unknown.as_deref(), Some("--gpuslice-bogus"));
+    assert_eq!(request.config().unwrap(), Path::new("/b/config.json"));
+    assert_eq!(of("--gpuslice-memory=8GiB list").unknown, None);
+}

@@ -50,6 +50,8 @@ pub enum Failure {
     Content(PathBuf, crate::json_text::JsonError),
     /// It has more than any.
     TooLarge(PathBuf),
+    /// An option of ours that is none.
+    Option(String),
     /// Nobody knows which runtime it is.
     Policy(PolicyError),
     /// There is no runtime of these names.
@@ -73,6 +75,10 @@ impl std::fmt::Display for Failure {
                 path.display(),
                 LARGEST >> 20
             ),
+            Failure::Option(option) => {
+                let known = arguments::OPTIONS.map(|(option, _)| option).join(", ");
+                write!(out, "there is no option {option} (there are: {known})")
+            }
             Failure::Policy(error) => match std::error::Error::source(error) {
                 Some(source) => write!(out, "{error}: {source}"),
                 None => write!(out, "{error}"),
@@ -116,6 +122,9 @@ pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 fn work(request: &Request) -> Result<Infallible, Failure> {
+    if let Some(option) = &request.unknown {
+        return Err(Failure::Option(option.clone()));
+    }
     let own = Path::new("/proc/self/exe");
     let executable = fs::read_link(own).map_err(|error| Failure::Config(own.into(), error))?;
     prepare(&executable, request)?;

@@ -99,13 +99,7 @@ impl Machine {
         };
         let (path, alive) = match state {
             Some(dir) => {
-                // Not what it is in: a run's folder is gone when the run was killed while it started.
-                fs::create_dir(dir)
-                    .or_else(|error| match error.kind() {
-                        io::ErrorKind::AlreadyExists => Ok(()),
-                        _ => Err(error),
-                    })
-                    .map_err(failed(dir))?;
+                fs::create_dir_all(dir).map_err(failed(dir))?;
                 (dir.join("machine"), dir.join("alive"))
             }
             None => (

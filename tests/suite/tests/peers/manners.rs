@@ -141,6 +141,30 @@ fn a_driver_that_looks_itself_up_answers_and_does_not_hang() {
     }
 }
 
+/// A driver whose functions call each other by their exported names came back to the preload, which
+/// waited for a mutex that it held; and memory was counted twice.
+#[test]
+fn a_driver_that_calls_itself_through_the_preload_does_not_hang_and_counts_once() {
+    let soname = "-Wl,-soname,libcuda.so.1";
+    let words = ["-shared", "-fPIC", "-pthread", soname];
+    let driver = compile(
+        "cc",
+        "c/self_calling_driver.c",
+        "self-calling/libcuda.so.1",
+        &words,
+    );
+    let folder = driver.parent().unwrap();
+    let words = ["-L{here}", "-l:libcuda.so.1"];
+    let program = compile("cc", "c/self_called.c", "self-calling/program", &words);
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let run = slice.run(program).env("LD_LIBRARY_PATH", folder);
+    let said = run.patience(Duration::from_secs(20)).answer().clean();
+    assert_eq!(numbers(&said, "code"), [0; 3], "{said}");
+    assert_eq!(numbers(&said, "total"), [8 * GIB; 3], "{said}");
+    let free = numbers(&said, "free");
+    assert_eq!(free, [8 * GIB, 5 * GIB, 8 * GIB], "{said}");
+}
+
 /// A preload that was itself linked to the driver made every program die where there is none.
 #[test]
 fn programs_start_where_there_is_no_driver() {

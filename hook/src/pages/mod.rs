@@ -1,6 +1,8 @@
 //! Man pages and completion scripts, from the one definition of the command line.
 //! Touches: standard output.
 
+mod oci;
+
 use crate::cli::Cli;
 use crate::{exit, standard_streams};
 use anyhow::Context;
@@ -41,11 +43,16 @@ pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let wanted = args.verb.as_ref();
     let name = wanted.map_or("gpuslice".to_owned(), |verb| format!("gpuslice-{verb}"));
     let pages = man_pages()?;
-    let (_, text) = pages
-        .into_iter()
-        .find(|(file, _)| *file == format!("{name}.1"))
+    // A verb's page, else that of a program of its own.
+    let sections = [format!("{name}.1"), format!("{name}.8")];
+    let mut found = sections.iter().filter_map(|section| {
+        let page = pages.iter().find(|(file, _)| file == section);
+        page.map(|(_, text)| text)
+    });
+    let text = found
+        .next()
         .with_context(|| format!("there is no page {name}"))?;
-    print(&text)
+    print(text)
 }
 
 fn print(text: &[u8]) -> anyhow::Result<u8> {
@@ -102,6 +109,7 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     add_pages(&whole, "gpuslice", &mut pages)?;
     let daemon = crate::cache::watch::Args::command();
     pages.push((format!("{DAEMON}.1"), page(daemon, DAEMON)?));
+    pages.extend(oci::pages());
     Ok(pages)
 }
 

@@ -1,0 +1,112 @@
+//! How much a container asks for of which GPU.
+//! Touches: its arguments. Law: more than the policy allows is asked for in vain, and what is asked for
+//! in two ways is asked for in none.
+
+use crate::annotations::{Named, Request, Selector};
+use crate::devices::Target;
+use crate::given_gpus;
+use crate::identity::Identity;
+use crate::plan::{Given, PlanError};
+use crate::registry::Budget;
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::units::Bytes;
+
+/// What is asked for of each GPU, and what people should know of it.
+pub(crate) struct Budgets {
+    pub(crate) each: Vec<Budget>,
+    pub(crate) note: Option<String>,
+}
+
+/// Decides.
+pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<Budgets, PlanError> {
+    let devices = given.devices;
+    let names = |selector: Selector, target: &Target<'_>| {
+        let selected = devices.select(selector);
+        selected.iter().any(|chosen| chosen.uuid == target.uuid)
+    };
+    let allowed = |target: &Target<'_>| match &given.policy.devices {
+        None => true,
+        Some(selectors) => selectors.iter().any(|selector| names(*selector, target)),
+    };
+    for Named { selector, .. } in &asked.devices {
+        let selected = devices.select(*selector);
+        if selected.is_empty() {
+            return Err(PlanError::NoSuchDevice(
+                selector.to_string(),
+                devices.indices(),
+            ));
+        }
+        if !selected.iter().all(allowed) {
+            return Err(PlanError::NotForSlices(selector.to_string()));
+        }
+    }
+    // A pod's containers have one slice, whichever of them is given which GPU.
+    let seen = match asked.shared {
+        true => None,
+        false => given_gpus::of(given.spec, devices),
+    };
+    let is_seen = |target: &Target<'_>| match &seen {
+        None => true,
+        Some(seen) => seen.contains(&target.device.uuid),
+    };
+    let maximum = given.policy.container_maximum(who.namespace.as_deref());
+    let mut each = Vec::new();
+    for target in devices.targets().filter(allowed) {
+        let named = asked
+            .devices
+            .iter()
+            .filter(|named| names(named.selector, &target));
+        let everywhere = asked.memory.filter(|_| is_seen(&target));
+        let Some(memory) = one(named, target.uuid)?.or(everywhere) else {
+            continue;
+        };
+        if let Some(maximum) = maximum.filter(|maximum| memory > *maximum) {
+            return Err(PlanError::Maximum {
+                asked: memory,
+                maximum,
+            });
+        }
+        each.push(Budget {
+            uuid: target.uuid,
+            memory,
+            integrated: target.device.integrated,
+        });
+    }
+    match (each.is_empty(), devices.devices.is_empty()) {
+        (true, true) => Err(PlanError::NoDevices),
+        (true, false) => Err(PlanError::NoneForSlices(devices.indices())),
+        (false, _) => {
+            let guessed = seen.is_none() && asked.memory.is_some() && devices.devices.len() > 1;
+            let note = guessed.then(|| {
+                let which = match asked.shared {
+                    true => "a pod shares it",
+                    false => "the container's configuration does not say which GPUs it is given",
+                };
+                let count = each.len();
+                format!("its memory counts on {count} GPUs, because {which}")
+            });
+            Ok(Budgets { each, note })
+        }
+    }
+}
+
+/// The one size that those names give; a container's own beat its pod's.
+fn one<'a>(
+    named: impl Iterator<Item = &'a Named>,
+    uuid: DeviceUuid,
+) -> Result<Option<Bytes>, PlanError> {
+    let named: Vec<&Named> = named.collect();
+    let own = named.iter().any(|named| named.own);
+    let mut counting = named.iter().filter(|named| named.own == own);
+    let Some(first) = counting.next() else {
+        return Ok(None);
+    };
+    match counting.find(|other| other.memory != first.memory) {
+        None => Ok(Some(first.memory)),
+        Some(other) => Err(PlanError::Twice {
+            uuid: uuid.to_string(),
+            one: (first.selector.to_string(), first.memory),
+            other: (other.selector.to_string(), other.memory),
+        }),
+    }
+}

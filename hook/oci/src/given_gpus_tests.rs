@@ -1,0 +1,93 @@
+//! Configurations as engines write them, and which GPUs each gives.
+
+use super::*;
+use crate::{devices, spec};
+use serde_json::{Value, json};
+
+fn machine() -> Devices {
+    let device = |index: u32, minor: u32| {
+        json!({"uuid": format!("GPU-{index}b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4"), "index": index,
+               "name": "Card", "memory": 24u64 << 30, "minor": minor})
+    };
+    // The driver's numbers need not be in nvidia-smi's order.
+    let list = json!({"version": 1, "devices": [device(0, 1), device(1, 0), device(2, 2)]});
+    devices::parse(list.to_string().as_bytes()).unwrap()
+}
+
+fn given(config: &Value) -> Option<Vec<u32>> {
+    let machine = machine();
+    let spec = spec::parse(config.to_string().as_bytes()).unwrap();
+    let index = |uuid: DeviceUuid| {
+        let device = machine.devices.iter().find(|device| device.uuid == uuid);
+        device.unwrap().index
+    };
+    Some(of(&spec, &machine)?.into_iter().map(index).collect())
+}
+
+fn node(path: &str, minor: i64) -> Value {
+    json!({"path": path, "type": "c", "major": 195, "minor": minor})
+}
+
+#[test]
+fn the_nodes_of_cdi_name_the_gpus_by_the_kernels_numbers() {
+    let deny = json!({"allow": false, "access": "rwm"});
+    let config = json!({"linux": {
+        "devices": [node("/dev/nvidia1", 1), node("/dev/nvidiactl", 255), node("/dev/renamed", 2),
+                    {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 0}],
+        "resources": {"devices": [deny, {"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"}]},
+    }});
+    assert_eq!(given(&config), Some(vec![0, 2]));
+}
+
+#[test]
+fn a_node_that_is_mounted_is_given_too() {
+    let mount = json!({"destination": "/dev/nvidia0", "type": "bind", "source": "/dev/nvidia0"});
+    let config = json!({"linux": {}, "mounts": [mount]});
+    assert_eq!(given(&config), Some(vec![1]));
+}
+
+#[test]
+fn what_a_configuration_does_not_say_is_not_guessed() {
+    let devices = json!([node("/dev/nvidia1", 1)]);
+    let rule =
+        |rule: Value| json!({"linux": {"devices": devices, "resources": {"devices": [rule]}}});
+    let legacy = json!({"linux": {"devices": devices}, "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}});
+    let whole = json!({"linux": {"devices": devices}, "mounts": [{"destination": "/dev", "source": "/dev"}]});
+    for (what, config) in [
+        ("no GPU at all", json!({"linux": {}})),
+        ("nothing of Linux", json!({})),
+        (
+            "nulls",
+            json!({"linux": {"devices": null, "resources": null}, "hooks": null}),
+        ),
+        (
+            "a GPU that is not listed",
+            json!({"linux": {"devices": [node("/dev/nvidia7", 7)]}}),
+        ),
+        ("privileged", rule(json!({"allow": true, "access": "rwm"}))),
+        (
+            "every GPU",
+            rule(json!({"allow": true, "type": "c", "major": 195, "access": "rw"})),
+        ),
+        (
+            "every device, in numbers",
+            rule(json!({"allow": true, "type": "c", "major": -1, "minor": -1})),
+        ),
+        ("the legacy hook", legacy),
+        ("the host's /dev", whole),
+    ] {
+        assert_eq!(given(&config), None, "{what}");
+    }
+    // What runtimes let every container do.
+    let mknod = rule(json!({"allow": true, "type": "c", "access": "m"}));
+    assert_eq!(given(&mknod), Some(vec![0]));
+}
+
+#[test]
+fn a_list_without_the_kernels_numbers_tells_nothing() {
+    let list = br#"{"version":1,"devices":[{"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":1}]}"#;
+    let old = devices::parse(list).unwrap();
+    let config = json!({"linux": {"devices": [node("/dev/nvidia0", 0)]}});
+    let spec = spec::parse(config.to_string().as_bytes()).unwrap();
+    assert_eq!(of(&spec, &old), None);
+}

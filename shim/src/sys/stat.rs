@@ -1,0 +1,93 @@
+//! What a file is, as the kernel knows it.
+//! Touches: the kernel.
+
+use core::ffi::{CStr, c_void};
+
+use super::{AT_FDCWD, EINVAL, Errno, number, syscall};
+
+/// Where `st_size` stands in `struct stat`, on both.
+const STAT_SIZE: usize = 48;
+const STAT_LENGTH: usize = 144;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+
+/// What a file is, as the kernel knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stat {
+    /// Which file: its device and its number there.
+    pub(crate) identity: (u64, u64),
+    /// Whether it is a regular file.
+    pub(crate) regular: bool,
+    pub(super) length: u64,
+}
+
+/// `struct stat`.
+#[repr(align(8))]
+struct Raw([u8; STAT_LENGTH]);
+
+impl Raw {
+    fn word(&self, place: usize) -> Option<u64> {
+        let word = self.0.get(place..).and_then(<[u8]>::first_chunk)?;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    fn read(&self) -> Option<Stat> {
+        let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
+        Some(Stat {
+            identity: (self.word(0)?, self.word(8)?),
+            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
+            length: self.word(STAT_SIZE)?,
+        })
+    }
+}
+
+impl Stat {
+    pub(super) fn of(descriptor: usize) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let place = (&raw mut raw) as usize;
+        // SAFETY: `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::FSTAT, [descriptor, place, 0, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
+    }
+
+    /// Of a descriptor that a program has.
+    pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
+        Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
+    }
+
+    /// Of the file with this path.
+    pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
+        let mut raw = Raw([0; STAT_LENGTH]);
+        let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
+        // SAFETY: the path ends in NUL (CStr), and `raw` is as large as the kernel's struct.
+        unsafe { syscall(number::NEWFSTATAT, [AT_FDCWD, path, place, 0, 0, 0]) }?;
+        raw.read().ok_or(EINVAL)
+    }
+}
+
+/// Writes the kernel's `struct stat` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
+    let path = path.as_ptr() as usize;
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe {
+        syscall(
+            number::NEWFSTATAT,
+            [AT_FDCWD, path, place as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Writes the kernel's `struct statx` of a file; nothing where there is none.
+///
+/// # Safety
+/// There is a place for one.
+pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
+    let (path, place) = (path.as_ptr() as usize, place as usize);
+    let (flags, mask) = (flags as usize, mask as usize);
+    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
+}

@@ -1,0 +1,116 @@
+//! Hosts with several GPUs, and GPUs whose driver has limits of its own.
+
+use gpuslice_containers::bundle::Oci;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::{Done, Host};
+use gpuslice_containers::place;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::spec::Spec;
+use serde_json::json;
+
+/// Starts a container that is given one GPU, as CDI and device plugins give it: by its node.
+fn with_gpu(oci: &Oci<'_>, spec: &Spec, minor: u32) -> Done {
+    let mut config = oci.config(spec);
+    config["linux"]["devices"] = json!([
+        {"path": format!("/dev/nvidia{minor}"), "type": "c", "major": 195, "minor": minor},
+        {"path": "/dev/nvidiactl", "type": "c", "major": 195, "minor": 255},
+    ]);
+    oci.prepare_as(spec, &config);
+    oci.run(&spec.name)
+}
+
+#[test]
+fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("2xh200");
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    let spec = |name: &str| {
+        let mut spec = Spec::new(name).memory("100GiB");
+        spec.gpus = "2xh200";
+        spec
+    };
+    // Two of 100 GiB are too much for either GPU, and fit on two.
+    for (name, minor) in [("first", 0), ("second", 1)] {
+        with_gpu(&oci, &spec(name), minor).ok();
+        assert_sliced(&oci, name, 100 * GIB);
+    }
+    let third = with_gpu(&oci, &spec("third"), 1);
+    assert_ne!(third.code, 0, "{third:?}");
+    let said = "GPU 1 (NVIDIA H200, 139.81 GiB) has 39.81 GiB left, 100.00 GiB are asked for: held by second";
+    assert!(third.out.contains(said), "{third:?}");
+    // One that may be given any GPU counts on all of them.
+    let any = oci.start(&spec("any")).expect_err("there is no room");
+    assert!(any.out.contains("held by first"), "{any:?}");
+    for name in ["first", "second", "third"] {
+        oci.remove(name);
+    }
+    assert_nothing_left(&host);
+}
+
+/// Where a card of the newest driver is described, for the machine and for its containers.
+const NEWER: &str = "/run/build/tmp/newer-driver.toml";
+
+/// What allocates without our library: none is preloaded on the host.
+const ALLOCATE: &str = r#"
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+print(cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(int(sys.argv[1]) << 30)))
+"#;
+
+#[test]
+fn where_the_driver_has_limits_it_holds_the_containers_cgroup_too() {
+    if !ready() {
+        return;
+    }
+    let card = include_str!("../../../sim/scenarios/rtx3090.toml");
+    let newer = card.replace("cuda = 13000", "cuda = 13050");
+    assert_ne!(card, newer, "the card's driver is another");
+    let file = place::target().join("tmp/newer-driver.toml");
+    std::fs::create_dir_all(file.parent().expect("its folder")).expect("its folder");
+    std::fs::write(file, newer).expect("the card");
+    let host = Host::with(NEWER);
+    // Beside version 1, version 2 is where crun does not want it, and runc uses it.
+    host.sh("[ -e /sys/fs/cgroup/cgroup.controllers ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
+        .ok();
+    // The hook clears the environment, in which the simulated driver is told which machine it is.
+    let command = "/usr/bin/gpuslice-of-this-machine";
+    let script = format!(
+        "#!/bin/sh\nGPUSLICE_SIM={NEWER} GPUSLICE_SIM_STATE=/run/sim exec /usr/bin/gpuslice \"$@\"\n"
+    );
+    host.write(command, script);
+    host.sh(&format!("chmod 755 {command}")).ok();
+    host.write(
+        "/etc/gpuslice/config.toml",
+        format!("command = \"{command}\"\n"),
+    );
+    let mut spec = Spec::new("limited").memory("6GiB");
+    spec.gpus = NEWER;
+    spec.mounts.push((NEWER.into(), NEWER.into()));
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    let id = oci.start(&spec).expect("it starts");
+    assert_sliced(&oci, &id, 6 * GIB);
+    host.write("/run/allocate.py", ALLOCATE);
+    // A program that no library reaches, in the container's cgroup and outside of it.
+    let allocate = |cgroup: &str, gib: u64| {
+        host.sh(&format!(
+            "{cgroup}GPUSLICE_SIM={NEWER} GPUSLICE_SIM_STATE=/run/sim exec python3 /run/allocate.py {gib}"
+        ))
+        .ok()
+    };
+    let inside = format!(
+        "top=/sys/fs/cgroup; [ -e $top/cgroup.controllers ] || top=$top/unified;
+         echo $$ >$top/{}/{id}/cgroup.procs && ",
+        host.name()
+    );
+    assert_eq!(allocate("", 7), "0\n", "the card has room");
+    assert_eq!(allocate(&inside, 5), "0\n", "so has the slice");
+    assert_eq!(allocate(&inside, 7), "2\n", "CUDA_ERROR_OUT_OF_MEMORY");
+    oci.remove(&id);
+    assert_nothing_left(&host);
+}
