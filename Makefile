@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak check format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing i
 
 soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
 	python3 tests/soak/soak.py $(or $(SOAK),600) $(TARGET)
+
+law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
+	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
 
 check: format clippy test loom miri docs deny ## what CI runs
 

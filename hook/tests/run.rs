@@ -139,7 +139,10 @@ fn under_any_prefix_the_library_and_the_simulator_are_found() {
     let (bin, lib) = (place.path().join("bin"), place.path().join("lib/gpuslice"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
-    fs::copy(HERE.executable(), bin.join("gpuslice")).unwrap();
+    // By another process: a child that a test beside this one forks meanwhile would have it open
+    // for writing, and it could not be started.
+    let copy = Command::new("cp").arg(HERE.executable()).arg(&bin).status();
+    assert!(copy.unwrap().success());
     let run = || {
         let mut command = Command::new(bin.join("gpuslice"));
         command.args([

@@ -3,6 +3,7 @@
 //! Touches: words of this process's page.
 //! Law: who counts on something and who sees it gone both write to its word, so that nobody counts
 //! on what was there before. What is counted on stays in the ledger until that call has ended.
+//! A thread that is cancelled in the driver leaves what it counted on: too much is said to be held.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

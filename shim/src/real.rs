@@ -168,7 +168,8 @@ pub(crate) struct Cells(usize);
 /// The addresses in one copy of every library.
 pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS];
 
-/// Those of the first copy of each, which nearly every process has alone.
+/// Those of the first copy of each, which nearly every process has alone. Written to by every
+/// start: see `layout.ld`.
 #[unsafe(link_section = ".data")]
 pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
 

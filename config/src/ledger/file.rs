@@ -127,6 +127,16 @@ impl Header {
     }
 }
 
+/// The first bytes of an empty ledger, for who makes the file and does not use it itself: all others
+/// are zeros.
+#[must_use]
+pub fn beginning() -> [u8; 16] {
+    let slots = u32::try_from(SLOTS).unwrap_or(0);
+    let numbers = u64::from(VERSION) | u64::from(slots) << 32;
+    let words = u128::from(MAGIC) | u128::from(numbers) << 64;
+    words.to_le_bytes()
+}
+
 /// Whether these first words are those of a ledger that this code can work with.
 pub(super) fn check(magic: u64, version: u32, slots: u32) -> Result<(), Foreign> {
     if magic != MAGIC {

@@ -86,6 +86,17 @@ fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
 }
 
 #[test]
+fn the_beginning_is_what_whoever_makes_a_ledger_writes() {
+    let place = Place::new();
+    let path = place.folder.path().join("made");
+    Ledger::open(&c_path(&path), Open::Create { mode: 0o600 }).unwrap();
+    let made = fs::read(&path).unwrap();
+    let (first, rest) = made.split_at(super::beginning().len());
+    assert_eq!(first, super::beginning());
+    assert!(rest.iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn many_may_make_the_same_ledger_at_once() {
     let place = Place::new();
     let path = c_path(&place.folder.path().join("new"));

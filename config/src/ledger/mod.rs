@@ -36,6 +36,8 @@ mod snapshot;
 #[cfg(not(all(test, loom)))]
 mod sys;
 
+#[cfg(not(all(test, loom)))]
+pub use file::beginning;
 pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};

@@ -20,7 +20,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something on the host could not be made or removed.
@@ -125,9 +125,13 @@ fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostEr
         mount_at(place, &LEDGER_MOUNT).map_err(failed("mount", place))?;
     }
     steps.reached("ledger-mounted");
-    let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-    reserve(&path, 0o666, ledger::SIZE).map_err(failed("make", &path))?;
     // 0666: every user of the container counts; who may not enter the mount does not reach it.
+    let made = reserve(&path, 0o666, ledger::SIZE).map_err(failed("make", &path))?;
+    if let Some(file) = made {
+        let begun = file.write_all_at(&ledger::beginning(), 0);
+        return begun.map_err(failed("make", &path));
+    }
+    let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
     let opened = Ledger::open(&c_path, Open::Create { mode: 0o666 });
     let unusable = |error| failed("use", &path)(io::Error::other(error));
     opened.map(drop).map_err(unusable)
@@ -144,15 +148,16 @@ fn open_folder(path: &Path) -> io::Result<File> {
 }
 
 /// Takes a file's pages from its file system at once: on one that is full, a program that comes
-/// to a page that is not there yet would be killed.
-fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
+/// to a page that is not there yet would be killed. None: the file was there.
+fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
     let file = sys::make(path, OFlag::O_RDWR | OFlag::O_NOFOLLOW, mode)?;
     if file.metadata()?.len() > 0 {
-        return Ok(());
+        return Ok(None);
     }
     file.set_permissions(Permissions::from_mode(mode))?;
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    Ok(fallocate(&file, FallocateFlags::empty(), 0, length)?)
+    fallocate(&file, FallocateFlags::empty(), 0, length)?;
+    Ok(Some(file))
 }
 
 fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), HostError> {
@@ -168,7 +173,7 @@ fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), Hos
         }
         made => made,
     };
-    made.map_err(failed("make", &path))
+    made.map(drop).map_err(failed("make", &path))
 }
 
 /// Mounts the promises' own file system, unless it is there, or somebody has made promises
