@@ -145,22 +145,24 @@ fn make_cold(model: &Path) {
 
 /// Uses as much memory as a load does, and gives it back: pages that a virtual machine has not used
 /// for a while cost the host's time, which is counted as the program's, and one way uses more of
-/// them than another.
+/// them than another. Small pages and large ones, as mappings and as reads fill the cache with.
 fn warm_up() {
     let length = MODEL.saturating_add(MODEL / 2);
     let (prot, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping disturbs nobody.
-    let place = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
-    assert_ne!(place, libc::MAP_FAILED, "memory to be warmed up");
-    // SAFETY: the mapping was made above.
-    unsafe { libc::madvise(place, length, libc::MADV_NOHUGEPAGE) };
-    // SAFETY: as above; all of it may be written to.
-    unsafe { std::ptr::write_bytes(place.cast::<u8>(), 1, length) };
-    // SAFETY: as above, and nobody uses it any more.
-    unsafe { libc::munmap(place, length) };
+    for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_HUGEPAGE] {
+        // SAFETY: a new mapping disturbs nobody.
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
+        assert_ne!(place, libc::MAP_FAILED, "memory to be warmed up");
+        // SAFETY: the mapping was made above.
+        unsafe { libc::madvise(place, length, advice) };
+        // SAFETY: as above; all of it may be written to.
+        unsafe { std::ptr::write_bytes(place.cast::<u8>(), 1, length) };
+        // SAFETY: as above, and nobody uses it any more.
+        unsafe { libc::munmap(place, length) };
+    }
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
