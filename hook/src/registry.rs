@@ -101,11 +101,14 @@ impl Entry {
     }
 
     fn is_running(&self) -> bool {
+        // Its file may be gone, when a program has removed it: the folder is its watcher's.
+        if private_folder(&self.file).is_some_and(is_watched) {
+            return true;
+        }
         if !self.file.exists() {
             return false;
         }
-        let watched = private_folder(&self.file).is_some_and(is_watched);
-        watched || holds_something(&self.file) || tidy_up::another_user(&self.file).is_some()
+        holds_something(&self.file) || tidy_up::another_user(&self.file).is_some()
             // The moment between the link and the command.
             || self.pid.is_some_and(is_gpuslice)
     }

@@ -229,6 +229,22 @@ fn a_run_whose_watcher_alone_was_killed_is_still_shown() {
 }
 
 #[test]
+fn a_run_that_has_removed_its_slice_file_keeps_its_folder() {
+    let home = Home::new();
+    let (child, config) = slice(&home, &LLAMA);
+    let folder = PathBuf::from(&config).parent().unwrap().to_owned();
+    fs::remove_file(&config).unwrap();
+    let shown = status(&home, &[]);
+    assert!(
+        shown.contains(&config) && shown.contains("No such file"),
+        "{shown}"
+    );
+    assert!(folder.exists() && entries(&home) == 1);
+    end(child);
+    eventually("gone", || !folder.exists());
+}
+
+#[test]
 fn a_link_that_leads_elsewhere_costs_only_the_link() {
     let home = Home::new();
     let registry = home.runtime.path().join("gpuslice");
