@@ -3,10 +3,11 @@
 //! Touches: fanotify on the filesystems that its configuration names, the page cache, standard error.
 //! Law: it never keeps anybody waiting. A drop that came too early costs a second reading, no more.
 
-use super::choose::{SUFFIXES, has_suffix};
+use super::choose::{Found, SUFFIXES, Walk, has_suffix};
 use super::evict::evict;
 use super::filesystem::Filesystem;
 use super::resident::resident;
+use super::survey::open;
 use crate::{cli, exit, text};
 use anyhow::Context;
 use gpuslice_config::units::Bytes;
@@ -78,7 +79,12 @@ fn settle_seconds() -> f64 {
 struct Released {
     file: File,
     since: Instant,
+    /// How often pages have stayed since, because they were on their way from the device.
+    stayed: u32,
 }
+
+/// So often it is tried again.
+const TRIES: u32 = 5;
 
 /// So many at once; of others the end is missed, and they stay in the page cache.
 const PENDING: usize = 256;
@@ -106,7 +112,12 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let mut released: HashMap<(u64, u64), Released> = HashMap::new();
     loop {
         wait(&watched, &released, settle)?;
-        for file in let_go(&watched)? {
+        let LetGo { mut files, missed } = let_go(&watched)?;
+        if missed {
+            cli::tell("more files were closed than the kernel tells at once: looking at all");
+            files.extend(all(&config));
+        }
+        for file in files {
             let Ok(data) = file.metadata() else {
                 continue;
             };
@@ -115,16 +126,43 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
                 && has_suffix(&path_of(&file), &config.suffixes);
             let known = released.contains_key(&(data.dev(), data.ino()));
             if wanted && (known || released.len() < PENDING) {
-                let since = Instant::now();
                 // The newer descriptor replaces the older: one is held at a time.
-                released.insert((data.dev(), data.ino()), Released { file, since });
+                let fresh = Released {
+                    file,
+                    since: Instant::now(),
+                    stayed: 0,
+                };
+                released.insert((data.dev(), data.ino()), fresh);
             }
         }
         let is_settled = |file: &Released| file.since.elapsed() >= settle;
-        for (_, file) in released.extract_if(|_, file| is_settled(file)) {
-            drop_if_unused(&file.file);
+        let settled: Vec<_> = released.extract_if(|_, file| is_settled(file)).collect();
+        for (identity, file) in settled {
+            let again = drop_if_unused(&file.file) == Dropped::InPart && file.stayed < TRIES;
+            if again {
+                let again = Released {
+                    since: Instant::now(),
+                    stayed: file.stayed.saturating_add(1),
+                    ..file
+                };
+                released.insert(identity, again);
+            }
         }
     }
+}
+
+/// The model files of the configuration's folders: any may have been closed.
+fn all(config: &Config) -> Vec<File> {
+    let wanted = |path: &Path| has_suffix(path, &config.suffixes);
+    let mut files = Vec::new();
+    Walk::all(&config.paths, &wanted, &mut |found| {
+        if let Found::File(path) = found
+            && files.len() < PENDING
+        {
+            files.extend(open(&path).ok());
+        }
+    });
+    files
 }
 
 /// Asks for every close on the filesystems.
@@ -173,33 +211,54 @@ fn wait(
     }
 }
 
-/// The files that were closed. An event without one says that some were missed.
-fn let_go(watched: &Fanotify) -> anyhow::Result<Vec<File>> {
+/// What the kernel tells at once.
+#[derive(Default)]
+struct LetGo {
+    /// The files that were closed.
+    files: Vec<File>,
+    /// Whether there were more than its queue holds.
+    missed: bool,
+}
+
+fn let_go(watched: &Fanotify) -> anyhow::Result<LetGo> {
     let events = match watched.read_events() {
         Ok(events) => events,
-        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Vec::new()),
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(LetGo::default()),
         Err(error) => return Err(error).context("cannot read events"),
     };
     let files = events.iter().filter_map(|event| {
         let descriptor = event.fd()?.try_clone_to_owned().ok()?;
         Some(File::from(descriptor))
     });
-    Ok(files.collect())
+    let overflown = MaskFlags::FAN_Q_OVERFLOW;
+    Ok(LetGo {
+        files: files.collect(),
+        missed: events.iter().any(|event| event.mask().contains(overflown)),
+    })
 }
 
 fn path_of(file: &File) -> PathBuf {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }
 
+/// What became of a file's pages.
+#[derive(PartialEq)]
+enum Dropped {
+    /// They are gone, or not ours to drop.
+    Done,
+    /// Some have stayed.
+    InPart,
+}
+
 /// Drops a file that nobody else has open or mapped; whoever has will close it, too.
-fn drop_if_unused(file: &File) {
+fn drop_if_unused(file: &File) -> Dropped {
     let (Ok(data), false) = (file.metadata(), is_in_use(file)) else {
-        return;
+        return Dropped::Done;
     };
     let on = Filesystem::of(file);
     let before = resident(file, &data, on).ok().flatten();
     if matches!(on, Filesystem::Memory(_)) || before.is_some_and(|seen| seen.bytes == Bytes::ZERO) {
-        return;
+        return Dropped::Done;
     }
     let shown = path_of(file);
     let shown = text::printable(&shown.display().to_string());
@@ -210,8 +269,15 @@ fn drop_if_unused(file: &File) {
             };
             let gone = bytes(before).minus(bytes(after));
             cli::tell(&format!("dropped {gone} of {shown}, {} left", bytes(after)));
+            match bytes(after) {
+                Bytes::ZERO => Dropped::Done,
+                _ => Dropped::InPart,
+            }
         }
-        Err(error) => cli::tell(&format!("cannot drop {shown}: {error}")),
+        Err(error) => {
+            cli::tell(&format!("cannot drop {shown}: {error}"));
+            Dropped::Done
+        }
     }
 }
 
