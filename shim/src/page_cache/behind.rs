@@ -24,7 +24,16 @@ const SAID: u64 = 1 << 20;
 /// As much is dropped at a time: whoever unmaps the file waits no longer than that takes.
 const PIECE: u64 = 32 << 20;
 
+/// A loader that is so far ahead of the helper waits for it, which then has a processor: on a busy
+/// machine it would otherwise fill the page cache before the helper has had its first turn.
+const AHEAD: u64 = 24 << 20;
+/// It does not wait longer. One range counts as `CALL` at most: who copies gigabytes at once is
+/// not held up by what that takes to drop.
+const TURN_MS: u32 = 100;
+
 static NOTES: Queue<1024> = Queue::new();
+/// What of the notes the helper has not come to.
+static AHEAD_BY: AtomicU64 = AtomicU64::new(0);
 /// Consumed since the helper was called last.
 static SINCE: AtomicU64 = AtomicU64::new(0);
 
@@ -107,16 +116,39 @@ fn consumed(range: Consumed) {
         helper::call();
         return;
     }
+    let ahead = AHEAD_BY.fetch_add(length.min(CALL), Ordering::AcqRel);
     let since = SINCE.fetch_add(length, Ordering::AcqRel);
     if since.saturating_add(length) >= CALL {
         SINCE.store(0, Ordering::Release);
         helper::call();
     }
+    if ahead > AHEAD {
+        wait_for_helper();
+    }
+}
+
+#[cold]
+fn wait_for_helper() {
+    for _ in 0..TURN_MS {
+        if AHEAD_BY.load(Ordering::Acquire) <= AHEAD || !helper::runs() {
+            return;
+        }
+        helper::pause();
+    }
+    // It does not get on: the next one is not held up as well.
+    AHEAD_BY.store(0, Ordering::Release);
+}
+
+/// The helper has come to a note.
+fn came_to(length: u64) {
+    let less = |ahead: u64| Some(ahead.saturating_sub(length.min(CALL)));
+    let _ = AHEAD_BY.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
 }
 
 /// This process is a forked child: the notes were its parent's.
 pub(super) fn inherit() {
     NOTES.clear();
+    AHEAD_BY.store(0, Ordering::Relaxed);
     helper::inherit();
 }
 
@@ -129,12 +161,14 @@ pub(super) fn work() {
         let mut idle = true;
         while let Some(note) = NOTES.pop() {
             idle = false;
-            if let Some(range) = Consumed::of_note(note) {
+            let range = Consumed::of_note(note);
+            if let Some(range) = range {
                 window.enter(range);
             }
             while let Some(piece) = window.leaves(PIECE) {
                 drop_piece(piece);
             }
+            came_to(range.map_or(0, Consumed::length));
             if helper::rests() {
                 break;
             }

@@ -103,6 +103,11 @@ pub(super) fn has_run() -> bool {
     !STACK_PLACE.load(Ordering::Acquire).is_null()
 }
 
+/// Whether it is there, and may go on.
+pub(super) fn runs() -> bool {
+    RUNS.load(Ordering::SeqCst) != 0 && !rests()
+}
+
 /// Whether it is wanted not to be there.
 pub(super) fn rests() -> bool {
     RESTS.load(Ordering::SeqCst) != 0

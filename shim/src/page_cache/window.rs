@@ -42,7 +42,7 @@ impl Consumed {
         })
     }
 
-    fn length(self) -> u64 {
+    pub(super) fn length(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
