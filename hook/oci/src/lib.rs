@@ -33,5 +33,6 @@ pub mod stages;
 pub mod state;
 pub mod steps;
 pub mod sys;
+pub mod syslog;
 mod text;
 pub mod wrapper;

@@ -115,6 +115,12 @@ impl Places {
         }
     }
 
+    /// Where journald or syslogd listens.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.root.join("dev/log")
+    }
+
     /// The root itself.
     #[must_use]
     pub fn root(&self) -> &Path {

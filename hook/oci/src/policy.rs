@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How much is read.
 pub const CAP: usize = 1 << 20;
@@ -202,16 +202,31 @@ pub enum PolicyError {
 /// When the file is there and cannot be read.
 pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
     let path = places.policy();
-    let text = match text(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(PolicyError::Read { path, source }),
-        Ok(text) => text,
-    };
+    match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(PolicyError::Read { path, source }),
+        Ok(text) => Ok(named(&text)),
+    }
+}
+
+/// The same for who only stops, deletes or asks: whatever is wrong with the file keeps nobody from
+/// that. What others may have written, or cannot be read, names none, and why is told.
+#[must_use]
+pub fn runtimes_in_any_case(places: &Places) -> (Vec<String>, Option<PolicyError>) {
+    let path = places.policy();
+    match roots(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
+        Err(source) => (Vec::new(), Some(PolicyError::Read { path, source })),
+        Ok(bytes) => (named(&String::from_utf8_lossy(&bytes)), None),
+    }
+}
+
+fn named(text: &str) -> Vec<String> {
     let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
-    Ok(match parse(&text) {
+    match parse(text) {
         Ok(policy) => policy.runtime,
         Err(_) => line().into_iter().flat_map(quoted).collect(),
-    })
+    }
 }
 
 /// What stands in quotes.
@@ -233,11 +248,15 @@ pub fn read(places: &Places) -> Result<Policy, PolicyError> {
     parse(&text).map_err(|fault| PolicyError::Parse { path, fault })
 }
 
-fn text(path: &std::path::Path) -> io::Result<String> {
+fn text(path: &Path) -> io::Result<String> {
+    String::from_utf8(roots(path)?).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// What is in a file in which only root decides that.
+fn roots(path: &Path) -> io::Result<Vec<u8>> {
     let file = read::open(path)?;
     read::only_roots(&file)?;
-    let text = read::whole(file, CAP)?;
-    String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8"))
+    read::whole(file, CAP)
 }
 
 /// Reads the text of a policy.

@@ -1,11 +1,12 @@
 //! The hook: which stage it is, and what the runtime is told.
-//! Touches: standard input, output and error.
+//! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
 use crate::create::{self, Failure, Lines, Stage, create};
 use crate::delete::delete;
 use crate::policy::{self, OnError};
 use crate::state::{self, State};
+use crate::syslog::Log;
 use crate::{read, spec};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -56,19 +57,32 @@ fn stage(arguments: &Arguments) -> u8 {
             return SUCCESS;
         }
     };
+    let log = match stage {
+        Stage::Runtime if !arguments.dry_run => Log::open(&arguments.places),
+        // /dev is the container's.
+        Stage::Runtime | Stage::Container => Log::default(),
+    };
     let state = match state() {
         Ok(state) => state,
         // Whose it is, and what it asks for, nobody knows.
-        Err(error) => return refuse(&error),
+        Err(error) => {
+            log.tell(&format!("{error:#}"));
+            return refuse(&error);
+        }
     };
     if arguments.dry_run {
         return dry_run(&state, stage, arguments);
     }
     match create(&state, stage, arguments) {
         Ok(lines) => told(&lines),
-        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => refuse(&error),
+        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
+            log.tell(&format!("{} is refused: {error:#}", state.id));
+            refuse(&error)
+        }
         Err(Failure::Failed(error, OnError::Start)) => {
-            tell(&format!("{} starts without a slice: {error:#}", state.id));
+            let line = format!("{} starts without a slice: {error:#}", state.id);
+            log.tell(&line);
+            tell(&line);
             SUCCESS
         }
     }
@@ -105,7 +119,9 @@ fn stopped(arguments: &Arguments) -> u8 {
     match state().and_then(|state| delete(&state, arguments)) {
         Ok(lines) => told(&lines),
         Err(error) => {
-            tell(&format!("{error:#}"));
+            let line = format!("{error:#}");
+            Log::open(&arguments.places).tell(&line);
+            tell(&line);
             SUCCESS
         }
     }

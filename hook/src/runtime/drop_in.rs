@@ -11,6 +11,10 @@ use toml_edit::{DocumentMut, Item, value};
 /// Where an engine's configuration is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Engine {
+    /// Its name, as `--runtime` takes it.
+    pub(super) name: &'static str,
+    /// The file that is ours.
+    pub(super) own: &'static str,
     /// The files that are read before the folders, the last word being the last one's.
     files: &'static [&'static str],
     /// The folder whose files come then, in the order of their names.
@@ -27,6 +31,8 @@ pub(super) struct Engine {
 
 /// CRI-O.
 pub(super) const CRIO: Engine = Engine {
+    name: "crio",
+    own: "/etc/crio/crio.conf.d/99-gpuslice.conf",
     files: &["crio.conf"],
     folder: "crio.conf.d",
     hooks: &["crio", "runtime"],
@@ -37,6 +43,8 @@ pub(super) const CRIO: Engine = Engine {
 
 /// podman.
 pub(super) const PODMAN: Engine = Engine {
+    name: "podman",
+    own: "/etc/containers/containers.conf.d/99-gpuslice.conf",
     files: &["containers.conf"],
     folder: "containers.conf.d",
     hooks: &["engine"],
@@ -90,22 +98,58 @@ impl Engine {
         Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
     }
 
+    /// Why the hook's files in a folder must stay though another engine is done with them; None
+    /// when they may go.
+    pub(super) fn needs(&self, own: &Path, folder: &str) -> Option<String> {
+        let out = format!(
+            "gpuslice runtime configure --runtime {} --remove",
+            self.name
+        );
+        let names =
+            |said: Option<Vec<String>>| said.unwrap_or_default().iter().any(|it| it == folder);
+        // What cannot be read may name it.
+        if !self.said_in(own).is_ok_and(|said| !names(said)) {
+            return Some(format!(
+                "{} reads them by {} ({out})",
+                self.name,
+                own.display()
+            ));
+        }
+        // Where files of others name the folder there was no need for one of ours, so nobody knows.
+        // A hook too many does nothing; without it containers have no limit. CRI-O is not asked
+        // this: one of the two calls must take them away.
+        let spared = self.hooks_read(own).is_ok_and(|read| !names(Some(read)));
+        let unknown = self.default == PODMAN.default && !spared;
+        unknown.then(|| {
+            let name = self.name;
+            format!(
+                "{name} reads this folder, and may have been given them, too ({out} removes them)"
+            )
+        })
+    }
+
     /// The folders that hooks are read from without the file at `own`.
     fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
         let mut said: Vec<String> = self.usual.iter().map(|&folder| folder.to_owned()).collect();
-        let path = [self.hooks, &[HOOKS]].concat();
         for file in self.others(own)? {
-            let text = change::read(&file)?;
-            let document = parse(text.as_deref());
-            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
-            let hooks = find(&document, &path).filter(|item| !item.is_none());
-            if let Some(list) = hooks.map(|item: &Item| strings(item)) {
-                said = list.with_context(|| {
-                    format!("{HOOKS} in {} is not a list of folders", file.display())
-                })?;
+            if let Some(list) = self.said_in(&file)? {
+                said = list;
             }
         }
         Ok(said)
+    }
+
+    /// The folders that one file says hooks are read from.
+    fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
+        let text = change::read(file)?;
+        let document = parse(text.as_deref());
+        let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+        let path = [self.hooks, &[HOOKS]].concat();
+        let hooks = find(&document, &path).filter(|item| !item.is_none());
+        let wrong = || format!("{HOOKS} in {} is not a list of folders", file.display());
+        hooks
+            .map(|item: &Item| strings(item).with_context(wrong))
+            .transpose()
     }
 
     /// The other files, in the order in which the engine reads them.

@@ -1,6 +1,7 @@
 //! A file of ours adds to what the engine reads, and takes nothing away from it.
 
 use super::*;
+use crate::runtime::{Configure, Way};
 use tempfile::TempDir;
 
 const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
@@ -97,4 +98,73 @@ fn a_file_of_others_that_cannot_be_read_is_named() {
             "{error}"
         );
     }
+}
+
+/// What is removed for one engine where the other's files are these: whether the hook's files are
+/// still there, and what is said of it.
+fn removed(engine: &Engine, other: &Engine, files: &[(&str, &str)]) -> (bool, String) {
+    let (others, beside) = place(other, files);
+    let (_place, own) = place(engine, &[]);
+    let hooks = own.with_file_name("hooks.d");
+    let text = |hooks: &Path| hooks.display().to_string();
+    for file in [&beside, &others.path().join("containers.conf")] {
+        if let Ok(old) = fs::read_to_string(file) {
+            fs::write(file, old.replace("HOOKS_D", &text(&hooks))).unwrap();
+        }
+    }
+    fs::create_dir(&hooks).unwrap();
+    let files = crate::hook_entry::folder_files("/h", crate::hook_entry::When::Annotated);
+    for (name, said) in &files {
+        fs::write(hooks.join(name), said).unwrap();
+    }
+    let configure = Configure {
+        runtime: crate::runtime::Engine::Podman,
+        by: None,
+        config: Some(own),
+        hooks_dir: hooks.clone(),
+        always: false,
+        size: Vec::new(),
+        set_as_default: false,
+        hook: None,
+        remove: true,
+        dry_run: false,
+    };
+    let plan = configure
+        .drop_in(engine, (other, &beside), Way::Hooks, "")
+        .unwrap();
+    for change in plan.changes.iter().filter(|it| it.is_one()) {
+        change.apply().unwrap();
+    }
+    let left = fs::read_dir(&hooks).unwrap().count();
+    assert!(left == 0 || left == files.len());
+    (left != 0, plan.kept.unwrap_or_default())
+}
+
+#[test]
+fn what_the_other_engine_reads_stays_when_one_goes() {
+    let crio = "[crio.runtime]\nhooks_dir = [\"HOOKS_D\"]\n";
+    let podman = "[engine]\nhooks_dir = [\"HOOKS_D\"]\n";
+    let crios = "crio.conf.d/99-gpuslice.conf";
+    let podmans = "containers.conf.d/99-gpuslice.conf";
+    let (kept, said) = removed(&PODMAN, &CRIO, &[(crios, crio)]);
+    assert!(kept && said.contains("crio reads them by"), "{said}");
+    assert!(said.contains("--runtime crio --remove"), "{said}");
+    let (kept, said) = removed(&CRIO, &PODMAN, &[(podmans, podman)]);
+    assert!(kept && said.contains("podman reads them by"), "{said}");
+    // Nobody knows whether podman, which needs no file of ours there, was given them.
+    let (kept, said) = removed(&CRIO, &PODMAN, &[("containers.conf", podman)]);
+    assert!(kept && said.contains("may have been given them"), "{said}");
+    // What cannot be read may name them.
+    let (kept, _) = removed(&PODMAN, &CRIO, &[(crios, "[")]);
+    assert!(kept);
+}
+
+#[test]
+fn what_nobody_else_reads_goes() {
+    let runtime = "[crio.runtime.runtimes.gpuslice]\nruntime_type = \"oci\"\n";
+    let crios = [("crio.conf.d/99-gpuslice.conf", runtime)];
+    let gone = (false, String::new());
+    assert_eq!(removed(&PODMAN, &CRIO, &crios), gone);
+    assert_eq!(removed(&PODMAN, &CRIO, &[]), gone);
+    assert_eq!(removed(&CRIO, &PODMAN, &[]), gone);
 }

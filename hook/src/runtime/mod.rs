@@ -118,6 +118,8 @@ pub enum Way {
 /// What is to be done, all of it known.
 struct Plan {
     changes: Vec<Change>,
+    /// What would change as well, were it ours alone: and why it does not.
+    kept: Option<String>,
     next: &'static str,
 }
 
@@ -136,6 +138,9 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         } else {
             said.push_str(&format!("{}\n", change.apply()?));
         }
+    }
+    if let Some(kept) = &plan.kept {
+        said.push_str(&format!("{kept}\n"));
     }
     if changes.is_empty() {
         said.push_str("nothing to change\n");
@@ -174,13 +179,13 @@ impl Configure {
             Engine::Containerd => self.containerd(way),
             Engine::Crio => self.drop_in(
                 &drop_in::CRIO,
-                "/etc/crio/crio.conf.d/99-gpuslice.conf",
+                (&drop_in::PODMAN, Path::new(drop_in::PODMAN.own)),
                 way,
                 "systemctl restart crio",
             ),
             Engine::Podman => self.drop_in(
                 &drop_in::PODMAN,
-                "/etc/containers/containers.conf.d/99-gpuslice.conf",
+                (&drop_in::CRIO, Path::new(drop_in::CRIO.own)),
                 way,
                 "nothing to restart; containers that run stay as they are",
             ),
@@ -224,6 +229,7 @@ impl Configure {
         let new = new.with_context(|| format!("cannot change {}", path.display()))?;
         Ok(Plan {
             changes: vec![Change::edit(&path, old, new.unwrap_or_default())],
+            kept: None,
             next: "systemctl reload docker",
         })
     }
@@ -258,6 +264,7 @@ impl Configure {
         }
         Ok(Plan {
             changes,
+            kept: None,
             next: "systemctl restart containerd (a RuntimeClass selects it by handler: gpuslice)",
         })
     }
@@ -265,11 +272,11 @@ impl Configure {
     fn drop_in(
         &self,
         engine: &drop_in::Engine,
-        usual: &str,
+        (other, others): (&drop_in::Engine, &Path),
         way: Way,
         next: &'static str,
     ) -> anyhow::Result<Plan> {
-        let path = self.config(usual)?;
+        let path = self.config(engine.own)?;
         let folder = std::path::absolute(&self.hooks_dir)?;
         let when = match self.always {
             true => When::Always,
@@ -289,15 +296,29 @@ impl Configure {
                 files = hook_entry::folder_files(&self.hook()?, when);
             }
         }
-        let mut changes = Vec::new();
+        let needed = other.needs(others, &folder.to_string_lossy());
+        let (mut changes, mut kept) = (Vec::new(), None);
         // Those that are not wanted go, should another call have made them.
         for (name, _) in hook_entry::folder_files("", when) {
             let text = files.iter().find(|(other, _)| *other == name);
             let text = text.map(|(_, text)| text.clone());
-            changes.push(Change::whole(&folder.join(name), text)?);
+            let change = Change::whole(&folder.join(name), text)?;
+            match &needed {
+                Some(why) if change.new.is_none() && change.is_one() => {
+                    kept = Some(format!(
+                        "the hook's files in {} stay: {why}",
+                        folder.display()
+                    ));
+                }
+                _ => changes.push(change),
+            }
         }
         changes.push(Change::whole(&path, file)?);
-        Ok(Plan { changes, next })
+        Ok(Plan {
+            changes,
+            kept,
+            next,
+        })
     }
 
     fn nvidia(&self) -> anyhow::Result<Plan> {
@@ -312,6 +333,7 @@ impl Configure {
         let new = new.with_context(|| format!("cannot change {}", path.display()))?;
         Ok(Plan {
             changes: vec![Change::edit(&path, old, new)],
+            kept: None,
             next: "nothing to restart; containers that run stay as they are",
         })
     }

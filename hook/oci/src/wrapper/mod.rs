@@ -130,10 +130,25 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
     prepare(&executable, request)?;
     let runtime = match &request.runtime {
         Some(runtime) => runtime.clone(),
-        None => find(&executable, &policy::runtimes(&request.places)?)?,
+        None => find(&executable, &named(request)?)?,
     };
     let error = execute(&runtime, &request.passed_on);
     Err(Failure::Execute(runtime, error))
+}
+
+/// The runtimes that the host's policy names. A policy that cannot be used lets no container be made,
+/// but those that run are stopped, deleted and asked for by the usual ones.
+fn named(request: &Request) -> Result<Vec<String>, Failure> {
+    if request.bundle.is_some() {
+        return Ok(policy::runtimes(&request.places)?);
+    }
+    let (runtimes, wrong) = policy::runtimes_in_any_case(&request.places);
+    if let Some(wrong) = wrong {
+        let usual = USUAL.join(" or ");
+        let wrong = Failure::Policy(wrong);
+        report::warn(request, &format!("{wrong}; the runtime is {usual}"));
+    }
+    Ok(runtimes)
 }
 
 /// Puts the hooks into the configuration of a container that is made.

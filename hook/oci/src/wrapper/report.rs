@@ -5,6 +5,7 @@ use super::arguments::Request;
 use crate::json_text::quoted;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Tells it. containerd and Docker show a person the last line of the log.
@@ -12,17 +13,28 @@ pub(super) fn report(request: &Request, message: &str) {
     let message = format!("{}: {message}", super::NAME);
     // Nobody is left to be told when these cannot be written.
     let _ = writeln!(std::io::stderr(), "{message}");
-    let Some(path) = &request.log else {
-        return;
-    };
+    if let Some(path) = &request.log {
+        log(path, request.log_is_json, "error", &message);
+    }
+}
+
+/// Tells what keeps nothing from being done. Not on standard error where there is a log: containerd
+/// reads what `state` and `ps` say there as part of their JSON.
+pub(super) fn warn(request: &Request, message: &str) {
+    let message = format!("{}: {message}", super::NAME);
+    match &request.log {
+        Some(path) => log(path, request.log_is_json, "warning", &message),
+        None => drop(writeln!(std::io::stderr(), "{message}")),
+    }
+}
+
+fn log(path: &Path, is_json: bool, level: &str, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let time = rfc3339(now.map_or(0, |since| since.as_secs()));
-    let line = match request.log_is_json {
-        true => format!(
-            "{{\"level\":\"error\",\"msg\":{},\"time\":\"{time}\"}}\n",
-            quoted(&message)
-        ),
-        false => format!("time=\"{time}\" level=error msg={}\n", quoted(&message)),
+    let message = quoted(message);
+    let line = match is_json {
+        true => format!("{{\"level\":\"{level}\",\"msg\":{message},\"time\":\"{time}\"}}\n"),
+        false => format!("time=\"{time}\" level={level} msg={message}\n"),
     };
     let log = OpenOptions::new().append(true).create(true).open(path);
     let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));

@@ -92,3 +92,56 @@ fn the_wrapper_is_not_taken_for_the_runtime() {
     let names = ["sh".to_owned(), "true".to_owned()];
     assert_eq!(find(own, &names).unwrap(), Path::new("/usr/bin/true"));
 }
+
+/// What a policy of these bytes and this mode names for a verb, and what is said in the log.
+fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, Failure>, String) {
+    let host = tempfile::tempdir().unwrap();
+    let places = crate::place::Places::below(host.path());
+    fs::create_dir_all(places.policy().parent().unwrap()).unwrap();
+    fs::write(places.policy(), policy).unwrap();
+    fs::set_permissions(places.policy(), fs::Permissions::from_mode(mode)).unwrap();
+    let log = host.path().join("log");
+    let words = ["--gpuslice-root".into(), host.path().into(), "--log".into()];
+    let words = words
+        .into_iter()
+        .chain([log.clone().into(), verb.into(), "x".into()]);
+    let runtimes = named(&arguments::read(words));
+    (runtimes, fs::read_to_string(log).unwrap_or_default())
+}
+
+#[test]
+fn a_policy_that_others_may_write_to_stops_containers_and_starts_none() {
+    for mode in [0o664, 0o646] {
+        for verb in ["kill", "state", "delete"] {
+            let (named, said) = runtimes(verb, b"runtime = [\"/tmp/theirs\"]\n", mode);
+            assert_eq!(
+                named.unwrap(),
+                Vec::<String>::new(),
+                "nothing of theirs is run"
+            );
+            assert!(said.contains("level=warning"), "{said}");
+            assert!(said.contains("; the runtime is runc or crun"), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        for verb in ["create", "run", "restore"] {
+            let (named, _) = runtimes(verb, b"runtime = [\"/tmp/theirs\"]\n", mode);
+            assert!(named.is_err(), "{verb}");
+        }
+    }
+}
+
+#[test]
+fn a_policy_of_roots_that_is_not_text_still_names_the_runtime() {
+    // What is somebody else's is not root's, whatever its mode.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let policy = b"# \xff\nruntime = [\"youki\"]\nwrong = \"\xff\"\n";
+    let (named, said) = runtimes("kill", policy, 0o644);
+    assert_eq!(
+        (named.unwrap(), said.as_str()),
+        (vec!["youki".to_owned()], "")
+    );
+    let (named, _) = runtimes("create", policy, 0o644);
+    assert!(named.unwrap_err().to_string().contains("it is not UTF-8"));
+}

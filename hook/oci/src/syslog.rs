@@ -1,0 +1,87 @@
+//! What the host's log is told: crun shows of a hook that fails its exit status and not its words.
+//! Touches: the socket that journald or syslogd listens at.
+//! Law: nothing that happens here changes what becomes of a container, or makes it wait.
+//! Never: at createContainer, where /dev is the container's.
+
+use crate::place::Places;
+use std::os::unix::net::UnixDatagram;
+
+/// The facility `daemon` and the severity `err`.
+const PRIORITY: u8 = 27;
+
+/// The longest text: what old syslogds take.
+const LONGEST: usize = 960;
+
+/// The host's log, or none.
+#[derive(Debug, Default)]
+pub struct Log(Option<UnixDatagram>);
+
+impl Log {
+    /// The one of this host. It is looked for before a container's mount namespace is entered,
+    /// whose /dev/log is somebody else's.
+    #[must_use]
+    pub fn open(places: &Places) -> Log {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.connect(places.log())?;
+            Ok(socket)
+        });
+        // A host without a log has containers all the same.
+        Log(socket.ok())
+    }
+
+    /// Tells it. `journalctl -t gpuslice-hook` shows it.
+    pub fn tell(&self, text: &str) {
+        if let Some(socket) = &self.0 {
+            // One that is full loses it.
+            let _ = socket.send(record(std::process::id(), text).as_bytes());
+        }
+    }
+}
+
+/// One line, whatever others have put into the text.
+fn record(process: u32, text: &str) -> String {
+    let one_line = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let text: String = text.chars().map(one_line).collect();
+    let text = text.get(..text.floor_char_boundary(LONGEST));
+    let text = text.unwrap_or_default();
+    format!("<{PRIORITY}>gpuslice-hook[{process}]: {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_line_reaches_who_listens_and_nobody_need() {
+        let host = tempfile::tempdir().unwrap();
+        let places = Places::below(host.path());
+        Log::open(&places).tell("nobody listens");
+        fs::create_dir(host.path().join("dev")).unwrap();
+        let listener = UnixDatagram::bind(host.path().join("listener")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        // As systemd has it.
+        std::os::unix::fs::symlink("../listener", places.log()).unwrap();
+        let log = Log::open(&places);
+        log.tell("card 0 is full:\nx has 8 GiB");
+        let mut bytes = [0; 2048];
+        let length = listener.recv(&mut bytes).unwrap();
+        let said = std::str::from_utf8(&bytes[..length]).unwrap();
+        let own = std::process::id();
+        assert_eq!(
+            said,
+            format!("<27>gpuslice-hook[{own}]: card 0 is full: x has 8 GiB")
+        );
+        // Who listens and reads nothing keeps no container waiting.
+        for _ in 0..2_000 {
+            log.tell("x");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_letters() {
+        let said = record(1, &"€".repeat(1 << 16));
+        assert!(said.len() <= 1024 && said.ends_with('€'), "{}", said.len());
+    }
+}

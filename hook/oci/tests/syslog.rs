@@ -1,0 +1,48 @@
+//! What a container is refused for stands in the host's log: crun tells nobody.
+//! Touches: mount namespaces of its own. Needs root.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use support::{Host, is_root};
+
+#[test]
+fn a_refusal_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    let next = || {
+        let mut bytes = [0; 2048];
+        let length = log.recv(&mut bytes).ok()?;
+        let (_, said) = std::str::from_utf8(&bytes[..length])
+            .unwrap()
+            .split_once("]: ")?;
+        Some(said.to_owned())
+    };
+    let big = host.asking("big", &[("gpuslice.io/memory", "20GiB")]);
+    big.is_given_its_slice();
+    assert_eq!(next(), None, "what goes well is no news");
+
+    let other = host.asking("other", &[("gpuslice.io/memory", "8GiB")]);
+    let said = other.is_refused();
+    let said = said
+        .trim_end()
+        .strip_prefix("gpuslice: ")
+        .unwrap()
+        .to_owned();
+    assert!(said.contains("big"), "it names who holds the rest: {said}");
+    assert_eq!(next(), Some(format!("other is refused: {said}")));
+
+    // There /dev is the container's, and --dry-run refuses nobody.
+    for arguments in [&["createContainer"][..], &["--dry-run", "createRuntime"]] {
+        other.hook(arguments);
+        assert_eq!(next(), None, "{arguments:?}");
+    }
+}
