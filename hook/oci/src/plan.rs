@@ -171,7 +171,10 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
     if who.is_sandbox {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
-    let asked = match (annotations::read(&annotations, &who)?, given.memory) {
+    let asked = match (
+        annotations::read_beside(&annotations, &who, given.memory)?,
+        given.memory,
+    ) {
         (Asked::Slice(request), None) => request,
         (Asked::Slice(request), memory) => Request {
             memory,
