@@ -210,6 +210,14 @@ impl Run<'_> {
             }
             None => {}
         }
+        // What is mounted here no other container sees, nor the host: each would be promised all.
+        if stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
+            return Err(Failure::Refused(anyhow!(
+                "{} asks for unified memory, which takes the hook at createRuntime: at \
+                 createContainer others do not see what it is promised",
+                plan.name
+            )));
+        }
         let own = records.iter().find(|record| record.slice == plan.slice);
         let mut record = match own {
             Some(record) if stage == Stage::Container => {
