@@ -55,6 +55,7 @@ impl Host {
                 memory: Bytes::gib(8),
                 integrated: false,
             }],
+            promised: None,
             containers: vec![Member {
                 id: id.to_owned(),
                 name: id.to_owned(),

@@ -119,7 +119,9 @@ pub enum AdmissionError {
     NoHost,
 }
 
-/// Whether the slice fits beside those that are there.
+/// Whether the slice fits beside those that are there. Where policy lets in more of the host's
+/// memory than is left, what it can be promised of it is returned: more would be taken from those
+/// that were admitted.
 ///
 /// # Errors
 /// [`AdmissionError`] says what is short.
@@ -129,7 +131,7 @@ pub fn admit(
     devices: &Devices,
     policy: &Policy,
     host: Option<&Host>,
-) -> Result<(), AdmissionError> {
+) -> Result<Option<Bytes>, AdmissionError> {
     let others = || held.iter().filter(|record| record.slice != asking.slice);
     for budget in asking.budgets {
         let target = devices.targets().find(|target| target.uuid == budget.uuid);
@@ -146,9 +148,17 @@ pub fn admit(
         namespace_fits(asking, budget, &target, others(), policy)?;
     }
     match unified(asking.budgets) {
-        Bytes::ZERO => Ok(()),
-        _ if policy.overcommit => Ok(()),
-        asked => host_fits(asked, asking, policy, host.ok_or(AdmissionError::NoHost)?),
+        Bytes::ZERO => Ok(None),
+        asked => {
+            let fits = host_fits(asked, asking, policy, host.ok_or(AdmissionError::NoHost)?);
+            match fits {
+                // A promise of nothing has no name. A byte is nobody's loss.
+                Err(AdmissionError::Host { left, .. }) if policy.overcommit => {
+                    Ok(Some(left.at_least(Bytes::new(1))))
+                }
+                fits => fits.map(|()| None),
+            }
+        }
     }
 }
 

@@ -35,6 +35,7 @@ fn record(slice: &str, namespace: Option<&str>, budget: Budget) -> Record {
         namespace: namespace.map(str::to_owned),
         shared: false,
         devices: vec![budget],
+        promised: None,
         containers: Vec::new(),
     }
 }
@@ -44,7 +45,7 @@ fn asked(
     held: &[Record],
     policy: &Policy,
     host: Option<&Host>,
-) -> Result<(), AdmissionError> {
+) -> Result<Option<Bytes>, AdmissionError> {
     let asking = Asking {
         slice: "new",
         namespace: Some("team"),
@@ -76,7 +77,7 @@ fn what_is_left_is_given_and_a_byte_more_is_refused_with_the_names_of_who_has_it
     let policy = Policy::default();
     assert_eq!(
         asked(budget(CARD, Bytes::gib(4)), &held, &policy, None),
-        Ok(())
+        Ok(None)
     );
     let more = Bytes::gib(4).plus(Bytes::new(1));
     let refused = asked(budget(CARD, more), &held, &policy, None).unwrap_err();
@@ -89,12 +90,12 @@ fn what_is_left_is_given_and_a_byte_more_is_refused_with_the_names_of_who_has_it
         overcommit: true,
         ..Policy::default()
     };
-    assert_eq!(asked(budget(CARD, more), &held, &over, None), Ok(()));
+    assert_eq!(asked(budget(CARD, more), &held, &over, None), Ok(None));
     // A slice's own record, of another container of its pod, is no other's.
     let own = [record("new", None, budget(CARD, Bytes::gib(24)))];
     assert_eq!(
         asked(budget(CARD, Bytes::gib(24)), &own, &policy, None),
-        Ok(())
+        Ok(None)
     );
 }
 
@@ -120,7 +121,7 @@ fn a_namespace_has_its_part_and_no_more() {
     ];
     assert_eq!(
         asked(budget(CARD, Bytes::gib(4)), &held, &policy, None),
-        Ok(())
+        Ok(None)
     );
     let refused = asked(budget(CARD, Bytes::gib(5)), &held, &policy, None).unwrap_err();
     assert_eq!(
@@ -138,7 +139,7 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
         &[("team/a", Bytes::gib(40)), ("team/b", Bytes::ZERO)],
     );
     let fits = |memory| asked(budget(SPARK, memory), &[], &policy, Some(&machine));
-    assert_eq!(fits(Bytes::gib(52)), Ok(()));
+    assert_eq!(fits(Bytes::gib(52)), Ok(None));
     let refused = fits(Bytes::gib(53)).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -149,9 +150,21 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
     // What a neighbour has spent is not counted twice: it is gone from MemAvailable already.
     let spent = host(Bytes::gib(60), &[("team/a", Bytes::ZERO)]);
     let fits = asked(budget(SPARK, Bytes::gib(52)), &[], &policy, Some(&spent));
-    assert_eq!(fits, Ok(()));
+    assert_eq!(fits, Ok(None));
     let unknown = asked(budget(SPARK, Bytes::gib(1)), &[], &policy, None);
     assert_eq!(unknown, Err(AdmissionError::NoHost));
+}
+
+#[test]
+fn who_is_over_committed_is_promised_what_is_left() {
+    let policy = crate::policy::parse("reserve = \"8GiB\"\novercommit = true").unwrap();
+    let machine = host(Bytes::gib(100), &[("team/a", Bytes::gib(60))]);
+    let promised = |memory| asked(budget(SPARK, memory), &[], &policy, Some(&machine));
+    assert_eq!(promised(Bytes::gib(32)), Ok(None));
+    assert_eq!(promised(Bytes::gib(40)), Ok(Some(Bytes::gib(32))));
+    let full = host(Bytes::gib(60), &[("team/a", Bytes::gib(60))]);
+    let nothing = asked(budget(SPARK, Bytes::gib(1)), &[], &policy, Some(&full));
+    assert_eq!(nothing, Ok(Some(Bytes::new(1))));
 }
 
 #[test]

@@ -140,6 +140,18 @@ pub fn any(annotations: &Annotations) -> bool {
 /// # Errors
 /// [`AnnotationError`] names the annotation.
 pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, AnnotationError> {
+    read_beside(annotations, who, None)
+}
+
+/// The same, where the operator's own configuration may give the size already.
+///
+/// # Errors
+/// [`AnnotationError`] names the annotation.
+pub fn read_beside(
+    annotations: &Annotations,
+    who: &Identity,
+    memory: Option<Bytes>,
+) -> Result<Asked, AnnotationError> {
     let ours: Vec<(&str, &str)> = annotations
         .iter()
         .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim())))
@@ -155,7 +167,10 @@ pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, Annotati
     if let (Some((key, _)), None) = (named, &who.name) {
         return Err(AnnotationError::NoName(shown(key)));
     }
-    let mut request = Request::default();
+    let mut request = Request {
+        memory,
+        ..Request::default()
+    };
     let mut listed = None;
     for (key, value) in pod {
         match key {

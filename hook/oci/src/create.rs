@@ -71,7 +71,7 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
     };
     let owner = container::owner(state, stage).map_err(failed)?;
     let mut run = Run {
-        plan: &plan.0,
+        plan: plan.0,
         devices: &plan.1,
         policy: &policy,
         given,
@@ -91,13 +91,13 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
         run.lines.extend(said);
     }
-    if let (false, Some(note)) = (known, &plan.0.note) {
-        run.lines.push(format!("{}: {note}", plan.0.name));
+    if let (false, Some(note)) = (known, &run.plan.note) {
+        run.lines.push(format!("{}: {note}", run.plan.name));
     }
     match run.inject(state, &spec, stage) {
         Ok(()) => Ok(run.lines),
         Err(error) => {
-            if let Err(left) = undo(&given.places, &plan.0) {
+            if let Err(left) = undo(&given.places, &run.plan) {
                 run.lines.push(format!("{left:#}"));
             }
             Err(match error {
@@ -166,7 +166,7 @@ fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: Plan,
     devices: &'a Devices,
     policy: &'a Policy,
     given: &'a Arguments,
@@ -178,27 +178,29 @@ impl Run<'_> {
     /// earlier stage has done so is returned.
     fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
         let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
-        let Run { plan, given, .. } = *self;
+        let (plan, given) = (&self.plan, self.given);
         let places = &given.places;
         let registry = Registry::lock(places).map_err(|error| failed(error.into()))?;
         given.steps.reached("locked");
         let (records, collected) =
             gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
         self.lines.extend(collected.failures);
-        let known = records
-            .iter()
-            .flat_map(|record| &record.containers)
-            .find(|member| member.id == plan.container);
+        let known = records.iter().find_map(|record| {
+            let mut members = record.containers.iter();
+            let member = members.find(|member| member.id == plan.container);
+            member.map(|member| (member, record.unified()))
+        });
         match known {
             // The hook is configured twice, or was killed and is tried again.
-            Some(member) if member.owner == owner => {
-                if !host::is_prepared(places, &plan.container) {
-                    let made = host::prepare(plan, places, &given.steps);
+            Some((member, promised)) if member.owner == owner => {
+                self.plan.is_promised(promised, places);
+                if !host::is_prepared(places, &self.plan.container) {
+                    let made = host::prepare(&self.plan, promised, places, &given.steps);
                     made.map_err(|error| failed(error.into()))?;
                 }
                 return Ok(true);
             }
-            Some(member) => {
+            Some((member, _)) => {
                 return Err(Failure::Refused(anyhow!(
                     "a container {} is running already (process {}, bundle {})",
                     member.id,
@@ -207,6 +209,14 @@ impl Run<'_> {
                 )));
             }
             None => {}
+        }
+        // What is mounted here no other container sees, nor the host: each would be promised all.
+        if stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
+            return Err(Failure::Refused(anyhow!(
+                "{} asks for unified memory, which takes the hook at createRuntime: at \
+                 createContainer others do not see what it is promised",
+                plan.name
+            )));
         }
         let own = records.iter().find(|record| record.slice == plan.slice);
         let mut record = match own {
@@ -226,7 +236,10 @@ impl Run<'_> {
             }
             Some(record) => record.clone(),
             None => {
-                self.room(&records).map_err(Failure::Refused)?;
+                let promised = self.room(&records).map_err(Failure::Refused)?;
+                if let Some(promised) = promised {
+                    self.lines.push(overcommitted(plan, promised));
+                }
                 Record {
                     version: Record::VERSION,
                     slice: plan.slice.clone(),
@@ -234,6 +247,7 @@ impl Run<'_> {
                     namespace: plan.namespace.clone(),
                     shared: plan.shared,
                     devices: plan.devices.clone(),
+                    promised,
                     containers: Vec::new(),
                 }
             }
@@ -250,8 +264,14 @@ impl Run<'_> {
             .write(&record)
             .map_err(|error| failed(error.into()))?;
         given.steps.reached("recorded");
-        if let Err(error) = host::prepare(plan, places, &given.steps) {
-            let left = gc::leave(&registry, record, std::slice::from_ref(&plan.container));
+        let promised = record.unified();
+        self.plan.is_promised(promised, places);
+        if let Err(error) = host::prepare(&self.plan, promised, places, &given.steps) {
+            let left = gc::leave(
+                &registry,
+                record,
+                std::slice::from_ref(&self.plan.container),
+            );
             let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
             return Err(failed(error.into()));
         }
@@ -259,7 +279,7 @@ impl Run<'_> {
         Ok(false)
     }
 
-    fn room(&self, records: &[Record]) -> anyhow::Result<()> {
+    fn room(&self, records: &[Record]) -> anyhow::Result<Option<Bytes>> {
         let Run { plan, given, .. } = self;
         let host = match unified(&plan.devices) {
             Bytes::ZERO => None,
@@ -295,7 +315,7 @@ impl Run<'_> {
                 },
             ),
         };
-        let sources = Sources::take(self.plan, &self.given.places);
+        let sources = Sources::take(&self.plan, &self.given.places);
         let sources = sources.map_err(|error| failed(error.into()))?;
         let rootfs = spec.rootfs(&state.bundle);
         let text = self.plan.files.first().map_or("", |file| &file.text);
@@ -340,6 +360,17 @@ impl Run<'_> {
             },
         }
     }
+}
+
+/// What is told of a slice that policy lets in without room for it.
+fn overcommitted(plan: &Plan, promised: Bytes) -> String {
+    let asked = unified(&plan.devices);
+    format!(
+        "{} is over-committed by {}: {asked} are asked for, and it is promised the {promised} that are \
+         left",
+        plan.name,
+        asked.minus(promised)
+    )
 }
 
 /// The host's memory, and what of it was promised.

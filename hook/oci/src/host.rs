@@ -54,10 +54,14 @@ const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
 ///
 /// # Errors
 /// What cannot be made.
-pub fn prepare(plan: &Plan, places: &Places, steps: &Steps) -> Result<(), HostError> {
+pub fn prepare(
+    plan: &Plan,
+    promised: Bytes,
+    places: &Places,
+    steps: &Steps,
+) -> Result<(), HostError> {
     make_ledger(places, &plan.slice, steps)?;
     steps.reached("ledger");
-    let promised = unified(&plan.devices);
     if promised > Bytes::ZERO {
         make_promise(places, promised, &plan.slice)?;
     }

@@ -23,6 +23,9 @@ pub const MOUNT: &str = ".gpuslice";
 /// Where its loader finds out about the library.
 pub const PRELOAD: &str = "etc/ld.so.preload";
 
+/// Below [`MOUNT`]: the slice's own promise.
+const PROMISE: &str = "promise";
+
 /// How much of a pod's id names its slice. Every tenant of unified memory sees the name, and who
 /// knows the whole id could ask for the slice by a forged annotation.
 const POD_ID: usize = 16;
@@ -171,7 +174,10 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
     if who.is_sandbox {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
-    let asked = match (annotations::read(&annotations, &who)?, given.memory) {
+    let asked = match (
+        annotations::read_beside(&annotations, &who, given.memory)?,
+        given.memory,
+    ) {
         (Asked::Slice(request), None) => request,
         (Asked::Slice(request), memory) => Request {
             memory,
@@ -276,6 +282,23 @@ fn slice_file(
     Ok(text)
 }
 
+impl Plan {
+    /// The slice is promised so much of the host's memory, which may be less than its budget.
+    pub fn is_promised(&mut self, promised: Bytes, places: &Places) {
+        let target = Path::new("/").join(MOUNT).join(PROMISE);
+        let own = self.mounts.iter_mut().find(|mount| mount.target == target);
+        if let Some(own) = own {
+            own.source = promise(places, promised, &self.slice);
+        }
+    }
+}
+
+/// Where the promise of a slice is on the host.
+fn promise(places: &Places, promised: Bytes, slice: &str) -> PathBuf {
+    let name = promises::file_name(promised, slice).unwrap_or_default();
+    places.promises().join(name)
+}
+
 /// Read-only, and nothing in it is a device or changes a user.
 pub const READ_ONLY: &str = "ro,nosuid,nodev";
 /// The same, and nothing in it is a program.
@@ -311,8 +334,7 @@ fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Moun
     ];
     if promised > Bytes::ZERO {
         mounts.push(mount(places.promises(), "promises", READ_ONLY_DATA));
-        let own = promises::file_name(promised, slice).unwrap_or_default();
-        mounts.push(mount(places.promises().join(own), "promise", WRITABLE));
+        mounts.push(mount(promise(places, promised, slice), PROMISE, WRITABLE));
     }
     mounts.push(Mount {
         source: preload,

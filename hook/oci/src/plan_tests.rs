@@ -333,6 +333,10 @@ fn what_the_operators_own_configuration_says_no_annotation_changes() {
     );
     assert!(annotated.files[0].text.contains("\"total\": \"device\""));
     assert_eq!(case.plan(&[]).devices[0].memory, Bytes::gib(2));
+    // The size is given: an option beside it needs no other.
+    let option = case.plan(&[("gpuslice.io/total", "device")]);
+    assert_eq!(option.devices[0].memory, Bytes::gib(2));
+    assert!(option.files[0].text.contains("\"total\": \"device\""));
 }
 
 #[test]

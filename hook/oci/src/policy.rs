@@ -33,7 +33,7 @@ pub struct Policy {
     /// What the host of unified memory keeps for itself.
     #[serde(deserialize_with = "size")]
     pub reserve: Option<Bytes>,
-    /// Whether more may be promised than there is.
+    /// Whether slices may be given more together than there is.
     pub overcommit: bool,
     /// Whether a container that asks for nothing, and has no default, does not start.
     pub deny_unannotated: bool,

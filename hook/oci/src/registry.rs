@@ -41,6 +41,9 @@ pub struct Record {
     pub shared: bool,
     /// What it was admitted for.
     pub devices: Vec<Budget>,
+    /// What it was promised of the host's own memory, where that is less: it is over-committed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes")]
+    pub promised: Option<Bytes>,
     /// Who has it.
     pub containers: Vec<Member>,
 }
@@ -82,7 +85,7 @@ impl Record {
     /// What it was promised of the host's own memory.
     #[must_use]
     pub fn unified(&self) -> Bytes {
-        unified(&self.devices)
+        self.promised.unwrap_or_else(|| unified(&self.devices))
     }
 }
 
@@ -287,6 +290,25 @@ mod uuid_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DeviceUuid, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+mod some_bytes {
+    //! The same, where it need not be there.
+    use gpuslice_config::units::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.map(Bytes::get).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::deserialize(from)?.map(Bytes::new))
     }
 }
 

@@ -7,8 +7,8 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::Command;
-use support::{Container, Host, is_root};
+use std::process::{Command, Output};
+use support::{Container, Host, SPARK, is_root};
 
 fn text(path: std::path::PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -161,6 +161,21 @@ fn the_library_must_be_roots_alone() {
     assert!(!container.inside(".gpuslice").exists());
 }
 
+/// Runs the hook at createContainer, in the container's mount namespace.
+fn create_container(container: &Container<'_>) -> Output {
+    let state = container.state().replace(&container.pid().to_string(), "1");
+    let file = container.host.path("state.json");
+    fs::write(&file, state).unwrap();
+    let hook = env!("CARGO_BIN_EXE_gpuslice-hook");
+    let root = container.host.path("");
+    let command = format!(
+        "exec {hook} --root {} createContainer < {}",
+        root.display(),
+        file.display()
+    );
+    container.run_inside(&["sh", "-c", &command])
+}
+
 /// Some runtimes' configurations have only this stage. The hook is then in the container's mount
 /// namespace already, and the number that it is told means another process.
 #[test]
@@ -170,21 +185,8 @@ fn at_create_container_alone_the_whole_work_is_done() {
     }
     let host = Host::new();
     let container = host.container("c1");
-    let in_its_namespace = |container: &Container<'_>, verb: &str| {
-        let state = container.state().replace(&container.pid().to_string(), "1");
-        let file = host.path("state.json");
-        fs::write(&file, state).unwrap();
-        let hook = env!("CARGO_BIN_EXE_gpuslice-hook");
-        let root = host.path("");
-        let command = format!(
-            "exec {hook} --root {} {verb} < {}",
-            root.display(),
-            file.display()
-        );
-        container.run_inside(&["sh", "-c", &command])
-    };
     for _ in 0..2 {
-        let said = in_its_namespace(&container, "createContainer");
+        let said = create_container(&container);
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     }
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
@@ -198,12 +200,38 @@ fn at_create_container_alone_the_whole_work_is_done() {
         table.lines().filter(|line| line.contains(&own)).count()
     };
     let before = mounts();
-    let said = in_its_namespace(&container, "createContainer");
+    let said = create_container(&container);
     assert!(
         !said.status.success(),
         "another process asked for the container's slice: {said:?}"
     );
     assert_eq!(mounts(), before);
+}
+
+/// What is mounted at that stage only the container sees: nobody would know of its promise.
+#[test]
+fn unified_memory_is_refused_at_create_container() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.devices(&format!(
+        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
+    ));
+    fs::create_dir(host.path("proc")).unwrap();
+    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
+    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    let container = host.container("c1");
+    let said = create_container(&container);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(
+        said.contains("c1 asks for unified memory, which takes the hook at createRuntime"),
+        "{said}"
+    );
+    assert_eq!(host.left(), Vec::<String>::new());
+    assert!(!container.inside(".gpuslice").exists());
+    container.is_given_its_slice();
 }
 
 /// CVE of the toolkit 1.18: what a container mounts must not appear on the host.

@@ -101,6 +101,58 @@ fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
     assert_eq!(host.left(), Vec::<String>::new());
 }
 
+#[test]
+fn who_is_over_committed_on_unified_memory_takes_nothing_from_who_was_admitted() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.devices(&format!(
+        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
+    ));
+    fs::create_dir(host.path("proc")).unwrap();
+    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
+    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    host.policy("reserve = \"8GiB\"\novercommit = true");
+    let asking = |id: &str, memory: &str| host.asking(id, &[("gpuslice.io/memory", memory)]);
+    let admitted = asking("one", "60GiB");
+    admitted.is_given_its_slice();
+    let two = asking("two", "40GiB");
+    let said = two.hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(
+        String::from_utf8(said.stderr).unwrap(),
+        "gpuslice: two is over-committed by 8.00 GiB: 40.00 GiB are asked for, and it is promised the \
+         32.00 GiB that are left\n"
+    );
+    let promises = || {
+        let names = fs::read_dir(host.run("promises")).unwrap();
+        let mut names: Vec<_> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let both = [
+        format!("{}.two", 32u64 << 30),
+        format!("{}.one", 60u64 << 30),
+    ];
+    assert_eq!(promises(), both);
+    fs::write(two.inside(".gpuslice/promise"), "spent").unwrap();
+    assert!(
+        fs::read(host.run("promises").join(&both[0]))
+            .unwrap()
+            .starts_with(b"spent")
+    );
+    // The hook may be configured twice: it stays with what was promised, and says it once.
+    two.is_given_its_slice();
+    assert_eq!(promises(), both);
+    for container in [&two, &admitted] {
+        assert!(container.hook(&["poststop"]).status.success());
+    }
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
 /// A tenant may make its own promise longer than promises are; there is room for others all
 /// the same.
 #[test]
@@ -112,7 +164,9 @@ fn a_tenant_cannot_fill_the_promises() {
     host.devices(&format!(
         r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
     ));
-    host.policy("overcommit = true");
+    fs::create_dir(host.path("proc")).unwrap();
+    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
+    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
     let (liar, honest) = (host.container("liar"), host.container("honest"));
     liar.is_given_its_slice();
     let filled = fs::write(liar.inside(".gpuslice/promise"), vec![1; 8 << 20]);

@@ -9,7 +9,7 @@ use gpuslice_containers::spec::{Spec, hook};
 use gpuslice_oci::steps::STEPS;
 use serde_json::json;
 
-/// A root whose file system cannot be written takes the longest way; unified memory has promises.
+/// A root whose file system cannot be written takes the longest way; outside, unified memory has promises.
 const ROOT: &str = "/run/bundles/killed/rootfs";
 
 fn prepare(host: &Host, oci: &Oci, spec: &Spec) {
@@ -25,10 +25,11 @@ fn a_hook_that_is_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
     if !ready() {
         return;
     }
-    let host = Host::with("gb10");
-    for stage in ["createRuntime", "createContainer"] {
+    // At createContainer unified memory is refused.
+    for (stage, gpus) in [("createRuntime", "gb10"), ("createContainer", "h200")] {
+        let host = Host::with(gpus);
         let mut spec = Spec::new("killed").memory("80GiB");
-        spec.gpus = "gb10";
+        spec.gpus = gpus;
         spec.mounts.push(("/etc/hosts".into(), "/etc/hosts".into()));
         let mut reached = Vec::new();
         for step in STEPS {
