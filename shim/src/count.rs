@@ -69,5 +69,5 @@ pub(crate) static LEDGER: Counter = Counter::new();
 pub(crate) static UNCOUNTED: Counter = Counter::new();
 /// An allocation over the limit.
 pub(crate) static REFUSED: Counter = Counter::new();
-/// A context whose size could not be measured.
+/// A context whose size could not be measured, or is not believed.
 pub(crate) static CONTEXT: Counter = Counter::new();

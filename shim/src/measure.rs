@@ -4,7 +4,8 @@
 //! What NVML says of this process alone is exact, whatever the neighbours do. In a container NVML
 //! may know it by another number: then it is the one process that was not there before. Where
 //! NVML lists nothing, it is how much less is free; only one process of the slice measures at a
-//! time, and the first result serves all of them.
+//! time, and the first result serves all of them. What a neighbour allocates or frees in that
+//! moment is in the difference too: a size that no context has is not believed.
 
 use core::ptr::null_mut;
 
@@ -17,6 +18,29 @@ use crate::{device, sys, table};
 
 /// As many processes on one device as are looked at.
 const PROCESSES: usize = 64;
+
+/// What contexts take: from a Jetson's to more than the 520 MiB of an H200, the largest known.
+const SIZES: core::ops::RangeInclusive<u64> = (16 << 20)..=(768 << 20);
+/// What one is taken for whose size is not believed: most known ones have 254 or 256 MiB, an Orin
+/// has less by 76 MiB.
+const USUAL: u64 = 256 << 20;
+/// How often what is free is read. The most of it counts, so that an allocation of a neighbour's
+/// that comes and goes is in none of the two, most times.
+const READINGS: usize = 4;
+
+/// What has come since a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grown {
+    /// As NVML says of a process, or by a difference of what is free that a context may have.
+    By(u64),
+    /// What is free says this, which no context takes.
+    Unlikely {
+        /// The difference; 0 where more is free than before.
+        difference: u64,
+        /// What to take it for.
+        usual: u64,
+    },
+}
 
 /// A moment.
 pub(crate) struct Sample {
@@ -40,16 +64,17 @@ impl Scale {
     }
 
     /// What is there now. `host`: what the host says is available, on unified memory.
-    pub(crate) fn sample(&self, host: Option<u64>) -> Sample {
-        let mut sample = Sample {
-            processes: [None; PROCESSES],
-            free: host,
-        };
+    pub(crate) fn sample(&self, host: impl Fn() -> Option<u64>) -> Sample {
+        let mut processes = [None; PROCESSES];
         if let Some((nvml, device)) = self.nvml {
-            list(nvml, device, &mut sample.processes);
-            sample.free = host.or_else(|| free(nvml, device));
+            list(nvml, device, &mut processes);
         }
-        sample
+        let nvml = || self.nvml.and_then(|(nvml, device)| free(nvml, device));
+        let readings = (0..READINGS).filter_map(|_| host().or_else(nvml));
+        Sample {
+            processes,
+            free: readings.max(),
+        }
     }
 
     /// Done.
@@ -139,17 +164,24 @@ impl Sample {
             .map(|(_, used)| *used)
     }
 
-    /// What has come since.
-    pub(crate) fn until(&self, later: &Sample) -> Option<u64> {
+    /// What has come since. None: nothing says it.
+    pub(crate) fn until(&self, later: &Sample) -> Option<Grown> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
         if let Some(now) = later.of(pid) {
-            return now.checked_sub(self.of(pid).unwrap_or(0));
+            return now.checked_sub(self.of(pid).unwrap_or(0)).map(Grown::By);
         }
         let mut fresh = later.processes.iter().flatten();
         let mut fresh = fresh.by_ref().filter(|(pid, _)| self.of(*pid).is_none());
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
-            return Some(*used);
+            return Some(Grown::By(*used));
         }
-        self.free?.checked_sub(later.free?)
+        let difference = self.free?.saturating_sub(later.free?);
+        Some(match SIZES.contains(&difference) {
+            true => Grown::By(difference),
+            false => Grown::Unlikely {
+                difference,
+                usual: USUAL,
+            },
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! Contexts: what one takes of the device, and what ends with it.
 //! Touches: the real function, then the ledger; NVML, for the first context of a slice.
 //!
-//! The first context of a slice is measured, and is not refused: nobody knows its size before.
+//! The first context of a slice is measured, and is not refused: nobody knows its size before. A
+//! size that no context has is a neighbour's doing, and the usual one is taken instead.
 //! The ledger remembers the size, which is claimed for every later one before it is made.
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -14,7 +15,8 @@ use gpuslice_config::units::Bytes;
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked};
 use crate::held::{self, Found, Held, Space};
-use crate::log::Piece::Str;
+use crate::log::Piece::{Dec, Str};
+use crate::measure::Grown;
 use crate::real::Slot;
 use crate::shapes::{green, pool};
 use crate::table::{self, Call};
@@ -162,16 +164,16 @@ pub(crate) fn make(
     };
     let measures = known.is_none() && !there;
     let scale = measures.then(|| account.scale(slot, ordinal));
-    let before = scale.map(|scale| scale.sample(account.host()));
+    let before = scale.map(|scale| scale.sample(|| account.host()));
     let code = ask();
     let mut held = claimed;
     if let (Some(scale), Some(before)) = (scale, before) {
         let measured = match code {
-            SUCCESS => before.until(&scale.sample(account.host())),
+            SUCCESS => before.until(&scale.sample(|| account.host())),
             _ => None,
         };
         scale.close();
-        match measured.filter(|size| *size != 0).map(account::rounded) {
+        match measured.map(believed).filter(|size| *size != Bytes::ZERO) {
             Some(size) => {
                 ledger.learn_context(listed, size);
                 held = account.record(size, Kind::Context).then_some(size);
@@ -197,6 +199,24 @@ pub(crate) fn make(
         None => account.release(held.unwrap_or(Bytes::ZERO), Kind::Context),
     }
     code
+}
+
+/// The size to remember of what was measured.
+fn believed(measured: Grown) -> Bytes {
+    let size = match measured {
+        Grown::By(size) => size,
+        Grown::Unlikely { difference, usual } => {
+            let line = [
+                Str("memory in use has grown by "),
+                Dec(difference),
+                Str(" bytes, which no context takes: somebody else's are among them; counted as "),
+                Dec(usual),
+            ];
+            count::CONTEXT.say("context", &line);
+            usual
+        }
+    };
+    account::rounded(size)
 }
 
 /// Whether a device's primary context is there.

@@ -7,6 +7,8 @@ use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Worker};
 use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 6 * GIB;
@@ -178,6 +180,34 @@ fn a_neighbour_that_allocates_meanwhile_is_not_taken_for_a_context() {
         "{held:?}"
     );
     drop(worker);
+}
+
+#[test]
+fn where_only_what_is_free_says_it_a_context_has_a_size_that_contexts_have() {
+    for noise in [GIB, 4 * GIB] {
+        for _ in 0..6 {
+            let slice = Counted::new("orin", 8 * GIB);
+            let mut neighbour = slice.neighbour();
+            let end = Instant::now() + Duration::from_secs(20);
+            let (stop, worker) = (&AtomicBool::new(false), &mut slice.idle());
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    while !stop.load(Relaxed) && Instant::now() < end {
+                        neighbour.must(&format!("alloc 0 {noise}"));
+                        neighbour.must("free 0");
+                    }
+                });
+                let code = worker.code("start 0");
+                stop.store(true, Relaxed);
+                assert_eq!(code, 0, "the driver starts");
+            });
+            let held: Vec<u64> = slice.records().iter().map(|record| record.used).collect();
+            assert!(
+                held.len() == 1 && (16 * MIB..=768 * MIB).contains(&held[0]),
+                "{held:?} beside {noise}"
+            );
+        }
+    }
 }
 
 /// What a program has grown by that holds so many of a kind, and what the device has less.
