@@ -365,15 +365,22 @@ fn what_a_context_costs_is_learned_once() {
     assert_eq!(place.open().context(gpu), Some(Bytes::mib(254)));
 }
 
-#[test]
-fn a_turn_ends_with_its_holder() {
-    let place = Place::new();
+/// A process that has its turn, and keeps it as long as it lives.
+fn holds_the_turn(place: &Place) -> Child {
     let holder = Child::fork(|voice| {
-        let _turn = place.ledger.turn(place.gpu).unwrap();
+        let turn = place.ledger.turn(place.gpu);
+        assert!(turn.is_some(), "nobody else has it");
         voice.say(1);
         super::processes::sleep();
     });
     holder.hear();
+    holder
+}
+
+#[test]
+fn a_turn_ends_with_its_holder() {
+    let place = Place::new();
+    let holder = holds_the_turn(&place);
     let other = place.open();
     assert!(other.turn(place.gpu).is_none(), "two seconds of waiting");
     holder.kill();
@@ -395,12 +402,7 @@ fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
     }
     let turn = place.open().turn(place.gpu).map(|_| ());
     assert_eq!(turn, Some(()), "not after two seconds of waiting");
-    let holder = Child::fork(|voice| {
-        let _turn = place.ledger.turn(place.gpu).unwrap();
-        voice.say(1);
-        super::processes::sleep();
-    });
-    holder.hear();
+    let _holder = holds_the_turn(&place);
     let other = place.open();
     assert!(other.turn(place.gpu).is_none(), "the living are waited for");
 }

@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
-use support::{Container, Host, SPARK, is_root};
+use support::{Container, Host, is_root};
 
 fn text(path: std::path::PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -214,13 +214,7 @@ fn unified_memory_is_refused_at_create_container() {
     if !is_root() {
         return;
     }
-    let host = Host::new();
-    host.devices(&format!(
-        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
-    ));
-    fs::create_dir(host.path("proc")).unwrap();
-    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
-    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    let host = Host::spark();
     let container = host.container("c1");
     let said = create_container(&container);
     assert_eq!(said.status.code(), Some(1), "{said:?}");

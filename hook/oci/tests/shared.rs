@@ -7,7 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use support::{Container, Host, SPARK, is_root};
+use support::{Container, Host, SPARKS_MEMINFO, is_root};
 
 fn text(path: std::path::PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -59,18 +59,12 @@ fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
     if !is_root() {
         return;
     }
-    let host = Host::new();
-    host.devices(&format!(
-        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
-    ));
-    fs::create_dir(host.path("proc")).unwrap();
-    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
-    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    let host = Host::spark();
     host.policy("reserve = \"8GiB\"");
     let asking = |id: &str, memory: &str| host.asking(id, &[("gpuslice.io/memory", memory)]);
     let one = asking("one", "60GiB");
     one.is_given_its_slice();
-    assert_eq!(text(one.inside(".gpuslice/meminfo")), meminfo);
+    assert_eq!(text(one.inside(".gpuslice/meminfo")), SPARKS_MEMINFO);
     // 100 - 8 - 60 = 32 are left, and not more until the first has spent some.
     let two = asking("two", "40GiB");
     let said = two.is_refused();
@@ -106,13 +100,7 @@ fn who_is_over_committed_on_unified_memory_takes_nothing_from_who_was_admitted()
     if !is_root() {
         return;
     }
-    let host = Host::new();
-    host.devices(&format!(
-        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
-    ));
-    fs::create_dir(host.path("proc")).unwrap();
-    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
-    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    let host = Host::spark();
     host.policy("reserve = \"8GiB\"\novercommit = true");
     let asking = |id: &str, memory: &str| host.asking(id, &[("gpuslice.io/memory", memory)]);
     let admitted = asking("one", "60GiB");
@@ -160,13 +148,7 @@ fn a_tenant_cannot_fill_the_promises() {
     if !is_root() {
         return;
     }
-    let host = Host::new();
-    host.devices(&format!(
-        r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
-    ));
-    fs::create_dir(host.path("proc")).unwrap();
-    let meminfo = "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
-    fs::write(host.path("proc/meminfo"), meminfo).unwrap();
+    let host = Host::spark();
     let (liar, honest) = (host.container("liar"), host.container("honest"));
     liar.is_given_its_slice();
     let filled = fs::write(liar.inside(".gpuslice/promise"), vec![1; 8 << 20]);

@@ -1,6 +1,7 @@
 //! `gpusliced`: drops model files from the page cache when their last user is gone, for programs
 //! that no preload reaches (static ones, Go's) and for those that were killed.
-//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard error.
+//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard error;
+//! the folders themselves, by reading them, where the kernel has lost events.
 //! Law: it never keeps anybody waiting. A drop that came too early costs a second reading, no more.
 
 use super::choose::{Found, SUFFIXES, Walk, has_suffix};

@@ -12,6 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 pub const CARD: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 pub const SPARK: &str = "GPU-b10aaaaa-4444-4555-8666-777788880000";
+pub const SPARKS_MEMINFO: &str =
+    "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
 
 /// Says once that a machine cannot run these tests. On CI they run.
 pub fn is_root() -> bool {
@@ -50,6 +52,17 @@ impl Host {
         let library = host.path("usr/lib/gpuslice/libgpuslice.so");
         fs::copy(system("libdl.so.2"), &library).unwrap();
         fs::set_permissions(&library, fs::Permissions::from_mode(0o644)).unwrap();
+        host
+    }
+
+    /// A host with one GPU that shares its memory: 100 GiB of it are available.
+    pub fn spark() -> Host {
+        let host = Host::new();
+        host.devices(&format!(
+            r#"{{"uuid":"{SPARK}","index":0,"name":"NVIDIA GB10","memory":130663165952,"integrated":true}}"#
+        ));
+        fs::create_dir(host.path("proc")).unwrap();
+        fs::write(host.path("proc/meminfo"), SPARKS_MEMINFO).unwrap();
         host
     }
 
