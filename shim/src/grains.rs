@@ -22,7 +22,7 @@ use crate::held::Held;
 use crate::private::{self, Private};
 
 /// The driver's step.
-pub(crate) const STEP: u64 = 2 << 20;
+pub(crate) use gpuslice_config::ledger::STEP;
 /// Requests up to this size share steps.
 pub(crate) const SMALL: u64 = 1 << 20;
 

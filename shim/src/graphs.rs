@@ -1,11 +1,11 @@
 //! The memory of graphs: a slice is charged for what they reserve, which only the driver knows.
 //! Touches: the driver's attribute of each device; the ledger.
-//! Law: as of `pools`.
+//! Law: `config::ledger::Reserve`'s.
 
 use core::ffi::c_void;
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::Kind;
+use gpuslice_config::ledger::{Given, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
@@ -13,10 +13,8 @@ use crate::abi::{
     GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
 };
 use crate::account::{self, Account, Asked, stepped};
-use crate::held::{self, Space};
-use crate::idle::{Given, Idle};
-use crate::pools::Said;
 use crate::real::Slot;
+use crate::reserves::{self, Known, What};
 use crate::{pools, sys, table};
 
 /// What the allocations of a graph come to, on the device of the first of them.
@@ -104,97 +102,131 @@ fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// What of what graphs have reserved is in use by none.
-fn unused(slot: Slot, ordinal: CudaOrdinal) -> u64 {
-    let reserved = attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
-    let used = attribute(slot, ordinal, GRAPH_MEM_USED).unwrap_or(reserved);
-    reserved.saturating_sub(used)
-}
-
-/// Claims what the driver may have to add before a graph can run.
-pub(crate) fn claim(
-    account: &Account,
+/// What graphs have on a device, and whom it is charged to.
+#[derive(Clone, Copy)]
+pub(crate) struct Graphs {
+    account: Account,
     slot: Slot,
     ordinal: CudaOrdinal,
-    need: Bytes,
-) -> Result<Given, ()> {
-    let device = Idle::of_graphs(account.private, ordinal);
-    let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
-        let idle = device.count_on(need.get(), || unused(slot, ordinal));
-        let lacking = need.minus(idle);
-        let claimed = stepped(lacking.get());
-        let asked = match lacking == Bytes::ZERO {
-            true => Asked::Uncounted,
-            false => ask(account, lacking, claimed),
-        };
-        match asked {
-            Asked::Granted => Ok(Given { claimed, idle }),
-            Asked::Uncounted => Ok(Given {
-                claimed: Bytes::ZERO,
-                idle,
-            }),
-            Asked::Refused(_) => {
-                device.let_go(idle);
-                Err(())
-            }
-        }
-    };
-    let quietly = |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
-    if let Ok(given) = ask(quietly) {
-        return Ok(given);
-    }
-    trim(account, slot, ordinal);
-    pools::trim(slot, account);
-    let later = device.wait_for_others(|| ask(quietly).ok());
-    let aloud = |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
-    later.map_or_else(|| ask(aloud), Ok)
+    known: Known,
 }
 
-fn trim(account: &Account, slot: Slot, ordinal: CudaOrdinal) {
-    let trim = table::cuDeviceGraphMemTrim::real(slot);
-    if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(ordinal.0)) {
-        // SAFETY: cuDeviceGraphMemTrim's contract.
-        unsafe { trim(dev) };
-        settle(account, slot, ordinal, Bytes::ZERO);
-    }
-}
-
-/// The driver has done with a launch.
-pub(crate) fn launched(account: &Account, slot: Slot, ordinal: CudaOrdinal, given: Given) {
-    Idle::of_graphs(account.private, ordinal).let_go(given.idle);
-    settle(account, slot, ordinal, given.claimed);
-}
-
-/// Makes the ledger say what the driver says that graphs have reserved. A graph that runs cannot
-/// be called back: what it has taken is recorded, whatever the limit.
-pub(crate) fn settle(account: &Account, slot: Slot, ordinal: CudaOrdinal, claimed: Bytes) {
-    let key = (Space::Graphs, u64::from(ordinal.0));
-    if held::find(account.private, key.0, key.1).is_none() {
-        let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
-        let held = account.held(Bytes::ZERO, Kind::Pool, next);
-        held::put(account.private, key.0, key.1, held);
-    }
-    let said = Said {
-        idle: Idle::of_graphs(account.private, ordinal),
+impl Reserving for Graphs {
+    fn reserved(&self) -> Option<Bytes> {
         // Without a context a device has no graphs' memory, and cannot be asked.
-        reserved: || Some(attribute(slot, ordinal, GRAPH_MEM_RESERVED).unwrap_or(0)),
-        used: || attribute(slot, ordinal, GRAPH_MEM_USED).unwrap_or(0),
-    };
-    let grant = |lacking| account.record(lacking, Kind::Pool);
-    pools::settle_as(account, key, &said, grant, claimed);
+        let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
+        Some(account::rounded(reserved))
+    }
+
+    fn used(&self) -> Bytes {
+        let used = attribute(self.slot, self.ordinal, GRAPH_MEM_USED);
+        used.map_or(Bytes::MAX, Bytes::new)
+    }
+
+    fn claim(&self, bytes: Bytes) -> bool {
+        !matches!(self.account.ask(bytes, Kind::Pool), Asked::Refused(_))
+    }
+
+    fn record(&self, bytes: Bytes) {
+        self.account.record(bytes, Kind::Pool);
+    }
+
+    fn release(&self, bytes: Bytes) {
+        self.account.release(bytes, Kind::Pool);
+    }
+
+    fn wait(&self) {
+        sys::sched_yield();
+    }
 }
 
-/// Does it for every device that graphs of this process have memory on.
+impl Graphs {
+    /// Those of a device. None: nobody counts them.
+    pub(crate) fn of(account: Account, slot: Slot, ordinal: CudaOrdinal) -> Option<Graphs> {
+        let known = reserves::known(account.private, What::Graphs, Some(ordinal))?;
+        Some(Graphs {
+            account,
+            slot,
+            ordinal,
+            known,
+        })
+    }
+
+    fn reserve(&self) -> &'static Reserve {
+        self.known.reserve()
+    }
+
+    /// Claims what the driver may have to add before a graph can run.
+    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Given, ()> {
+        let reserve = self.reserve();
+        let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
+            let idle = reserve.count_on(need, self);
+            let lacking = need.minus(idle);
+            let claimed = stepped(lacking.get());
+            let asked = match lacking == Bytes::ZERO {
+                true => Asked::Uncounted,
+                false => ask(&self.account, lacking, claimed),
+            };
+            let given = match asked {
+                Asked::Granted => Given { claimed, idle },
+                Asked::Uncounted => Given {
+                    claimed: Bytes::ZERO,
+                    idle,
+                },
+                Asked::Refused(_) => {
+                    reserve.let_go(idle);
+                    return Err(());
+                }
+            };
+            reserve.begin(given);
+            Ok(given)
+        };
+        let quietly =
+            |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
+        if let Ok(given) = ask(quietly) {
+            return Ok(given);
+        }
+        self.trim();
+        pools::trim(self.slot, &self.account);
+        let later = reserve.wait_for_others(self, || ask(quietly).ok());
+        let aloud =
+            |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
+        later.map_or_else(|| ask(aloud), Ok)
+    }
+
+    fn trim(&self) {
+        let trim = table::cuDeviceGraphMemTrim::real(self.slot);
+        if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
+            // SAFETY: cuDeviceGraphMemTrim's contract.
+            unsafe { trim(dev) };
+            self.reserve().settle(Growth::OfOthers, self);
+        }
+    }
+
+    /// The driver has done with a launch. A graph that runs cannot be called back: what it has
+    /// taken is recorded, whatever the limit.
+    pub(crate) fn launched(&self, given: Given) {
+        self.reserve().end(given, Growth::Kept, self);
+    }
+}
+
+/// Some of what graphs of this process have may have gone back to the driver.
 pub(crate) fn settle_all(slot: Slot) {
     let Some(private) = account::page() else {
         return;
     };
-    held::each(private, |space, number, _| {
-        if space == Space::Graphs
-            && let Ok(ordinal) = u32::try_from(number).map(CudaOrdinal)
+    reserves::each(private, |known| {
+        if known.what() == What::Graphs
+            && let Some(ordinal) = known.ordinal()
             && let Some(account) = account::of(slot, ordinal)
         {
-            settle(&account, slot, ordinal, Bytes::ZERO);
+            let graphs = Graphs {
+                account,
+                slot,
+                ordinal,
+                known,
+            };
+            known.reserve().settle(Growth::OfOthers, &graphs);
         }
     });
 }

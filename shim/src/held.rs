@@ -28,8 +28,6 @@ pub(crate) enum Space {
     Primary,
     /// A context that was created.
     Context,
-    /// A memory pool.
-    Pool,
     /// An array or a mipmapped array.
     Array,
     /// Physical memory: `cuMemCreate`.
@@ -46,8 +44,6 @@ pub(crate) enum Space {
     Attached,
     /// An executable graph, and what its allocations come to together.
     Exec,
-    /// What graphs have reserved on an ordinal.
-    Graphs,
     /// A pool that was destroyed while memory from it was in use, ...
     Doomed,
     /// ... and how much of that is left.
@@ -291,11 +287,10 @@ pub(crate) fn put_payload(
 
 /// Every entry of this process, one after the other, as they are at that moment.
 pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 15] = [
+    const SPACES: [Space; 13] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
-        Space::Pool,
         Space::Array,
         Space::Physical,
         Space::Mapping,
@@ -304,7 +299,6 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
         Space::GreenContext,
         Space::Attached,
         Space::Exec,
-        Space::Graphs,
         Space::Doomed,
         Space::DoomedUse,
     ];

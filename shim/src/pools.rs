@@ -1,36 +1,26 @@
 //! Memory pools: a slice is charged for what they reserve, which only the driver knows.
-//! Touches: the driver's attribute of each pool; the ledger.
-//! Law: what the ledger has of a pool is what the driver said last. Whoever changes it asks once
-//! more, so that of two who ask at once the later word stays.
+//! Touches: the driver's attributes of each pool; the ledger.
+//! Law: `config::ledger::Reserve`'s.
 
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::Kind;
+use gpuslice_config::ledger::{Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUdeviceptr, CUmemoryPool, SUCCESS};
 use crate::account::{self, Account, Asked};
-use crate::held::{self, Found, Space};
-use crate::idle::Idle;
+use crate::held::{self, Space};
+use crate::log::Piece::Str;
 use crate::private::{self, Private};
 use crate::real::Slot;
-use crate::table;
+use crate::reserves::{self, Known, What};
+use crate::{count, sys, table};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED: i32 = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED: i32 = 7;
-
-/// How many pools a process has without all that it holds being gone through for them.
-pub(crate) const POOLS: usize = 16;
-
-/// `Private::pools_known`: this process has never used a pool, ...
-const NONE: u32 = 0;
-/// ... has used some, which are listed, ...
-const SOME: u32 = 1;
-/// ... or has used more than are listed.
-const MORE: u32 = 2;
 
 fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
@@ -40,51 +30,86 @@ fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// What of what a pool has reserved is in use by nobody.
-pub(crate) fn unused(slot: Slot, pool: CUmemoryPool) -> u64 {
-    let reserved = attribute(slot, pool, RESERVED).unwrap_or(0);
-    reserved.saturating_sub(attribute(slot, pool, USED).unwrap_or(u64::MAX))
+/// A pool, and whom it is charged to.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool {
+    pub(crate) account: Account,
+    pub(crate) slot: Slot,
+    handle: CUmemoryPool,
+    known: Known,
 }
 
-/// The pool's own device and entry, or those of the device that it is used on for the first time.
-pub(crate) fn known(slot: Slot, pool: CUmemoryPool, here: CudaOrdinal) -> Option<(Account, Found)> {
+impl Reserving for Pool {
+    fn reserved(&self) -> Option<Bytes> {
+        attribute(self.slot, self.handle, RESERVED).map(account::rounded)
+    }
+
+    fn used(&self) -> Bytes {
+        attribute(self.slot, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
+    }
+
+    fn claim(&self, bytes: Bytes) -> bool {
+        !matches!(self.account.ask(bytes, Kind::Pool), Asked::Refused(_))
+    }
+
+    fn record(&self, bytes: Bytes) {
+        self.account.record(bytes, Kind::Pool);
+    }
+
+    fn release(&self, bytes: Bytes) {
+        self.account.release(bytes, Kind::Pool);
+    }
+
+    fn wait(&self) {
+        sys::sched_yield();
+    }
+}
+
+impl Pool {
+    /// What it has reserved.
+    pub(crate) fn reserve(&self) -> &'static Reserve {
+        self.known.reserve()
+    }
+}
+
+/// A pool, which is its own device's or, where nothing is known of it yet, that of the device that
+/// it is used on. None: nobody counts it.
+pub(crate) fn known(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
     let private = private::page()?;
-    let found = match held::find(private, Space::Pool, pool as u64) {
-        Some(found) => found,
-        None => {
-            created(slot, pool, Some(here));
-            held::find(private, Space::Pool, pool as u64)?
-        }
+    let known = reserves::known(private, What::Pool(handle as u64), Some(here));
+    if known.is_none() {
+        uncounted();
+    }
+    of(slot, handle, known?)
+}
+
+fn of(slot: Slot, handle: CUmemoryPool, known: Known) -> Option<Pool> {
+    Some(Pool {
+        account: account::of(slot, known.ordinal()?)?,
+        slot,
+        handle,
+        known,
+    })
+}
+
+/// Remembers a pool that was just made. `device`: where its memory is; None: on the host of a
+/// discrete device.
+pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
+    let Some(private) = account::page() else {
+        return;
     };
-    // A pool belongs to no context: there its device's ordinal stands, plus one.
-    let ordinal = found.held().context.checked_sub(1)?;
-    Some((account::of(slot, CudaOrdinal(u32::from(ordinal)))?, found))
-}
-
-/// Remembers a pool. `device`: where its memory is; None: on the host of a discrete device.
-pub(crate) fn created(slot: Slot, pool: CUmemoryPool, device: Option<CudaOrdinal>) {
-    let charged = device.or(Some(CudaOrdinal(0)));
-    if let Some(ordinal) = charged
-        && let Some(account) = account::of(slot, ordinal)
-    {
-        let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
-        let next = if device.is_some() { next } else { 0 };
-        enlist(account.private, pool as u64);
-        let held = account.held(Bytes::ZERO, Kind::Pool, next);
-        account.remember(Space::Pool, pool as u64, held);
+    // The driver would not have given a handle again that was not destroyed.
+    if let Some(old) = reserves::pool(private, handle as u64) {
+        destroyed(slot, old, 0);
+    }
+    if reserves::made(private, What::Pool(handle as u64), device).is_none() {
+        uncounted();
     }
 }
 
-fn enlist(private: &Private, pool: u64) {
-    private.pools_known.fetch_max(SOME, Ordering::AcqRel);
-    for place in &private.pools {
-        match place.compare_exchange(0, pool, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return,
-            Err(there) if there == pool => return,
-            Err(_) => {}
-        }
-    }
-    private.pools_known.store(MORE, Ordering::Release);
+#[cold]
+fn uncounted() {
+    count::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
 }
 
 /// Memory from a pool that is still in use, before that is destroyed.
@@ -94,24 +119,22 @@ pub(crate) fn in_use(slot: Slot, pool: CUmemoryPool) -> u64 {
 
 /// Forgets a pool that is gone. What was `in_use` keeps what the pool has reserved until the last
 /// of it is freed.
-pub(crate) fn destroyed(pool: CUmemoryPool, found: Found, in_use: u64) {
-    if in_use == 0 {
-        account::freed(found);
-    } else if let Some(private) = private::page()
-        && found.take()
-    {
-        private.dooms.store(1, Ordering::Release);
-        held::put_payload(private, Space::DoomedUse, pool as u64, in_use);
-        held::put(private, Space::Doomed, pool as u64, found.held());
-    }
-    let Some(private) = private::page() else {
+pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
+    let account = known.ordinal().and_then(|one| account::of(slot, one));
+    let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
         return;
     };
-    // The next pool of this place begins with nothing.
-    Idle::of_pool(private, pool).let_go(Bytes::MAX);
-    for place in &private.pools {
-        let _ = place.compare_exchange(pool as u64, 0, Ordering::AcqRel, Ordering::Relaxed);
+    let Some(account) = account else {
+        return;
+    };
+    if in_use == 0 {
+        return account.release(bytes, Kind::Pool);
     }
+    let private = account.private;
+    private.dooms.store(1, Ordering::Release);
+    held::put_payload(private, Space::DoomedUse, handle, in_use);
+    let left = account.held(bytes, Kind::Pool, 0);
+    held::put(private, Space::Doomed, handle, left);
 }
 
 /// Memory that is about to be freed, and came from a pool that was destroyed.
@@ -171,91 +194,15 @@ impl Leftover {
     }
 }
 
-/// Makes the ledger say what the driver says of a pool. `claimed` was granted for it beforehand
-/// and is used up or given back; more than that has to be granted too. False: it was not, and the
-/// ledger has not changed. Whoever made the pool grow sees to it then.
-pub(crate) fn settle(account: &Account, slot: Slot, pool: CUmemoryPool, claimed: Bytes) -> bool {
-    let said = Said {
-        idle: Idle::of_pool(account.private, pool),
-        reserved: || attribute(slot, pool, RESERVED),
-        used: || attribute(slot, pool, USED).unwrap_or(0),
-    };
-    let grant = |lacking| !matches!(account.ask(lacking, Kind::Pool), Asked::Refused(_));
-    settle_as(account, (Space::Pool, pool as u64), &said, grant, claimed)
-}
-
-/// What the driver says of something that reserves, and who counts on it.
-pub(crate) struct Said<Reserved, Used> {
-    pub(crate) idle: Idle,
-    pub(crate) reserved: Reserved,
-    pub(crate) used: Used,
-}
-
-impl<Reserved: Fn() -> Option<u64>, Used: Fn() -> u64> Said<Reserved, Used> {
-    /// What is to be held, where so much is. What others count on may be gone, and is reserved
-    /// again by those that do: it is not let go of before they have ended.
-    fn to_hold(&self, held: Bytes) -> Option<Bytes> {
-        let reserved = account::rounded((self.reserved)()?);
-        if reserved >= held {
-            return Some(reserved);
-        }
-        let counted_on = self.idle.counted_on();
-        if counted_on == 0 {
-            return Some(reserved);
-        }
-        let soon = account::stepped(counted_on.saturating_add((self.used)()));
-        Some(Bytes::new(reserved.get().max(soon.get().min(held.get()))))
-    }
-}
-
-/// The same for whatever reserves as pools do.
-pub(crate) fn settle_as(
-    account: &Account,
-    (space, number): (Space, u64),
-    said: &Said<impl Fn() -> Option<u64>, impl Fn() -> u64>,
-    grant: impl Fn(Bytes) -> bool,
-    claimed: Bytes,
-) -> bool {
-    let mut left = claimed;
-    let mut fits = true;
-    // Others change it at the same time: each of them asks again after it has written.
-    for _ in 0..64 {
-        let Some(found) = held::find(account.private, space, number) else {
-            break;
-        };
-        let held = found.held();
-        let Some(reserved) = said.to_hold(held.bytes) else {
-            break;
-        };
-        let more = reserved.minus(held.bytes);
-        let less = held.bytes.minus(reserved);
-        if more == less {
-            break;
-        }
-        let lacking = more.minus(left);
-        if lacking != Bytes::ZERO && !grant(lacking) {
-            fits = false;
-            break;
-        }
-        left = left.plus(lacking);
-        let written = held::Held {
-            bytes: reserved,
-            ..held
-        };
-        if found.replace(written) {
-            left = left.minus(more).plus(less);
-        }
-    }
-    account.release(left, Kind::Pool);
-    fits
+/// What a pool has that nobody uses may have gone back to the driver.
+fn settle(pool: &Pool) {
+    pool.reserve().settle(Growth::OfOthers, pool);
 }
 
 /// Does it for every pool of this process.
 #[inline]
 pub(crate) fn settle_all(slot: Slot) {
-    each(slot, |account, pool| {
-        settle(account, slot, pool, Bytes::ZERO);
-    });
+    each(slot, settle);
 }
 
 /// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
@@ -263,46 +210,25 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
     let Some(trim) = table::cuMemPoolTrimTo::real(slot) else {
         return;
     };
-    each(slot, |account, pool| {
-        if account.listed == device.listed {
+    each(slot, |pool| {
+        if pool.account.listed == device.listed {
             // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
-            unsafe { trim(pool, 0) };
-            settle(account, slot, pool, Bytes::ZERO);
+            unsafe { trim(pool.handle, 0) };
+            settle(pool);
         }
     });
 }
 
 #[inline]
-fn each(slot: Slot, mut visit: impl FnMut(&Account, CUmemoryPool)) {
+fn each(slot: Slot, mut visit: impl FnMut(&Pool)) {
     let Some(private) = private::page() else {
         return;
     };
-    let known = private.pools_known.load(Ordering::Acquire);
-    if known == NONE {
-        return;
-    }
-    let mut visit = |number: u64, found: Found| {
-        let ordinal = found.held().context.checked_sub(1);
-        if let Some(ordinal) = ordinal
-            && let Some(account) = account::of(slot, CudaOrdinal(u32::from(ordinal)))
+    reserves::each(private, |known| {
+        if let What::Pool(handle) = known.what()
+            && let Some(pool) = of(slot, handle as CUmemoryPool, known)
         {
-            visit(&account, number as CUmemoryPool);
+            visit(&pool);
         }
-    };
-    if known == MORE {
-        held::each(private, |space, number, found| {
-            if space == Space::Pool {
-                visit(number, found);
-            }
-        });
-        return;
-    }
-    for place in &private.pools {
-        let number = place.load(Ordering::Acquire);
-        if number != 0
-            && let Some(found) = held::find(private, Space::Pool, number)
-        {
-            visit(number, found);
-        }
-    }
+    });
 }

@@ -11,9 +11,8 @@ use crate::contexts::CONTEXTS;
 use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
 use crate::host::Kept;
-use crate::idle;
-use crate::pools::POOLS;
 use crate::release::Asked;
+use crate::reserves::Reserves;
 use crate::sys;
 
 /// The page, and what lies behind it: a mapping costs a process more than the pages of it that it
@@ -36,19 +35,14 @@ pub(crate) struct Private {
     pub(crate) host: Kept,
     /// See `release`.
     pub(crate) release: Asked,
-    /// See `idle`.
-    pub(crate) idle: idle::Words,
+    /// See `reserves`.
+    pub(crate) reserves: Reserves,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
     /// Whether this process has ever had more than one context.
     pub(crate) several_contexts: AtomicU32,
     /// Whether a pool was ever destroyed while memory from it was in use.
     pub(crate) dooms: AtomicU32,
-    /// The pools that this process knows, so that they need not be looked for.
-    pub(crate) pools: [AtomicU64; POOLS],
-    /// How many it has ever known: none, as every program that uses no pools, some, or more than
-    /// are listed. See `pools`.
-    pub(crate) pools_known: AtomicU32,
     /// See `grains`. It begins on the page of all the rest.
     pub(crate) leaf: Leaf,
     /// See `grains`: the other leaves.

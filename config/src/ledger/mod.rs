@@ -15,6 +15,7 @@
 
 mod layout;
 mod protocol;
+mod reserve;
 mod sync;
 
 #[cfg(not(all(test, loom)))]
@@ -43,6 +44,7 @@ pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
 pub use private::Private;
+pub use reserve::{Given, Growth, Reserve, Reserving, STEP};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
 #[cfg(not(all(test, loom)))]
@@ -67,3 +69,5 @@ mod model;
 mod processes;
 #[cfg(all(test, not(loom)))]
 mod protocol_tests;
+#[cfg(all(test, loom))]
+mod reserve_loom_tests;

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_ulonglong, c_void};
 
-use gpuslice_config::ledger::Kind;
+use gpuslice_config::ledger::{Given, Kind};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
@@ -15,7 +15,7 @@ use crate::abi::{
 use crate::account::{self, Account, rounded};
 use crate::answer;
 use crate::device;
-use crate::graphs::{self, Need};
+use crate::graphs::{self, Graphs, Need};
 use crate::held::{self, Space};
 use crate::real::Slot;
 use crate::table::Call;
@@ -112,7 +112,9 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
         let need = account.held(rounded(bytes), Kind::Pool, next);
         held::put(account.private, Space::Exec, made, need);
         // Where it was uploaded too, it has its memory already.
-        graphs::settle(&account, slot, ordinal, Bytes::ZERO);
+        if let Some(graphs) = Graphs::of(account, slot, ordinal) {
+            graphs.launched(Given::default());
+        }
     }
 }
 
@@ -133,11 +135,14 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
     let Some((account, ordinal, need)) = known(call.slot, exec) else {
         return ask();
     };
-    let Ok(given) = graphs::claim(&account, call.slot, ordinal, need) else {
+    let Some(graphs) = Graphs::of(account, call.slot, ordinal) else {
+        return ask();
+    };
+    let Ok(given) = graphs.claim_for(need) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();
-    graphs::launched(&account, call.slot, ordinal, given);
+    graphs.launched(given);
     code
 }
 

@@ -7,7 +7,7 @@
 
 use core::ffi::c_void;
 
-use gpuslice_config::ledger::Kind;
+use gpuslice_config::ledger::{Given, Growth, Kind};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
@@ -17,10 +17,9 @@ use crate::abi::{
 use crate::account::{self, Account, Asked, stepped};
 use crate::answer;
 use crate::device;
-use crate::held::Space;
-use crate::idle::{Given, Idle};
-use crate::pools;
+use crate::pools::{self, Pool};
 use crate::real::Slot;
+use crate::reserves;
 use crate::table::{self, Call};
 
 type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
@@ -50,9 +49,7 @@ pub(crate) unsafe fn alloc_async(
     let request = bytesize as u64;
     match counted(call.slot, None, request, stream) {
         // SAFETY: `ask` allocates from this pool and writes its pointer there.
-        Some((account, pool)) => unsafe {
-            allocate(&account, call.slot, pool, request, dptr, stream, ask)
-        },
+        Some(pool) => unsafe { allocate(&pool, request, dptr, stream, ask) },
         None => ask(),
     }
 }
@@ -73,20 +70,13 @@ pub(crate) unsafe fn from_pool(
     let request = bytesize as u64;
     match counted(call.slot, Some(pool), request, stream) {
         // SAFETY: `ask` allocates from this pool and writes its pointer there.
-        Some((account, pool)) => unsafe {
-            allocate(&account, call.slot, pool, request, dptr, stream, ask)
-        },
+        Some(pool) => unsafe { allocate(&pool, request, dptr, stream, ask) },
         None => ask(),
     }
 }
 
-/// The pool of a request, and its device's account. None: nobody counts.
-fn counted(
-    slot: Slot,
-    pool: Option<CUmemoryPool>,
-    request: u64,
-    stream: CUstream,
-) -> Option<(Account, CUmemoryPool)> {
+/// The pool of a request. None: nobody counts.
+fn counted(slot: Slot, pool: Option<CUmemoryPool>, request: u64, stream: CUstream) -> Option<Pool> {
     if request == 0 {
         return None;
     }
@@ -110,8 +100,7 @@ fn counted(
     if pool.is_null() {
         return None;
     }
-    let (account, _) = pools::known(slot, pool, here)?;
-    Some((account, pool))
+    pools::known(slot, pool, here)
 }
 
 fn is_capturing(slot: Slot, stream: CUstream) -> bool {
@@ -129,40 +118,39 @@ fn is_capturing(slot: Slot, stream: CUstream) -> bool {
 /// # Safety
 /// `ask` is a call that allocates from the pool and writes its pointer to `place`.
 unsafe fn allocate(
-    account: &Account,
-    slot: Slot,
-    pool: CUmemoryPool,
+    pool: &Pool,
     request: u64,
     place: *const CUdeviceptr,
     stream: CUstream,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let idle = Idle::of_pool(account.private, pool);
-    let Ok(given) = claim(account, slot, pool, idle, request) else {
+    let Ok(given) = claim(pool, request) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();
-    idle.let_go(given.idle);
-    let claimed = given.claimed;
+    let reserve = pool.reserve();
     if code != SUCCESS {
-        pools::settle(account, slot, pool, claimed);
+        reserve.end(given, Growth::Kept, pool);
         return code;
     }
-    if pools::settle(account, slot, pool, claimed) {
+    if reserve.end(given, Growth::Asked, pool) {
         return code;
     }
     // It has grown by more than there is room for: what it does not need goes back.
-    pools::trim(slot, account);
-    if pools::settle(account, slot, pool, Bytes::ZERO) {
+    let Pool { account, slot, .. } = pool;
+    pools::trim(*slot, account);
+    if reserve.settle(Growth::Asked, pool) {
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     let at = unsafe { answer::got(place) };
-    if let (Some(at), Some(free)) = (at, table::cuMemFreeAsync::real(slot)) {
+    if let (Some(at), Some(free)) = (at, table::cuMemFreeAsync::real(*slot)) {
         // SAFETY: the driver has just given this pointer, and nobody else knows of it.
         unsafe { free(at, stream) };
     }
-    pools::trim(slot, account);
+    pools::trim(*slot, account);
+    // What is freed in a stream is the pool's until the stream has come so far.
+    reserve.settle(Growth::Kept, pool);
     let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
         account.release(stepped(request), Kind::Pool);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -172,33 +160,27 @@ unsafe fn allocate(
 }
 
 /// Claims what a pool will add for a request.
-fn claim(
-    account: &Account,
-    slot: Slot,
-    pool: CUmemoryPool,
-    device: Idle,
-    request: u64,
-) -> Result<Given, ()> {
+fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
+    let reserve = pool.reserve();
     let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
-        let idle = device.count_on(request, || pools::unused(slot, pool));
-        let missing = request.saturating_sub(idle.get());
-        let claimed = match missing {
+        let idle = reserve.count_on(Bytes::new(request), pool);
+        let claimed = match request.saturating_sub(idle.get()) {
             0 => Ok(Bytes::ZERO),
-            _ => ask(account, missing),
+            missing => ask(&pool.account, missing),
         };
-        match claimed {
-            Ok(claimed) => Ok(Given { claimed, idle }),
-            Err(()) => {
-                device.let_go(idle);
-                Err(())
-            }
-        }
+        let Ok(claimed) = claimed else {
+            reserve.let_go(idle);
+            return Err(());
+        };
+        let given = Given { claimed, idle };
+        reserve.begin(given);
+        Ok(given)
     };
     if let Ok(given) = ask(generously) {
         return Ok(given);
     }
-    pools::trim(slot, account);
-    let later = device.wait_for_others(|| ask(sparingly).ok());
+    pools::trim(pool.slot, &pool.account);
+    let later = reserve.wait_for_others(pool, || ask(sparingly).ok());
     later.map_or_else(|| ask(aloud), Ok)
 }
 
@@ -306,21 +288,20 @@ pub(crate) unsafe fn create(
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
-    let found = account::find(Space::Pool, pool as u64);
-    let in_use = match found {
+    let known = account::page().and_then(|private| reserves::pool(private, pool as u64));
+    let in_use = match known {
         Some(_) => pools::in_use(call.slot, pool),
         None => 0,
     };
     if in_use != 0 {
         settled(call.slot);
     }
-    let found = found.and_then(|found| found.again());
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(pool) };
     if code == SUCCESS
-        && let Some(found) = found
+        && let Some(known) = known
     {
-        pools::destroyed(pool, found, in_use);
+        pools::destroyed(call.slot, known, in_use);
     }
     code
 }

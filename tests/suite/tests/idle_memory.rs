@@ -76,11 +76,8 @@ fn what_is_idle_serves_one_of_two_that_ask_at_once() {
 #[test]
 fn all_that_fit_beside_each_other_are_served() {
     let all = CONTEXT + 4 * GIB;
-    // Until all have ended, what one of them has made grow may be counted twice: by who comes back from
-    // the driver first and sees it, and by its own claim.
-    let limit = all + 3 * GIB;
     for kind in KINDS {
-        let slice = Counted::new("rtx3090", limit);
+        let slice = Counted::new("rtx3090", all);
         let mut worker = kind.worker(&slice);
         for _ in 0..3 {
             assert_eq!(kind.at_once(&mut worker, 4), ["0"; 4]);

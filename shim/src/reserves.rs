@@ -1,0 +1,197 @@
+//! The pools of this process, and the devices that graphs of it have memory on: each with what it
+//! has reserved.
+//! Touches: places of this process's page, and a mapping where a program has more pools than those.
+//! Law: a place is one pool's from when it is known until it is destroyed, and each pool has one
+//! place: an unknown one is put where the first is free that never was another's, and there a
+//! second thread finds it. Only who has just been given a pool by the driver takes a used place.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::Reserve;
+use gpuslice_config::units::Bytes;
+
+use crate::private::{self, Private};
+
+/// One pool, or the graphs of one device.
+#[derive(Debug)]
+#[repr(C)]
+struct Place {
+    key: AtomicU64,
+    reserve: Reserve,
+}
+
+/// How many places there are before a mapping is needed.
+const FIRST: usize = 8;
+/// How many there are then. The pools of a program that has more of them at once are not counted.
+const MORE: usize = 4088;
+
+/// All places. All zeros: none is used.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Reserves {
+    first: [Place; FIRST],
+    more: AtomicPtr<[Place; MORE]>,
+}
+
+/// A key: a handle, or a number of a device; above it the ordinal that it is charged to, plus one;
+/// above that how often the place has had another.
+const NUMBER: u64 = (1 << 53) - 1;
+const ORDINAL: u64 = ((1 << 6) - 1) << ORDINAL_AT;
+const ORDINAL_AT: u32 = 53;
+const TIMES: u64 = !(NUMBER | ORDINAL);
+const ONCE: u64 = NUMBER + ORDINAL + 1;
+/// Memory of the host, which no device is charged for.
+const HOST: u64 = 0;
+/// Nobody's: what was there is gone, ...
+const GONE: u64 = ORDINAL;
+/// ... or is going.
+const GOING: u64 = ORDINAL + 1;
+
+/// A pool, or a device's graphs, as they are known.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    place: &'static Place,
+    key: u64,
+}
+
+/// What a place is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A pool, by its handle.
+    Pool(u64),
+    /// What graphs have on the device that they are charged to.
+    Graphs,
+}
+
+fn key(what: What, device: Option<CudaOrdinal>) -> Option<u64> {
+    let above = match device {
+        None => HOST,
+        Some(ordinal) => u64::from(ordinal.0).checked_add(1)?,
+    };
+    let number = match what {
+        What::Pool(handle) => handle,
+        // No handle is as small as that.
+        What::Graphs => above,
+    };
+    let is_one = above < ORDINAL >> ORDINAL_AT && number != 0 && number <= NUMBER;
+    is_one.then_some(above << ORDINAL_AT | number)
+}
+
+fn is_used(key: u64) -> bool {
+    key & ORDINAL != ORDINAL
+}
+
+impl Known {
+    /// What it has reserved.
+    pub(crate) fn reserve(&self) -> &'static Reserve {
+        &self.place.reserve
+    }
+
+    /// The device that is charged for it. None: none is.
+    pub(crate) fn ordinal(&self) -> Option<CudaOrdinal> {
+        let above = (self.key & ORDINAL) >> ORDINAL_AT;
+        u32::try_from(above.checked_sub(1)?).ok().map(CudaOrdinal)
+    }
+
+    /// What it is.
+    pub(crate) fn what(&self) -> What {
+        let number = self.key & NUMBER;
+        match number == (self.key & ORDINAL) >> ORDINAL_AT {
+            true => What::Graphs,
+            false => What::Pool(number),
+        }
+    }
+
+    /// Forgets what is gone. What the ledger has of it is the caller's to release. None: it is
+    /// another's place by now.
+    pub(crate) fn forget(&self) -> Option<Bytes> {
+        let Known { place, key } = self;
+        let times = key & TIMES;
+        let going = place
+            .key
+            .compare_exchange(*key, times | GOING, SeqCst, SeqCst);
+        going.is_ok().then(|| {
+            let held = place.reserve.close();
+            place.key.store(times.wrapping_add(ONCE) | GONE, SeqCst);
+            held
+        })
+    }
+}
+
+/// The places that were ever used, and the next.
+fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
+    let more = &private.reserves.more;
+    // SAFETY: what is stored there is mapped for good, and zeros are places.
+    let more = move || unsafe { more.load(SeqCst).as_ref() };
+    let later = core::iter::once_with(more).flatten().flatten();
+    private.reserves.first.iter().chain(later)
+}
+
+fn look(place: &'static Place, number: u64) -> Option<Known> {
+    let key = place.key.load(SeqCst);
+    (key & NUMBER == number && is_used(key)).then_some(Known { place, key })
+}
+
+/// The pool of a handle, as far as it is known.
+#[inline]
+pub(crate) fn pool(private: &'static Private, handle: u64) -> Option<Known> {
+    let used = places(private).take_while(|place| place.key.load(SeqCst) != 0);
+    used.filter(|_| handle != 0)
+        .find_map(|place| look(place, handle))
+}
+
+/// The same, or what it is from now on. None: there is no place for it.
+pub(crate) fn known(
+    private: &'static Private,
+    what: What,
+    device: Option<CudaOrdinal>,
+) -> Option<Known> {
+    let key = key(what, device)?;
+    let take = |place: &'static Place| {
+        let _ = place.key.compare_exchange(0, key, SeqCst, SeqCst);
+        look(place, key & NUMBER)
+    };
+    places(private)
+        .find_map(take)
+        .or_else(|| more(private)?.iter().find_map(take))
+}
+
+/// One that the driver has just made: no other thread knows of it yet.
+pub(crate) fn made(
+    private: &'static Private,
+    what: What,
+    device: Option<CudaOrdinal>,
+) -> Option<Known> {
+    let fresh = key(what, device)?;
+    let take = |place: &'static Place| {
+        let seen = place.key.load(SeqCst);
+        if is_used(seen) && seen != 0 || seen & NUMBER == GOING & NUMBER {
+            return None;
+        }
+        let key = seen & TIMES | fresh;
+        let taken = place.key.compare_exchange(seen, key, SeqCst, SeqCst);
+        taken.is_ok().then_some(Known { place, key })
+    };
+    places(private)
+        .find_map(take)
+        .or_else(|| more(private)?.iter().find_map(take))
+}
+
+fn more(private: &'static Private) -> Option<&'static [Place; MORE]> {
+    let places = private::get(&private.reserves.more, size_of::<[Place; MORE]>())?;
+    // SAFETY: as in `places`.
+    unsafe { ptr::NonNull::new(places)?.as_ref() }.into()
+}
+
+/// All that are known, as they are at that moment.
+pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
+    for place in places(private) {
+        match place.key.load(SeqCst) {
+            0 => return,
+            key if is_used(key) => visit(Known { place, key }),
+            _ => {}
+        }
+    }
+}
