@@ -148,7 +148,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
 
     let mut plan = Plan::make(options, &sim_vars)?;
     let state = state_in_environment(sim.is_some())?;
-    let private = (plan.writes_file() || (sim.is_some() && state.is_none()))
+    let mut private = (plan.writes_file() || (sim.is_some() && state.is_none()))
         .then(|| PrivateDir::create().context("cannot make a private folder"))
         .transpose()?;
     let folder = private.as_ref().map(PrivateDir::path);
@@ -162,7 +162,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         _ => None,
     };
     let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let file = plan.finish(private.as_ref(), meminfo.as_deref(), promise.as_ref())?;
+    let file = plan.finish(private.as_mut(), meminfo.as_deref(), promise.as_ref())?;
 
     let config = file.clone().map(OsString::from);
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];

@@ -150,7 +150,7 @@ impl Plan {
     /// Makes the ledger, writes the slice file where there is none yet, and says where it is.
     pub(crate) fn finish(
         &mut self,
-        private: Option<&PrivateDir>,
+        private: Option<&mut PrivateDir>,
         meminfo: Option<&Path>,
         promise: Option<&OwnPromise>,
     ) -> anyhow::Result<Option<PathBuf>> {
@@ -165,12 +165,18 @@ impl Plan {
             }
             return Ok(self.file.clone());
         };
-        let folder = private.path();
+        let folder = private.path().to_owned();
+        let folder = folder.as_path();
         if let Some(meminfo) = meminfo {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            slice.ledger = Some(text_of(slice_ledger::make_in(folder)?)?);
+            let ledger = slice_ledger::make_in(folder)?;
+            let kept = private
+                .keep(&ledger)
+                .context("cannot talk to the watcher")?;
+            slice.ledger = Some(text_of(ledger)?);
+            slice.ledger_descriptor = Some(text_of(kept)?);
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
         }

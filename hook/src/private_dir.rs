@@ -3,7 +3,7 @@
 //! a program that goes on as another user still has to come to its ledger.
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
-use crate::tidy_up;
+use crate::tidy_up::{self, Watcher};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
@@ -20,6 +20,7 @@ use std::{env, fs, io};
 #[derive(Debug)]
 pub struct PrivateDir {
     path: PathBuf,
+    watcher: Watcher,
 }
 
 impl PrivateDir {
@@ -34,13 +35,21 @@ impl PrivateDir {
         pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
         let made = make();
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        made.map(|path| PrivateDir { path })
+        made.map(|(path, watcher)| PrivateDir { path, watcher })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has the watcher keep one file of it open, and says where: `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+        self.watcher.keep(file)
     }
 
     /// Whether it can hold a ledger.
@@ -60,7 +69,7 @@ impl Drop for PrivateDir {
 /// Where the memory of the machine is mounted on nearly every Linux, and in every container.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-fn make() -> io::Result<PathBuf> {
+fn make() -> io::Result<(PathBuf, Watcher)> {
     let runtime = env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
@@ -81,7 +90,7 @@ fn make() -> io::Result<PathBuf> {
     for place in first.into_iter().chain(usual) {
         let folder = place.join(&name);
         match tidy_up::start(&folder) {
-            Ok(()) => return Ok(folder),
+            Ok(watcher) => return Ok((folder, watcher)),
             Err(error) => failed = error,
         }
     }

@@ -15,15 +15,16 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use nix::unistd::{ForkResult, Pid, fork, geteuid, getppid, setsid};
+use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 /// How every private folder's name begins; no other folder is ever removed.
@@ -38,12 +39,33 @@ pub struct Args {
     pub user: i32,
 }
 
+/// A watcher, as who has started it knows it.
+#[derive(Debug)]
+pub struct Watcher {
+    pid: String,
+    told: Option<ChildStdin>,
+}
+
+impl Watcher {
+    /// Has it keep a file open as long as it watches, and says where: for whoever comes when the
+    /// folder is gone, as a user's files in `/dev/shm` are when the last session ends.
+    ///
+    /// # Errors
+    /// When it cannot be told, or was told of another.
+    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+        let told = self.told.take();
+        let mut told = told.ok_or_else(|| io::Error::other("it keeps a file already"))?;
+        told.write_all(file.as_os_str().as_bytes())?;
+        Ok(format!("/proc/{}/fd/0", self.pid).into())
+    }
+}
+
 /// Starts a watcher for this process, and returns when it has made the folder and watches.
 ///
 /// # Errors
 /// When it cannot be started, or the folder cannot be made.
-pub fn start(folder: &Path) -> io::Result<()> {
-    let status = Command::new("/proc/self/exe")
+pub fn start(folder: &Path) -> io::Result<Watcher> {
+    let mut child = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
         .arg(folder)
@@ -52,12 +74,18 @@ pub fn start(folder: &Path) -> io::Result<()> {
         .env_clear()
         .current_dir("/")
         .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .status()?;
-    match status.success() {
-        true => Ok(()),
+        .spawn()?;
+    let told = child.stdin.take();
+    // Its first process says who the second is, and ends.
+    let said = child.wait_with_output()?;
+    match said.status.success() {
+        true => Ok(Watcher {
+            pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+            told,
+        }),
         // The watcher cannot say why: nobody hears it.
         false => Err(match fs::create_dir(folder) {
             Err(error) => error,
@@ -99,11 +127,16 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     });
     let watched = watched.context("cannot watch the folder")?;
     // SAFETY: this process has one thread.
-    if let ForkResult::Parent { .. } = unsafe { fork() }? {
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        let mut stdout = io::stdout();
+        stdout.write_all(child.to_string().as_bytes())?;
+        stdout.flush()?;
         return Ok(exit::SUCCESS);
     }
     setsid()?;
     prctl::set_name(c"gpuslice-tidy")?;
+    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    keep_what_is_told();
     user.wait();
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
@@ -124,6 +157,22 @@ pub fn finish(folder: &Path) {
     registry::forget(folder);
     promise::forget(folder);
     remove(folder);
+}
+
+/// Keeps the file that the caller tells of as standard input. It tells of one at most, and before
+/// it becomes the command or ends.
+fn keep_what_is_told() {
+    let mut told = Vec::new();
+    // What cannot be kept is found by its path alone, as long as that is there.
+    let _ = io::stdin().read_to_end(&mut told);
+    let path = Path::new(OsStr::from_bytes(&told));
+    let file = match told.is_empty() {
+        true => File::open("/dev/null"),
+        false => File::options().read(true).write(true).open(path),
+    };
+    if let Ok(file) = file {
+        let _ = dup2_stdin(file);
+    }
 }
 
 /// The caller may be waiting for the end of a pipe that it let us inherit.

@@ -267,7 +267,9 @@ fn open_ledger(slice: &'static Slice, mounted: bool) -> Option<Ledger> {
     };
     // The page is wiped in a forked child.
     let private = &private::page()?.ledger;
-    let why = match Ledger::open_with(path, Open::Existing, private) {
+    let descriptor = slice.ledger_descriptor.as_ref();
+    let descriptor = descriptor.and_then(slice::Text::as_c_str).unwrap_or(c"");
+    let why = match Ledger::open_with(path, descriptor, Open::Existing, private) {
         Ok(ledger) => return Some(ledger),
         Err(LedgerError::Open(ledger::Errno(2 | 20))) if slice.ledger.is_none() => return None,
         Err(why) => why,

@@ -4,16 +4,14 @@
 //! slot n, which has no owner.
 
 use super::Ledger;
+use super::elsewhere;
 use super::layout::SLOTS;
 use super::map::Hold;
 use super::protocol::{Kernel, Step, Steps};
-use super::sys::{self, Access, Errno, Fd};
+use super::sys::{self, Access, ESTALE, Errno, Fd};
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-
-/// The file of this path is not the one that is mapped.
-const ESTALE: Errno = Errno(116);
 
 /// The descriptors that this process has open at this moment, each plus one.
 ///
@@ -89,11 +87,16 @@ impl<'a> Calls<'a> {
 
     /// Opens the file that is mapped. Its path may lead elsewhere by now, or nowhere.
     pub(super) fn open(&self, access: Access) -> Result<Fd, Errno> {
-        let fd = Fd::open(self.ledger.path.as_c_str(), access)?;
-        match self.ledger.is(&fd.stat()?) {
+        let ours = |fd: Fd| match self.ledger.is(&fd.stat()?) {
             true => Ok(fd),
             false => Err(ESTALE),
-        }
+        };
+        let (path, descriptor) = (&self.ledger.path, &self.ledger.descriptor);
+        let named = Fd::open(path.as_c_str(), access).and_then(ours);
+        named.or_else(|why| {
+            let there = elsewhere::open(path.as_c_str(), descriptor.as_c_str());
+            there.and_then(ours).map_err(|_| why)
+        })
     }
 
     /// Does something with the call's descriptor.

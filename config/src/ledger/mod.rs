@@ -21,6 +21,8 @@ mod sync;
 #[cfg(not(all(test, loom)))]
 mod calls;
 #[cfg(not(all(test, loom)))]
+mod elsewhere;
+#[cfg(not(all(test, loom)))]
 mod file;
 #[cfg(not(all(test, loom)))]
 mod map;

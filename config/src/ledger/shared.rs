@@ -2,6 +2,7 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights, Here};
+use super::elsewhere;
 use super::file::{self, File, Foreign};
 use super::layout::{self, Device, KINDS, Kind, Node, SIZE};
 use super::map;
@@ -92,13 +93,16 @@ pub enum Uncounted {
 /// The longest path of a ledger.
 const PATH_MAX: usize = 255;
 
-/// A path that ends in NUL.
-pub(super) struct Path([u8; PATH_MAX + 1]);
+/// The longest path of a descriptor.
+const DESCRIPTOR_MAX: usize = 31;
 
-impl Path {
-    fn new(path: &CStr) -> Option<Path> {
+/// A path that ends in NUL.
+pub(super) struct Path<const N: usize>([u8; N]);
+
+impl<const N: usize> Path<N> {
+    fn new(path: &CStr) -> Option<Path<N>> {
         let from = path.to_bytes_with_nul();
-        let mut bytes = [0; PATH_MAX + 1];
+        let mut bytes = [0; N];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Path(bytes))
     }
@@ -114,7 +118,9 @@ impl Path {
 pub struct Ledger {
     pub(super) file: &'static File,
     pub(super) private: &'static Private,
-    pub(super) path: Path,
+    pub(super) path: Path<{ PATH_MAX + 1 }>,
+    /// Where somebody has it open; empty where nobody does.
+    pub(super) descriptor: Path<{ DESCRIPTOR_MAX + 1 }>,
     pub(super) flights: Flights,
     identity: Stat,
 }
@@ -153,16 +159,18 @@ impl Ledger {
     /// What cannot be opened or mapped, or is not a ledger of this version.
     pub fn open(path: &CStr, open: Open) -> Result<Ledger, LedgerError> {
         let private = map::private().map_err(LedgerError::Map)?;
-        Ledger::open_with(path, open, private)
+        Ledger::open_with(path, c"", open, private)
     }
 
     /// The same, where the caller keeps what this process knows of its own slots: zeros at first,
-    /// and zeros again in every child that it forks.
+    /// and zeros again in every child that it forks. `descriptor`, where it is not empty, says where
+    /// somebody has the ledger open, `/proc/PID/fd/N`: it is used when the path leads there no more.
     ///
     /// # Errors
     /// As [`Ledger::open`].
     pub fn open_with(
         path: &CStr,
+        descriptor: &CStr,
         open: Open,
         private: &'static Private,
     ) -> Result<Ledger, LedgerError> {
@@ -171,7 +179,13 @@ impl Ledger {
             Open::Existing => Access::Write,
             Open::Create { .. } => Access::Create,
         };
-        let fd = Fd::open(path, access).map_err(LedgerError::Open)?;
+        // Too long to be one: as none.
+        let descriptor = Path::new(descriptor).unwrap_or(Path([0; DESCRIPTOR_MAX + 1]));
+        let fd = Fd::open(path, access).or_else(|why| {
+            let there = elsewhere::open(path, descriptor.as_c_str());
+            there.map_err(|_| why)
+        });
+        let fd = fd.map_err(LedgerError::Open)?;
         let mut stat = fd.stat().map_err(LedgerError::Open)?;
         if !stat.regular {
             return Err(LedgerError::NotAFile);
@@ -194,6 +208,7 @@ impl Ledger {
             file,
             private,
             path: kept,
+            descriptor,
             flights: Flights::none(),
             identity: stat,
         })

@@ -38,6 +38,7 @@ mod number {
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const TGKILL: usize = 234;
     pub(super) const OPENAT: usize = 257;
+    pub(super) const READLINKAT: usize = 267;
     pub(super) const GET_ROBUST_LIST: usize = 274;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
@@ -51,6 +52,7 @@ mod number {
     pub(super) const FTRUNCATE: usize = 46;
     pub(super) const FCHMOD: usize = 52;
     pub(super) const OPENAT: usize = 56;
+    pub(super) const READLINKAT: usize = 78;
     pub(super) const CLOSE: usize = 57;
     pub(super) const PREAD64: usize = 67;
     pub(super) const FSTAT: usize = 80;
@@ -68,6 +70,9 @@ mod number {
     pub(super) const STAT_MODE: usize = 16;
     pub(super) const O_NOFOLLOW: usize = 0o100_000;
 }
+
+/// The file of this path is not the one that is meant.
+pub(super) const ESTALE: Errno = Errno(116);
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_RDWR: usize = 2;
@@ -154,6 +159,18 @@ pub(super) enum Access {
     Create,
 }
 
+/// Where a symbolic link leads, as far as there is place.
+pub(super) fn read_link<'a>(path: &CStr, place: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let (path, to, length) = (
+        path.as_ptr() as usize,
+        place.as_mut_ptr() as usize,
+        place.len(),
+    );
+    // SAFETY: the path ends in NUL (CStr); the kernel writes at most `length` bytes.
+    let count = unsafe { syscall(number::READLINKAT, [AT_FDCWD, path, to, length, 0, 0]) }?;
+    Ok(place.get(..count).unwrap_or_default())
+}
+
 #[repr(C)]
 struct Flock {
     kind: i16,
@@ -175,6 +192,14 @@ impl Fd {
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o600, 0, 0]) }.map(Fd)
+    }
+
+    /// Opens what a link of the kernel's leads to, for writing.
+    pub(super) fn open_link(path: &CStr) -> Result<Fd, Errno> {
+        let flags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(Fd)
     }
 
     /// The descriptor of that number, whatever it is.

@@ -103,6 +103,9 @@ pub struct Slice {
     /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
     /// no ledger for any other.
     pub ledger: Option<Text<256>>,
+    /// Where the watcher of a run has that ledger open, `/proc/PID/fd/N`: for whoever comes when the
+    /// path leads there no more.
+    pub ledger_descriptor: Option<Text<32>>,
     /// What becomes of model files' pages in the page cache.
     pub page_cache: PageCache,
     /// Whether processes of different slices tell each other, by locks on a model's file, which
@@ -142,6 +145,7 @@ impl Default for Slice {
             reserve: None,
             meminfo: None,
             ledger: None,
+            ledger_descriptor: None,
             page_cache: PageCache::Keep,
             page_cache_share: false,
             model_files: ModelFiles::usual(),

@@ -131,7 +131,7 @@ impl Seen {
 }
 
 /// Every key of a slice, in the order in which they are written.
-pub const SLICE_KEYS: [&str; 24] = [
+pub const SLICE_KEYS: [&str; 25] = [
     "version",
     "name",
     "total",
@@ -140,6 +140,7 @@ pub const SLICE_KEYS: [&str; 24] = [
     "reserve",
     "meminfo",
     "ledger",
+    "ledger_descriptor",
     "page_cache",
     "page_cache_share",
     "model_files",
@@ -206,6 +207,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(path(key, reader.string()?)?),
             "ledger" => slice.ledger = Some(path(key, reader.string()?)?),
+            "ledger_descriptor" => slice.ledger_descriptor = Some(path(key, reader.string()?)?),
             "page_cache" => {
                 slice.page_cache =
                     one_of(

@@ -22,6 +22,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    ledger_descriptor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     page_cache: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     page_cache_share: Option<bool>,
@@ -103,6 +105,7 @@ impl Slice {
             reserve: self.reserve.map(|amount| amount.get()),
             meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
             ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            ledger_descriptor: self.ledger_descriptor.as_ref().map(|path| path.as_str()),
             page_cache: match self.page_cache {
                 PageCache::Keep => None,
                 PageCache::Drop => Some("drop"),
