@@ -274,9 +274,18 @@ pub(crate) fn capture_alloc(
     add_alloc(state, to, device, bytes).map(|(_, at)| at)
 }
 
-/// So does a free.
+/// So does a free, by the vendor's word of what a graph has allocated only.
 pub(crate) fn capture_free(state: &mut State, to: Handle, at: u64) -> Answer {
-    add(state, to, Node::Free(at)).map(drop)
+    add_free(state, to, at).map(drop)
+}
+
+fn add_free(state: &mut State, to: Handle, at: u64) -> Answer<Handle> {
+    let mut nodes = state.graphs.nodes.values();
+    let is_a_graphs = nodes.any(|node| matches!(node, Node::Alloc { at: its, .. } if *its == at));
+    if !is_a_graphs {
+        return Err(INVALID_VALUE);
+    }
+    add(state, to, Node::Free(at))
 }
 
 /// A stream is captured from now on, into a graph of its own.
@@ -299,11 +308,7 @@ fn add_node(out: Out<Handle>, to: Handle, params: In<i32>) -> Answer {
             Out::from_address(params.address()).set(given)?;
             node
         }
-        MEM_FREE => add(
-            &mut driver.state(),
-            to,
-            Node::Free(place.cast::<u64>().get()?),
-        )?,
+        MEM_FREE => add_free(&mut driver.state(), to, place.cast::<u64>().get()?)?,
         _ => add(&mut driver.state(), to, Node::Empty)?,
     };
     out.set(node)
@@ -354,7 +359,7 @@ cuda! {
     }
 
     fn cuGraphAddMemFreeNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, at: CUdeviceptr) {
-        out.set(add(&mut driver()?.state(), to, Node::Free(at))?)
+        out.set(add_free(&mut driver()?.state(), to, at)?)
     }
 
     fn cuGraphAddNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, params: In<i32>) {

@@ -15,6 +15,7 @@ fn attributes(process: &mut Probe) -> [u64; 4] {
 fn a_captured_allocation_is_charged_when_its_graph_is_launched() {
     let sim = Sim::new("rtx3090");
     let mut process = sim.process_with_context();
+    process.ok("cuMemAlloc_v2 @other 4096");
     let before = process.free();
     process.ok("cuStreamCreate @stream 0");
     process.ok("cuStreamBeginCapture_v2 $stream 0");
@@ -23,6 +24,13 @@ fn a_captured_allocation_is_charged_when_its_graph_is_launched() {
     process.ok(&format!("cuMemAllocAsync @a {} $stream", 5 * MIB));
     process.ok(&format!("cuMemAllocAsync @b {} $stream", 3 * MIB));
     process.ok("cuMemFreeAsync $a $stream");
+    process.ok("cuMemAlloc_v2 @other 4096");
+    assert_eq!(
+        process.call("cuMemFreeAsync $other $stream"),
+        1,
+        "no graph's"
+    );
+    process.ok("cuMemFree_v2 $other");
     process.ok("cuStreamEndCapture $stream @graph");
     process.ok("cuGraphInstantiateWithFlags @exec $graph 0");
     assert_eq!(process.free(), before);
