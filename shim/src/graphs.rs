@@ -22,6 +22,8 @@ use crate::{pools, sys, table};
 pub(crate) struct Need {
     pub(crate) bytes: u64,
     pub(crate) device: Option<CUdevice>,
+    /// There is more that could not be looked up: what it takes is known when it has run.
+    pub(crate) and_more: bool,
 }
 
 /// As deep as graphs in graphs are looked into.
@@ -30,7 +32,7 @@ const DEPTH: u32 = 8;
 /// What a graph needs.
 pub(crate) fn need(slot: Slot, graph: CUgraph) -> Need {
     let mut need = Need::default();
-    add(slot, graph, DEPTH, &mut need);
+    need.and_more = add(slot, graph, DEPTH, &mut need).is_none();
     need
 }
 
@@ -40,25 +42,27 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     let mut count = 0usize;
     // SAFETY: cuGraphGetNodes's contract: without a place it counts.
     let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
-    if code != SUCCESS || count == 0 {
-        return None;
+    if code == SUCCESS && count == 0 {
+        return Some(());
     }
+    (code == SUCCESS).then_some(())?;
     let room = count;
     let length = room.checked_mul(size_of::<*mut c_void>())?;
     let place = sys::map(length).ok()?;
     let nodes = place.cast::<*mut c_void>();
     // SAFETY: cuGraphGetNodes's contract: there is room for `count`.
     let code = unsafe { list(graph, nodes, &raw mut count) };
+    let mut all = (code == SUCCESS).then_some(());
     if code == SUCCESS {
         for at in 0..count.min(room) {
             // SAFETY: within the mapping, which the driver has filled so far.
             let node = unsafe { nodes.wrapping_add(at).read() };
-            node_needs(slot, node, depth, need);
+            all = node_needs(slot, node, depth, need).and(all);
         }
     }
     // SAFETY: nothing points there any more.
     unsafe { sys::unmap(place, length) };
-    Some(())
+    all
 }
 
 fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
@@ -86,7 +90,7 @@ fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Opt
             // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
             let code = unsafe { ask(node, &raw mut child) };
             (code == SUCCESS).then_some(())?;
-            add(slot, child, depth, need);
+            add(slot, child, depth, need)?;
         }
         _ => {}
     }
@@ -136,7 +140,11 @@ impl Reserving for Graphs {
     }
 
     fn wait(&self) {
-        sys::sched_yield();
+        sys::nap();
+    }
+
+    fn clock(&self) -> u64 {
+        sys::clock()
     }
 }
 
@@ -188,7 +196,8 @@ impl Graphs {
         }
         self.trim();
         pools::trim(self.slot, &self.account);
-        let later = reserve.wait_for_others(self, || ask(quietly).ok());
+        let private = self.account.private;
+        let later = reserves::wait_for_others(private, self, || ask(quietly).ok());
         let aloud =
             |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
         later.map_or_else(|| ask(aloud), Ok)

@@ -61,7 +61,11 @@ impl Reserving for Pool {
     }
 
     fn wait(&self) {
-        sys::sched_yield();
+        sys::nap();
+    }
+
+    fn clock(&self) -> u64 {
+        sys::clock()
     }
 }
 

@@ -5,11 +5,10 @@
 //! place: an unknown one is put where the first is free that never was another's, and there a
 //! second thread finds it. Only who has just been given a pool by the driver takes a used place.
 
-use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::Reserve;
+use gpuslice_config::ledger::{Patience, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
 use crate::private::{self, Private};
@@ -24,15 +23,17 @@ struct Place {
 
 /// How many places there are before a mapping is needed.
 const FIRST: usize = 8;
-/// How many there are then. The pools of a program that has more of them at once are not counted.
-const MORE: usize = 4088;
+/// How many a mapping has, and how many mappings there are. The pools of a program that has more of
+/// them at once, 65,544, are not counted.
+const MORE: usize = 4096;
+const MAPPINGS: usize = 16;
 
 /// All places. All zeros: none is used.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Reserves {
     first: [Place; FIRST],
-    more: AtomicPtr<[Place; MORE]>,
+    more: [AtomicPtr<[Place; MORE]>; MAPPINGS],
 }
 
 /// A key: a handle, or a number of a device; above it the ordinal that it is charged to, plus one;
@@ -120,13 +121,26 @@ impl Known {
     }
 }
 
-/// The places that were ever used, and the next.
+/// The places that there are by now.
 fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
-    let more = &private.reserves.more;
+    let reserves = &private.reserves;
     // SAFETY: what is stored there is mapped for good, and zeros are places.
-    let more = move || unsafe { more.load(SeqCst).as_ref() };
-    let later = core::iter::once_with(more).flatten().flatten();
-    private.reserves.first.iter().chain(later)
+    let mapped = |more: &AtomicPtr<[Place; MORE]>| unsafe { more.load(SeqCst).as_ref() };
+    let later = reserves.more.iter().map_while(mapped).flatten();
+    reserves.first.iter().chain(later)
+}
+
+/// The places that there can be.
+fn all_places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
+    let reserves = &private.reserves;
+    let later = reserves.more.iter().map_while(more).flatten();
+    reserves.first.iter().chain(later)
+}
+
+fn more(place: &AtomicPtr<[Place; MORE]>) -> Option<&'static [Place; MORE]> {
+    let places = private::get(place, size_of::<[Place; MORE]>())?;
+    // SAFETY: it is mapped for good, and zeros are places.
+    unsafe { places.as_ref() }
 }
 
 fn look(place: &'static Place, number: u64) -> Option<Known> {
@@ -153,9 +167,7 @@ pub(crate) fn known(
         let _ = place.key.compare_exchange(0, key, SeqCst, SeqCst);
         look(place, key & NUMBER)
     };
-    places(private)
-        .find_map(take)
-        .or_else(|| more(private)?.iter().find_map(take))
+    all_places(private).find_map(take)
 }
 
 /// One that the driver has just made: no other thread knows of it yet.
@@ -174,15 +186,7 @@ pub(crate) fn made(
         let taken = place.key.compare_exchange(seen, key, SeqCst, SeqCst);
         taken.is_ok().then_some(Known { place, key })
     };
-    places(private)
-        .find_map(take)
-        .or_else(|| more(private)?.iter().find_map(take))
-}
-
-fn more(private: &'static Private) -> Option<&'static [Place; MORE]> {
-    let places = private::get(&private.reserves.more, size_of::<[Place; MORE]>())?;
-    // SAFETY: as in `places`.
-    unsafe { ptr::NonNull::new(places)?.as_ref() }.into()
+    all_places(private).find_map(take)
 }
 
 /// All that are known, as they are at that moment.
@@ -194,4 +198,30 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
             _ => {}
         }
     }
+}
+
+/// Lets some time pass, and tries again, as long as calls are under way on any of them: what they
+/// have claimed and do not need comes back.
+pub(crate) fn wait_for_others<T>(
+    private: &'static Private,
+    driver: &impl Reserving,
+    mut again: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    let used = || places(private).take_while(|place| place.key.load(SeqCst) != 0);
+    let under_way = || {
+        let each = used().filter_map(|place| place.reserve.under_way());
+        each.reduce(u64::wrapping_add)
+    };
+    let mut patience = Patience::new(driver);
+    let mut seen = under_way();
+    while seen.is_some() && patience.wait(driver) {
+        let now = under_way();
+        if now != seen
+            && let Some(got) = again()
+        {
+            return Some(got);
+        }
+        seen = now;
+    }
+    None
 }

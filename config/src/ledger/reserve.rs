@@ -28,8 +28,10 @@ pub trait Reserving {
     fn record(&self, bytes: Bytes);
     /// Gives back to the ledger.
     fn release(&self, bytes: Bytes);
-    /// Lets others run.
+    /// Lets others run for a moment.
     fn wait(&self);
+    /// Nanoseconds since some moment.
+    fn clock(&self) -> u64;
 }
 
 /// What one of them has reserved. All zeros: nothing.
@@ -70,11 +72,41 @@ const AMOUNT: u64 = (1 << 41) - 1;
 const ONCE: u64 = AMOUNT + 1;
 const UNIT: u64 = 512;
 
-/// As often as others are waited for: some milliseconds where there is nobody else to run.
-#[cfg(not(all(test, loom)))]
+/// How often what is idle is looked at again, where others change it meanwhile.
 const ROUNDS: u32 = 1000;
+/// How long others are waited for, in nanoseconds: a refusal must come at once, whoever is stuck.
+#[cfg(not(all(test, loom)))]
+const PATIENCE: u64 = 10_000_000;
 #[cfg(all(test, loom))]
-const ROUNDS: u32 = 2;
+const PATIENCE: u64 = 2;
+
+/// The time for which others are waited for.
+#[derive(Debug)]
+pub struct Patience {
+    end: u64,
+    rounds: u32,
+}
+
+impl Patience {
+    /// It begins.
+    pub fn new(driver: &impl Reserving) -> Patience {
+        Patience {
+            end: driver.clock().saturating_add(PATIENCE),
+            rounds: ROUNDS,
+        }
+    }
+
+    /// Lets others run; false: they were waited for long enough.
+    pub fn wait(&mut self, driver: &impl Reserving) -> bool {
+        // Where there is no clock it counts.
+        self.rounds = self.rounds.saturating_sub(1);
+        if self.rounds == 0 || driver.clock() >= self.end {
+            return false;
+        }
+        driver.wait();
+        true
+    }
+}
 
 fn amount(word: u64) -> Bytes {
     Bytes::new((word & AMOUNT).wrapping_mul(UNIT))
@@ -158,18 +190,19 @@ impl Reserve {
 
     /// Makes the ledger say what the driver says. False: there is no room for it, and it does not.
     pub fn settle(&self, growth: Growth, driver: &impl Reserving) -> bool {
-        for _ in 0..ROUNDS {
-            if self.write(Bytes::ZERO, growth, driver) {
-                return true;
-            }
+        let mut patience = None;
+        while !self.write(Bytes::ZERO, growth, driver) {
             let nobody = amount(self.claimed.load(SeqCst)) == Bytes::ZERO;
             if growth == Growth::OfOthers || nobody {
-                break;
+                return false;
             }
             // They may give back what they do not need.
-            driver.wait();
+            let patience = patience.get_or_insert_with(|| Patience::new(driver));
+            if !patience.wait(driver) {
+                return false;
+            }
         }
-        false
+        true
     }
 
     /// Writes down what is reserved, as far as `own` and what is granted suffice, and gives back
@@ -221,29 +254,12 @@ impl Reserve {
         }
     }
 
-    /// Lets some time pass, and tries again, as long as calls are under way: one that the driver
-    /// has just done with still counts on what it uses by now, or has claimed what it did not need.
-    pub fn wait_for_others<T>(
-        &self,
-        driver: &impl Reserving,
-        mut again: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
-        let words = || (self.counted_on.load(SeqCst), self.claimed.load(SeqCst));
-        let mut seen = words();
-        for _ in 0..ROUNDS {
-            if amount(seen.0) == Bytes::ZERO && amount(seen.1) == Bytes::ZERO {
-                return None;
-            }
-            driver.wait();
-            let now = words();
-            if now != seen
-                && let Some(got) = again()
-            {
-                return Some(got);
-            }
-            seen = now;
-        }
-        None
+    /// Whether calls are under way: one that the driver has just done with still counts on what it
+    /// uses by now, or has claimed what it did not need. Some: another number when that changes.
+    pub fn under_way(&self) -> Option<u64> {
+        let words = [&self.counted_on, &self.claimed].map(|word| word.load(SeqCst));
+        let some = words.iter().any(|word| amount(*word) != Bytes::ZERO);
+        some.then_some(words[0].wrapping_add(words[1]))
     }
 
     /// It is gone, and all calls with it: what the ledger has of it, which is nobody's now.

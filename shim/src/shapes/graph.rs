@@ -80,11 +80,33 @@ pub(crate) unsafe fn with_params(
     graph: CUgraph,
     params: *mut c_void,
 ) -> CUresult {
+    // SAFETY: the function's own contract: where it is not null there are the flags.
+    let flags = unsafe { answer::got(params.cast::<u64>()) };
+    let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
+    let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
+        None => None,
+        Some((graphs, Ok(given))) => Some((graphs, given)),
+        Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
+    };
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(exec, graph, params) };
+    if let Some((graphs, given)) = given {
+        graphs.launched(given);
+    }
     // SAFETY: the driver has answered for these.
     unsafe { instantiated(call.slot, code, exec, graph) };
     code
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
+
+/// What is claimed for a graph that gets its memory while it is instantiated.
+fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
+    let Need { bytes, device, .. } = graphs::need(slot, graph);
+    let ordinal = device.and_then(device::ordinal)?;
+    let graphs = Graphs::of(account::of(slot, ordinal)?, slot, ordinal)?;
+    Some((graphs, graphs.claim_for(rounded(bytes))))
 }
 
 /// Remembers what an executable graph needs.
@@ -103,8 +125,13 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
     if let Some(old) = account::find(Space::Exec, made) {
         old.take();
     }
-    let Need { bytes, device } = graphs::need(slot, graph);
-    let Some(ordinal) = device.and_then(device::ordinal) else {
+    let need = graphs::need(slot, graph);
+    let bytes = need.bytes;
+    let ordinal = match need.device {
+        Some(device) => device::ordinal(device),
+        None => device::current(slot).filter(|_| need.and_more),
+    };
+    let Some(ordinal) = ordinal else {
         return;
     };
     if let Some(account) = account::of(slot, ordinal) {

@@ -180,7 +180,8 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
         return Ok(given);
     }
     pools::trim(pool.slot, &pool.account);
-    let later = reserve.wait_for_others(pool, || ask(sparingly).ok());
+    let private = pool.account.private;
+    let later = reserves::wait_for_others(private, pool, || ask(sparingly).ok());
     later.map_or_else(|| ask(aloud), Ok)
 }
 

@@ -41,6 +41,13 @@ struct graph_allocation {
     size_t access_count, bytes;
     word at;
 };
+/* As many graphs in graphs. */
+#define GRAPHS 16
+struct instantiation {
+    word flags;
+    void *upload_stream, *failed_node;
+    int result;
+};
 struct access {
     int location, id, flags;
 };
@@ -57,8 +64,9 @@ int cuMemPoolDestroy(void *pool);
 int cuMemPoolTrimTo(void *pool, size_t keep);
 int cuGraphCreate(void **graph, unsigned flags);
 int cuGraphDestroy(void *graph);
+int cuGraphAddChildGraphNode(void **node, void *graph, const void *after, size_t count, void *child);
+int cuGraphInstantiateWithParams(void **executable, void *graph, struct instantiation *how);
 int cuGraphAddMemAllocNode(void **node, void *graph, const void *after, size_t count, struct graph_allocation *wanted);
-int cuGraphInstantiateWithFlags(void **executable, void *graph, word flags);
 int cuGraphLaunch(void *executable, void *stream);
 int cuGraphExecDestroy(void *executable);
 int cuDeviceGraphMemTrim(int device);

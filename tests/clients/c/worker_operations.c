@@ -68,18 +68,27 @@ static int let_go(struct thing *thing)
     }
 }
 
-/* Launches a graph that allocates. */
-static int graph(size_t number, size_t bytes)
+/* Launches a graph that allocates, which is the child of as many others and gets its memory when
+ * it is launched, or is uploaded before. */
+static int graph(size_t number, size_t bytes, size_t depth, int upload)
 {
     struct graph_allocation wanted = {.type = 1, .location = 1, .id = ordinal, .bytes = bytes};
-    void *whole = NULL, *node = NULL, *executable = NULL;
-    int code = cuGraphCreate(&whole, 0);
+    struct instantiation how = {.flags = upload ? 2 : 0};
+    void *graphs[GRAPHS] = {NULL}, *node = NULL, *executable = NULL;
+    size_t count = depth + 1 < GRAPHS ? depth + 1 : GRAPHS, made = 0;
+    int code = 0;
+    for (; !code && made < count; made++) {
+        code = cuGraphCreate(&graphs[made], 0);
+        if (!code && made)
+            code = cuGraphAddChildGraphNode(&node, graphs[made], NULL, 0, graphs[made - 1]);
+        else if (!code)
+            code = cuGraphAddMemAllocNode(&node, graphs[made], NULL, 0, &wanted);
+    }
     if (!code)
-        code = cuGraphAddMemAllocNode(&node, whole, NULL, 0, &wanted);
-    if (!code)
-        code = cuGraphInstantiateWithFlags(&executable, whole, 0);
-    if (whole)
-        cuGraphDestroy(whole);
+        code = cuGraphInstantiateWithParams(&executable, graphs[made - 1], &how);
+    for (size_t i = 0; i < GRAPHS; i++)
+        if (graphs[i])
+            cuGraphDestroy(graphs[i]);
     if (!code)
         code = cuGraphLaunch(executable, NULL);
     if (code && executable)
@@ -239,7 +248,11 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return code ? code : cuMemPoolTrimTo(handle, n[0]);
     }
     if (IS("graph"))
-        return graph(n[0], n[1]);
+        return graph(n[0], n[1], 0, 0);
+    if (IS("child-graph"))
+        return graph(n[0], n[1], n[2], 0);
+    if (IS("uploaded-graph"))
+        return graph(n[0], n[1], 0, 1);
     if (IS("trim-graphs"))
         return cuDeviceGraphMemTrim(ordinal);
     if (IS("create"))
