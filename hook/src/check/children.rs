@@ -4,6 +4,8 @@
 
 use super::routes::{Preloaded, Route};
 use super::row::Event;
+use super::survey::progress;
+use crate::inventory::ask::{LOOK, QUIET};
 use anyhow::Context;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
@@ -97,7 +99,7 @@ impl Starter<'_> {
         let child = command
             .spawn()
             .context("cannot start gpuslice check-probe")?;
-        self.listen(child)
+        self.listen(route, child)
     }
 
     /// The preload that the child would have, and the linked libraries with it: they, and what
@@ -122,7 +124,7 @@ impl Starter<'_> {
         list.join(OsStr::new(":"))
     }
 
-    fn listen(&self, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
+    fn listen(&self, route: Route, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
         let output = child.stdout.take().context("the child has no output")?;
         let (sender, receiver) = mpsc::channel();
         // Not joined: something that a stuck child started may hold the pipe open for ever.
@@ -136,9 +138,16 @@ impl Starter<'_> {
         });
         let started = Instant::now();
         let (mut events, mut doing) = (Vec::new(), "starting".to_owned());
+        let mut told = false;
         let ended = loop {
             let left = self.patience.saturating_sub(started.elapsed());
-            match receiver.recv_timeout(left) {
+            let quiet = QUIET.saturating_sub(started.elapsed());
+            if quiet.is_zero() && !told && !left.is_zero() {
+                told = true;
+                self.tell_waiting(route, &doing);
+            }
+            let next = if told { left } else { left.min(quiet) };
+            match receiver.recv_timeout(next) {
                 Ok(Event::Step(what)) => doing = what,
                 Ok(Event::Done) => {
                     // A driver that hangs or crashes as it is unloaded is nobody's answer.
@@ -147,14 +156,31 @@ impl Starter<'_> {
                 }
                 Ok(event) => events.push(event),
                 Err(RecvTimeoutError::Disconnected) => break wait(&mut child, left)?,
+                Err(RecvTimeoutError::Timeout) if next < left => {}
                 Err(RecvTimeoutError::Timeout) => break wait(&mut child, Duration::ZERO)?,
             }
         };
         let how = match ended {
             Some(status) => how(status),
-            None => format!("no answer in {} s", self.patience.as_secs()),
+            None => {
+                if told {
+                    progress("");
+                    crate::cli::tell(&format!("the NVIDIA driver does not answer; {LOOK}"));
+                }
+                format!("no answer in {} s", self.patience.as_secs())
+            }
         };
         Ok((events, End::Early(how, doing)))
+    }
+
+    fn tell_waiting(&self, route: Route, doing: &str) {
+        progress("");
+        crate::cli::tell(&format!(
+            "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
+            QUIET.as_secs(),
+            route.name(),
+            self.patience.as_secs()
+        ));
     }
 }
 
