@@ -66,6 +66,16 @@ pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), Re
     Ok((living, collected))
 }
 
+/// The slices of which somebody lives, as [`drop_dead`] would leave them. Nothing is removed.
+#[must_use]
+pub fn without_dead(records: Vec<Record>) -> Vec<Record> {
+    let living = records.into_iter().filter_map(|mut record| {
+        record.containers.retain(|member| member.owner.lives());
+        (!record.containers.is_empty()).then_some(record)
+    });
+    living.collect()
+}
+
 /// Takes containers out of a slice, and removes the slice with the last of them. What is left of
 /// it is returned.
 ///

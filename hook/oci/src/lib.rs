@@ -6,6 +6,7 @@ pub mod admission;
 pub mod annotations;
 pub mod arena;
 pub mod arguments;
+mod beside;
 mod budgets;
 pub mod command;
 mod container;
