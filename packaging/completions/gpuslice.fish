@@ -126,7 +126,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'Th
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l force -d 'Remove records of slices, too, that cannot be read'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l force -d 'Remove records of slices, too, that cannot be read, where nothing says that their container lives'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a device for each size, as in podman run --device gpuslice.io/slice=24gib'

@@ -225,7 +225,7 @@ fn planned(
 /// Takes back what was recorded and made.
 fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
     let registry = Registry::lock(places)?;
-    let records = registry.records()?;
+    let (records, _) = registry::survey(places)?;
     if let Some(record) = records
         .into_iter()
         .find(|record| record.slice == plan.slice)

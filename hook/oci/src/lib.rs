@@ -36,4 +36,5 @@ pub mod steps;
 pub mod sys;
 pub mod syslog;
 mod text;
+pub mod traces;
 pub mod wrapper;
