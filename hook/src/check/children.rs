@@ -4,8 +4,7 @@
 
 use super::routes::{Preloaded, Route};
 use super::row::Event;
-use super::survey::progress;
-use crate::inventory::ask::{LOOK, QUIET};
+use crate::inventory::ask::LOOK;
 use anyhow::Context;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
@@ -66,8 +65,11 @@ pub(super) struct Starter<'a> {
     pub(super) linked: &'a Linked,
     /// What is set and removed in their environment.
     pub(super) vars: &'a [(OsString, Option<OsString>)],
-    /// How long each may take.
+    /// How long each may take, and how long in silence.
     pub(super) patience: Duration,
+    pub(super) quiet: Duration,
+    /// Where the person is told.
+    pub(super) tell: &'a dyn Fn(&str),
     /// Which driver libraries can be loaded: a program that is linked to one that is missing
     /// does not start at all.
     pub(super) has_cuda: bool,
@@ -141,7 +143,7 @@ impl Starter<'_> {
         let mut told = false;
         let ended = loop {
             let left = self.patience.saturating_sub(started.elapsed());
-            let quiet = QUIET.saturating_sub(started.elapsed());
+            let quiet = self.quiet.saturating_sub(started.elapsed());
             if quiet.is_zero() && !told && !left.is_zero() {
                 told = true;
                 self.tell_waiting(route, &doing);
@@ -164,8 +166,7 @@ impl Starter<'_> {
             Some(status) => how(status),
             None => {
                 if told {
-                    progress("");
-                    crate::cli::tell(&format!("the NVIDIA driver does not answer; {LOOK}"));
+                    (self.tell)(&format!("the NVIDIA driver does not answer; {LOOK}"));
                 }
                 format!("no answer in {} s", self.patience.as_secs())
             }
@@ -174,10 +175,9 @@ impl Starter<'_> {
     }
 
     fn tell_waiting(&self, route: Route, doing: &str) {
-        progress("");
-        crate::cli::tell(&format!(
+        (self.tell)(&format!(
             "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
-            QUIET.as_secs(),
+            self.quiet.as_secs(),
             route.name(),
             self.patience.as_secs()
         ));
@@ -213,5 +213,34 @@ fn how(status: ExitStatus) -> String {
         Some(Ok(signal)) => format!("crashed ({signal})"),
         Some(Err(_)) => "crashed".to_owned(),
         None => format!("ended early ({status})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_route_that_hangs_is_named_once_and_given_up() {
+        let told = RefCell::new(Vec::new());
+        let starter = Starter {
+            linked: &Linked::create().unwrap(),
+            vars: &[],
+            patience: Duration::from_millis(300),
+            quiet: Duration::from_millis(100),
+            tell: &|line| told.borrow_mut().push(line.to_owned()),
+            has_cuda: true,
+            has_nvml: true,
+            is_heard: true,
+        };
+        let mut hangs = Command::new("sleep");
+        let child = hangs.arg("1000").stdout(Stdio::piped()).spawn().unwrap();
+        let (events, end) = starter.listen(Route::DlsymLocal, child).unwrap();
+        let early = End::Early("no answer in 0 s".to_owned(), "starting".to_owned());
+        assert_eq!((events, end), (Vec::new(), early));
+        let line = "waiting for the NVIDIA driver since 0 s (starting, by dlsym-local); given up after 0 s";
+        let look = format!("the NVIDIA driver does not answer; {LOOK}");
+        assert_eq!(told.into_inner(), [line, &look]);
     }
 }

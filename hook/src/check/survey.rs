@@ -10,6 +10,7 @@ use super::patience::Patience;
 use super::routes::{self, Route};
 use super::row::{Event, Reading, Row, Skipped};
 use super::verdict::NO_DEVICE;
+use crate::inventory::ask::QUIET;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -56,6 +57,8 @@ impl Survey {
                 linked: &linked,
                 vars,
                 patience: patience.of_next(),
+                quiet: QUIET,
+                tell: &tell,
                 has_cuda: survey.has(LIBRARIES[0]),
                 has_nvml: survey.has(LIBRARIES[1]),
             };
@@ -286,8 +289,14 @@ fn no_answer(skipped: Skipped) -> Asked {
     }
 }
 
+/// Says something where on a terminal the progress stands.
+fn tell(line: &str) {
+    progress("");
+    crate::cli::tell(line);
+}
+
 /// Says on a terminal what is being done: some drivers take seconds for each route.
-pub(super) fn progress(what: &str) {
+fn progress(what: &str) {
     let mut out = io::stderr();
     if out.is_terminal() {
         // Nobody is left to be told when even this cannot be written.
