@@ -5,8 +5,10 @@
 
 use core::ffi::CStr;
 
+mod line;
 mod stat;
 
+pub(crate) use line::write_stderr;
 pub(crate) use stat::{Stat, stat_into, statx_into};
 
 /// The kernel's `-errno`, as a positive number.
@@ -42,6 +44,10 @@ mod number {
     pub(super) const STATX: usize = 332;
     pub(super) const PRLIMIT64: usize = 302;
     pub(super) const PREAD: usize = 17;
+    pub(super) const PPOLL: usize = 271;
+    pub(super) const SIGPROCMASK: usize = 14;
+    pub(super) const SIGPENDING: usize = 127;
+    pub(super) const SIGTIMEDWAIT: usize = 128;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const GETPID: usize = 39;
     pub(super) const GETTID: usize = 186;
@@ -68,6 +74,10 @@ mod number {
     pub(super) const STATX: usize = 291;
     pub(super) const PRLIMIT64: usize = 261;
     pub(super) const PREAD: usize = 67;
+    pub(super) const PPOLL: usize = 73;
+    pub(super) const SIGPROCMASK: usize = 135;
+    pub(super) const SIGPENDING: usize = 136;
+    pub(super) const SIGTIMEDWAIT: usize = 137;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const MADVISE: usize = 233;
     pub(super) const MUNMAP: usize = 215;
@@ -264,10 +274,7 @@ impl File {
 
     /// Writes a line; where it cannot be written there is nobody to tell.
     pub(crate) fn write(&self, line: &[u8]) {
-        let end = self.length().unwrap_or(0).saturating_add(line.len());
-        if may_reach(end) {
-            write(self.0, line);
-        }
+        line::write(self.0, line);
     }
 }
 
@@ -321,17 +328,6 @@ impl Listing {
     pub(crate) const fn new() -> Listing {
         Listing([0; 2048])
     }
-}
-
-/// Writes a line to standard error.
-pub(crate) fn write_stderr(line: &[u8]) {
-    write(2, line);
-}
-
-fn write(descriptor: usize, line: &[u8]) {
-    let (place, length) = (line.as_ptr() as usize, line.len());
-    // SAFETY: the kernel reads `length` bytes of `line`.
-    let _ = unsafe { syscall(number::WRITE, [descriptor, place, length, 0, 0, 0]) };
 }
 
 /// Fresh memory, zeroed, until the process ends or `unmap`.

@@ -138,6 +138,13 @@ impl Run {
         self.env("GPUSLICE_CONFIG", file)
     }
 
+    /// Its standard error, for who talks with the program while it runs.
+    #[must_use]
+    pub fn stderr(mut self, to: impl Into<Stdio>) -> Run {
+        self.command.stderr(to);
+        self
+    }
+
     /// The command, for who talks with the program while it runs.
     #[must_use]
     pub fn into_command(mut self) -> Command {
