@@ -6,6 +6,7 @@
 )]
 mod support;
 
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -146,6 +147,34 @@ fn other_files_and_small_ones_stay() {
     assert_eq!(dropped.count(), 1, "{said:?}");
     assert_eq!(resident(&at("other.gguf")), SIZE as u64);
     assert_eq!(resident(&at("small.tensors")), 1 << 20);
+}
+
+#[test]
+fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
+    let folder = folder();
+    let config = format!(
+        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"scanned\"]\nsettle_seconds = 0\n",
+        folder.path()
+    );
+    let mut daemon = Daemon::start(folder.path(), &config);
+    daemon.until("watching the filesystem of");
+    // A scanner: what it is told of is open in it, and nobody is told when it closes that.
+    let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
+    let scanner = Fanotify::init(group, EventFFlags::O_RDONLY).unwrap();
+    let whole = MarkFlags::FAN_MARK_ADD;
+    let model = folder.path().join("model.scanned");
+    write(&model);
+    daemon.until("/model.scanned, 0 B left");
+    let mask = MaskFlags::FAN_CLOSE;
+    (scanner.mark(whole, mask, nix::fcntl::AT_FDCWD, Some(&model))).unwrap();
+    read(&model);
+    let open_in_it = scanner.read_events().unwrap();
+    assert_eq!(open_in_it.len(), 1);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(resident(&model), SIZE as u64);
+    drop(open_in_it);
+    daemon.until("/model.scanned, 0 B left");
+    assert_eq!(resident(&model), 0);
 }
 
 #[test]

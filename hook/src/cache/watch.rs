@@ -78,14 +78,55 @@ fn settle_seconds() -> f64 {
 
 /// A model file that somebody has let go of.
 struct Released {
-    file: File,
-    since: Instant,
-    /// How often pages have stayed since, because they were on their way from the device.
-    stayed: u32,
+    /// None: it is opened again when it is due. As long as it is open here, nobody else can know
+    /// that it is in use by nobody.
+    file: Option<File>,
+    path: PathBuf,
+    due: Instant,
+    /// How often it was tried since.
+    tries: u32,
 }
 
-/// So often it is tried again.
+/// So often it is tried again: pages stay that are on their way from the device, and who has a file
+/// open need not be heard of when it is closed, as others that watch (a virus scanner) are not.
 const TRIES: u32 = 5;
+
+impl Released {
+    /// The file, if that is still the one.
+    fn file(&mut self, (device, inode): (u64, u64)) -> Option<File> {
+        self.file.take().or_else(|| {
+            let file = open(&self.path).ok()?;
+            let data = file.metadata().ok()?;
+            ((data.dev(), data.ino()) == (device, inode)).then_some(file)
+        })
+    }
+
+    /// When and how it is tried again. None: not any more.
+    fn again(self, file: File, dropped: Dropped, settle: Duration) -> Option<Released> {
+        let (file, wait) = match dropped {
+            Dropped::Done => return None,
+            Dropped::InPart => (Some(file), settle),
+            Dropped::InUse => (None, pause(settle, self.tries)),
+        };
+        let tries = self.tries.saturating_add(1);
+        let due = Instant::now().checked_add(wait)?;
+        (tries <= TRIES).then_some(Released {
+            file,
+            due,
+            tries,
+            ..self
+        })
+    }
+}
+
+/// Twice as long each time; two that watch the same do not look at the same moment for ever.
+fn pause(settle: Duration, tries: u32) -> Duration {
+    let own = Duration::from_millis(u64::from(std::process::id() % 97));
+    let first = settle.max(Duration::from_millis(100));
+    first
+        .saturating_add(own)
+        .saturating_mul(1 << tries.min(TRIES))
+}
 
 /// So many at once; of others the end is missed, and they stay in the page cache.
 const PENDING: usize = 256;
@@ -112,7 +153,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
     let mut released: HashMap<(u64, u64), Released> = HashMap::new();
     loop {
-        wait(&watched, &released, settle)?;
+        wait(&watched, &released)?;
         let LetGo { mut files, missed } = let_go(&watched)?;
         if missed {
             cli::tell("more files were closed than the kernel tells at once: looking at all");
@@ -126,26 +167,26 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
                 && data.len() >= smallest.get()
                 && has_suffix(&path_of(&file), &config.suffixes);
             let known = released.contains_key(&(data.dev(), data.ino()));
-            if wanted && (known || released.len() < PENDING) {
+            let due = Instant::now().checked_add(settle);
+            if let (Some(due), true) = (due, wanted && (known || released.len() < PENDING)) {
                 // The newer descriptor replaces the older: one is held at a time.
                 let fresh = Released {
-                    file,
-                    since: Instant::now(),
-                    stayed: 0,
+                    path: path_of(&file),
+                    file: Some(file),
+                    due,
+                    tries: 0,
                 };
                 released.insert((data.dev(), data.ino()), fresh);
             }
         }
-        let is_settled = |file: &Released| file.since.elapsed() >= settle;
-        let settled: Vec<_> = released.extract_if(|_, file| is_settled(file)).collect();
-        for (identity, file) in settled {
-            let again = drop_if_unused(&file.file) == Dropped::InPart && file.stayed < TRIES;
-            if again {
-                let again = Released {
-                    since: Instant::now(),
-                    stayed: file.stayed.saturating_add(1),
-                    ..file
-                };
+        let now = Instant::now();
+        let due: Vec<_> = released.extract_if(|_, file| file.due <= now).collect();
+        for (identity, mut released_file) in due {
+            let Some(file) = released_file.file(identity) else {
+                continue;
+            };
+            let dropped = drop_if_unused(&file);
+            if let Some(again) = released_file.again(file, dropped, settle) {
                 released.insert(identity, again);
             }
         }
@@ -188,14 +229,11 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
 }
 
 /// Waits for an event, or until the first file has settled.
-fn wait(
-    watched: &Fanotify,
-    released: &HashMap<(u64, u64), Released>,
-    settle: Duration,
-) -> anyhow::Result<()> {
+fn wait(watched: &Fanotify, released: &HashMap<(u64, u64), Released>) -> anyhow::Result<()> {
+    let now = Instant::now();
     let due = released
         .values()
-        .map(|file| settle.saturating_sub(file.since.elapsed()))
+        .map(|file| file.due.saturating_duration_since(now))
         .min();
     let timeout = match due {
         // A millisecond late rather than early, which would be asked again at once.
@@ -227,7 +265,10 @@ fn let_go(watched: &Fanotify) -> anyhow::Result<LetGo> {
         Err(Errno::EAGAIN | Errno::EINTR) => return Ok(LetGo::default()),
         Err(error) => return Err(error).context("cannot read events"),
     };
-    let files = events.iter().filter_map(|event| {
+    let own = i32::try_from(std::process::id()).ok();
+    // What was opened again and closed here is not news.
+    let others = events.iter().filter(|event| Some(event.pid()) != own);
+    let files = others.filter_map(|event| {
         let descriptor = event.fd()?.try_clone_to_owned().ok()?;
         Some(File::from(descriptor))
     });
@@ -249,13 +290,18 @@ enum Dropped {
     Done,
     /// Some have stayed.
     InPart,
+    /// All have stayed: somebody has the file open or mapped.
+    InUse,
 }
 
-/// Drops a file that nobody else has open or mapped; whoever has will close it, too.
+/// Drops a file that nobody else has open or mapped.
 fn drop_if_unused(file: &File) -> Dropped {
-    let (Ok(data), false) = (file.metadata(), is_in_use(file)) else {
+    let Ok(data) = file.metadata() else {
         return Dropped::Done;
     };
+    if is_in_use(file) {
+        return Dropped::InUse;
+    }
     let on = Filesystem::of(file);
     let before = resident(file, &data, on).ok().flatten();
     if matches!(on, Filesystem::Memory(_)) || before.is_some_and(|seen| seen.bytes == Bytes::ZERO) {
