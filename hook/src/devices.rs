@@ -58,7 +58,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 /// When there is no driver that works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(simulated).transpose()?;
-    ask::ask(&variables(machine.as_ref())).map_err(no_driver)
+    ask::ask(&variables(machine.as_ref()), "it is asked for its GPUs").map_err(no_driver)
 }
 
 /// The variables that a simulated machine sets; none for this one.

@@ -2,18 +2,16 @@
 //! Touches: the registry of runs; for root, the OCI hook's folder on the host.
 
 use crate::{exit, registry, standard_streams};
-use anyhow::Context;
-use gpuslice_oci::gc;
+use anyhow::{Context, bail};
+use gpuslice_oci::gc::{self, Unreadable};
 use gpuslice_oci::place::Places;
-use gpuslice_oci::registry::{Record, Registry};
-use std::fs;
 use std::path::PathBuf;
 
 /// `gpuslice gc`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Remove records of slices, too, that cannot be read
+    /// Remove records of slices, too, that cannot be read, where nothing says that their container lives
     #[arg(long)]
     pub force: bool,
 
@@ -40,48 +38,37 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             said.push_str(&format!("removed {what} {name}\n"));
         }
     };
+    let mut left = Vec::new();
     if may_collect(&places) {
-        if args.force {
-            removed("the record", unreadable(&places)?);
-        }
-        let collected = gc::collect(&places).context("cannot remove what containers have left")?;
+        let unreadable = match args.force {
+            true => Unreadable::Remove,
+            false => Unreadable::Keep,
+        };
+        let collected = gc::collect_all(&places, unreadable);
+        let collected = collected.context("cannot remove what containers have left")?;
+        let records = collected.records.iter();
+        removed(
+            "the record",
+            records.map(|path| path.display().to_string()).collect(),
+        );
         removed("container", collected.containers);
         removed("slice", collected.slices);
+        left = collected.failures;
     }
-    if said.is_empty() {
+    if said.is_empty() && left.is_empty() {
         said = match runs {
             0 => "nothing to remove\n".to_owned(),
             _ => format!("nothing to remove; {runs} of this user's runs are there\n"),
         };
     }
     standard_streams::print(said.as_bytes())?;
-    Ok(exit::SUCCESS)
+    match left.is_empty() {
+        true => Ok(exit::SUCCESS),
+        false => bail!("{}", left.join("\ngpuslice: ")),
+    }
 }
 
 /// Others than root have no slices of containers.
 fn may_collect(places: &Places) -> bool {
     nix::unistd::geteuid().is_root() && places.slices().exists()
-}
-
-/// Removes the records that are none.
-fn unreadable(places: &Places) -> anyhow::Result<Vec<String>> {
-    // Whoever writes one holds it.
-    let lock = Registry::lock(places)?;
-    let mut removed = Vec::new();
-    let folder = places.slices();
-    let listed =
-        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in listed {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if serde_json::from_slice::<Record>(&text).is_err() {
-            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-            removed.push(path.display().to_string());
-        }
-    }
-    drop(lock);
-    Ok(removed)
 }

@@ -63,7 +63,7 @@ impl Plan {
         options: &SliceOptions,
         sim_vars: &[(OsString, OsString)],
     ) -> anyhow::Result<Plan> {
-        let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+        let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
         let name = options.name.clone();
         let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
         let mut warnings = Vec::new();
@@ -91,7 +91,7 @@ impl Plan {
             ..Plan::default()
         };
         if slice.limits_something() {
-            let inventory = ask::ask(sim_vars).map_err(with_hint)?;
+            let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
             plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
             plan.inventory = Some(inventory);
         } else {
@@ -211,6 +211,9 @@ fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
         }
     }
 }
+
+/// Why the driver is asked before a program starts.
+const NEEDED: &str = "a limit needs its list of GPUs, so nothing starts before it answers";
 
 /// There is no driver. A person without a GPU has tried the first example.
 #[derive(Debug, thiserror::Error)]

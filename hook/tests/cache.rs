@@ -4,115 +4,21 @@
     clippy::indexing_slicing,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/cached.rs"]
+mod cached;
 mod support;
 
+use cached::{
+    MAPS, MIB, cached, content, dirty, drop_cache, end, folder, gpuslice, json, names, only,
+    python, resident,
+};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{start, told};
-use tempfile::TempDir;
-
-const MIB: usize = 1 << 20;
-
-/// A folder on a device: /tmp may be memory.
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // Other users are asked to look into it.
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    folder
-}
-
-fn gpuslice() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_gpuslice"))
-}
-
-/// What a file holds: another byte at every place.
-fn content(size: usize) -> Vec<u8> {
-    (0u8..251).cycle().take(size).collect()
-}
-
-/// Writes a file that is dirty afterwards.
-fn dirty(path: &Path, size: usize) {
-    File::create(path)
-        .unwrap()
-        .write_all(&content(size))
-        .unwrap();
-}
-
-/// Writes a file of which all is cached and on the device.
-fn cached(path: &Path, size: usize) {
-    dirty(path, size);
-    File::open(path).unwrap().sync_all().unwrap();
-    let mut all = Vec::new();
-    File::open(path).unwrap().read_to_end(&mut all).unwrap();
-}
-
-/// Runs a verb with `--json`; what it says, and its exit status.
-fn json(command: &mut Command) -> (Value, i32) {
-    let (out, err, status) = told(command.arg("--json"));
-    assert_eq!(err, "");
-    (serde_json::from_str(&out).unwrap(), status)
-}
-
-fn drop_cache(paths: &[&Path], options: &[&str]) -> (Value, i32) {
-    json(gpuslice().arg("drop-cache").args(paths).args(options))
-}
-
-fn residency(paths: &[&Path]) -> (Value, i32) {
-    json(gpuslice().arg("residency").args(paths))
-}
-
-fn resident(path: &Path) -> u64 {
-    let (said, status) = residency(&[path]);
-    assert_eq!(status, 0);
-    said["before"].as_u64().unwrap()
-}
-
-/// The only file of a report.
-fn only(report: &Value) -> &Value {
-    let files = report["files"].as_array().unwrap();
-    assert_eq!(files.len(), 1, "{report}");
-    &files[0]
-}
-
-fn names(report: &Value) -> Vec<String> {
-    let name = |file: &Value| {
-        let path = PathBuf::from(file["path"].as_str().unwrap());
-        path.file_name().unwrap().to_str().unwrap().to_owned()
-    };
-    let files = report["files"].as_array().unwrap();
-    let mut names: Vec<String> = files.iter().map(name).collect();
-    names.sort();
-    names
-}
-
-/// A process that does what a Python script says, and prints a line when it is so far.
-fn python(script: &str, arguments: &[&Path]) -> Child {
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).args(arguments);
-    let (child, said) = start(command.stdin(Stdio::piped()));
-    assert_eq!(said, "ready");
-    child
-}
-
-const MAPS: &str = "
-import mmap, sys
-file = open(sys.argv[1], 'r+b')
-held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-before = sum(held[::4096])
-print('ready', flush=True)
-sys.stdin.read()
-sys.exit(sum(held[::4096]) != before)";
-
-/// Ends a process by the end of its standard input.
-fn end(mut child: Child) {
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
-}
+use support::told;
 
 #[test]
 fn what_was_read_is_gone_and_reads_the_same() {
@@ -139,24 +45,6 @@ fn what_was_just_written_is_on_the_device_before_it_is_gone() {
     let (said, status) = drop_cache(&[&path], &[]);
     assert_eq!((status, &only(&said)["after"]), (0, &0.into()), "{said}");
     assert_eq!(fs::read(&path).unwrap(), content(9 * MIB));
-}
-
-#[test]
-fn a_dry_run_says_it_and_drops_nothing() {
-    let folder = folder();
-    let path = folder.path().join("model.pt");
-    cached(&path, 3 * MIB);
-    let before = resident(&path);
-    let (said, status) = drop_cache(&[folder.path()], &["--dry-run"]);
-    let file = only(&said);
-    assert_eq!(
-        (status, &file["state"], &said["dry_run"]),
-        (0, &"cached".into(), &true.into())
-    );
-    assert_eq!(
-        (file["before"].as_u64(), resident(&path)),
-        (Some(before), before)
-    );
 }
 
 #[test]

@@ -154,24 +154,52 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_goes_only_by_force() {
+fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gone() {
     let host = Host::new("containers-force");
     if !nix::unistd::geteuid().is_root() {
         eprintln!("not run: gpuslice gc of containers needs root");
         return;
     }
-    let living = sleeper();
+    let (living, other, dead) = (sleeper(), sleeper(), sleeper());
     host.container("living", &living);
-    let wrong = host.places().slice("wrong");
-    fs::write(&wrong, "{").unwrap();
+    host.container("cut", &other);
+    host.container("dead", &dead);
+    // Cut behind the process, as by a full disk.
+    let cut = host.places().slice("cut");
+    let text = fs::read_to_string(&cut).unwrap();
+    let end = text.find(",\"bundle\"").unwrap();
+    fs::write(&cut, &text[..end]).unwrap();
+    drop(dead);
+    let (out, err, status) = host.told(&["gc", "--force"]);
+    // What is dead goes all the same.
+    assert_eq!((out, status), (gone("dead"), 125));
+    let begins = format!(
+        "gpuslice: {} is no record of a slice any more (",
+        cut.display()
+    );
+    let sign = format!("process {}, which it names, lives", other.0.id());
+    assert!(err.starts_with(&begins) && err.contains(&sign), "{err}");
+    let (shown, _, _) = host.told(&["status"]);
+    let line = format!(
+        "cut\n  {} is no record of a slice any more (",
+        cut.display()
+    );
+    assert!(
+        shown.contains("team/living (container living") && shown.contains(&line),
+        "{shown}"
+    );
+    drop(other);
     let (_, err, status) = host.told(&["gc"]);
     assert!(
-        status == 125 && err.contains("gpuslice gc --force"),
+        status == 125 && err.contains("nothing says that its container lives: gpuslice gc --force"),
         "{err}"
     );
-    let removed = format!("removed the record {}\n", wrong.display());
+    let removed = format!("removed the record {}\n", cut.display());
     assert_eq!(host.told(&["gc", "--force"]), said(&removed));
     assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
     drop(living);
     assert_eq!(host.told(&["gc"]), said(&gone("living")));
+    let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!(left(&host.places().containers()), 0);
+    assert_eq!(left(&host.places().ledgers()), 0);
 }

@@ -1,13 +1,21 @@
 //! What a static hook cannot ask the driver it has `gpuslice` ask, on the host.
 //! Touches: a child process, with nothing in its environment.
+//! Law: no container's start waits for a driver without end.
 
 use crate::place::Places;
 use crate::policy::Policy;
 use crate::read;
 use crate::registry::Budget;
 use anyhow::{Context, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The command: root's alone, like everything that root runs for a container.
 fn command(places: &Places, policy: &Policy) -> anyhow::Result<PathBuf> {
@@ -17,27 +25,80 @@ fn command(places: &Places, policy: &Policy) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<String> {
+/// How long it may take: a runtime waits for its hook, and somebody for the runtime. A driver that is
+/// loaded answers within a second; one that is not takes longer than anybody should wait here.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// It has not ended in that time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} has not ended after {seconds} s: the NVIDIA driver hangs, or is still being loaded (see whether \
+     nvidia-smi answers, and what the kernel says: journalctl -k --grep 'NVRM|Xid')",
+    seconds = PATIENCE.as_secs()
+)]
+pub struct Hung(String);
+
+fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<()> {
     let path = command(places, policy)?;
-    let said = Command::new(&path)
+    let mut command = Command::new(&path);
+    command
         .args(arguments)
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", path.display()))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if !said.status.success() {
-        bail!(
-            "{} {}: {}",
-            path.display(),
-            arguments.join(" "),
-            text(&said.stderr)
-        );
+        .current_dir("/");
+    let called = || format!("{} {}", path.display(), arguments.join(" "));
+    let ended = end_of(command, PATIENCE);
+    match ended.with_context(|| format!("cannot run {}", path.display()))? {
+        Some((status, _)) if status.success() => Ok(()),
+        Some((_, said)) => bail!("{}: {said}", called()),
+        None => Err(Hung(called()).into()),
     }
-    Ok(text(&said.stderr))
 }
+
+/// How the command ends, and what it has said on standard error; None where it does not in that
+/// time. Then it and all that it has started are killed.
+fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let mut said = Vec::new();
+    let mut heard = child.stderr.take();
+    if let Some(pipe) = &heard {
+        fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    }
+    let mut pause = Duration::from_micros(100);
+    loop {
+        let ended = child.try_wait()?;
+        if let Some(pipe) = &mut heard {
+            // `read_to_end` keeps what it has read when it stops for want of more.
+            match pipe.take(SAID).read_to_end(&mut said) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(read) if read > 0 => {}
+                _ => heard = None,
+            }
+        }
+        if let Some(status) = ended {
+            let said = String::from_utf8_lossy(&said).trim().to_owned();
+            return Ok(Some((status, said)));
+        }
+        let Some(left) = patience.checked_sub(start.elapsed()) else {
+            let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+            // One that hangs in the kernel does not even die; it is not waited for.
+            let _ = killpg(group, Signal::SIGKILL);
+            let _ = child.try_wait();
+            return Ok(None);
+        };
+        thread::sleep(pause.min(left));
+        pause = pause.saturating_mul(2).min(Duration::from_millis(10));
+    }
+}
+
+/// How much is heard at a time, and at the end: what a pipe holds.
+const SAID: u64 = 64 << 10;
 
 /// Has the list of GPUs made.
 ///
@@ -45,7 +106,10 @@ fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<S
 /// When it is not made.
 pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
     let file = format!("--write={}", places.devices().display());
-    run(places, policy, &["devices", &file]).map(drop)
+    run(places, policy, &["devices", &file]).context(
+        "there is no list of GPUs, and it cannot be made now (once gpuslice devices --write has made it, as \
+         gpuslice-devices.service does at boot, no container waits for the driver)",
+    )
 }
 
 /// Has the driver hold a cgroup to a budget.
@@ -69,5 +133,51 @@ pub fn limit_driver(
         "--memory",
         &memory,
     ];
-    run(places, policy, &arguments).map(drop)
+    run(places, policy, &arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        command
+    }
+
+    #[test]
+    fn what_ends_is_heard_whole() {
+        let long = "i=0; while [ $i -lt 20000 ]; do echo 123456789; i=$((i+1)); done >&2; exit 3";
+        let ended = end_of(script(long), Duration::from_secs(60)).unwrap();
+        let (status, said) = ended.unwrap();
+        assert_eq!((status.code(), said.len()), (Some(3), 199_999));
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_all_that_it_has_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let pids = folder.path().join("pids");
+        let text = "trap '' TERM; sleep 1000 & echo $! $$ >\"$0\"; while :; do wait; done";
+        let mut command = script(text);
+        command.arg(&pids);
+        let start = Instant::now();
+        let ended = end_of(command, Duration::from_millis(500)).unwrap();
+        assert!(ended.is_none());
+        assert!(start.elapsed() < Duration::from_secs(60));
+        let pids = std::fs::read_to_string(&pids).unwrap();
+        let pids: Vec<i32> = pids
+            .split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect();
+        assert_eq!(pids.len(), 2);
+        let lives = |pid: &i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while pids.iter().any(lives) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{pids:?} live");
+            thread::yield_now();
+        }
+    }
 }

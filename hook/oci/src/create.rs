@@ -1,8 +1,8 @@
 //! A container is created: it is given its slice, or the reason why not.
 //! Touches: everything below.
 
-use crate::admission::{Asking, Host, admit};
 use crate::arguments::Arguments;
+use crate::beside::{Beside, Wanted};
 use crate::devices::{self, Devices};
 use crate::inject::sources::Sources;
 use crate::inject::{self, Outcome, Target};
@@ -10,14 +10,11 @@ use crate::owner::Owner;
 use crate::place::Places;
 use crate::plan::{Decision, Given, Plan, decide};
 use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
-use crate::registry::{Member, Record, Registry, unified};
+use crate::registry::{self, Member, Registry};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, container, driver_limit, gc, host, page_cache, read};
+use crate::{annotations, command, container, driver_limit, gc, host, page_cache};
 use anyhow::{Context, anyhow, bail};
-use gpuslice_config::meminfo;
-use gpuslice_config::promises;
-use gpuslice_config::units::Bytes;
 
 /// In whose namespaces the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +37,18 @@ pub enum Failure {
 /// What is to be told, one line each, of a container that starts.
 pub type Lines = Vec<String>;
 
-/// Creates.
-///
-/// # Errors
-/// [`Failure`] says whether the container may start all the same.
-pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
+/// What is to be done for a container, and for whom.
+struct Decided {
+    plan: Plan,
+    devices: Devices,
+    policy: Policy,
+    spec: Spec,
+    /// What becomes of it when something goes wrong.
+    on: OnError,
+}
+
+/// Decides; None where there is nothing to be done.
+fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, Failure> {
     let spec = spec::read(&state.bundle);
     let annotated = given.memory.is_some()
         || annotations::any(&state.annotations)
@@ -57,22 +61,88 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
     };
     let policy = policy::read(&given.places)
         .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default())))?;
-    let failed = |error| Failure::Failed(error, on(policy.on_error));
+    let on = on(policy.on_error);
+    let failed = |error| Failure::Failed(error, on);
     let spec = spec.map_err(|error| failed(error.into()))?;
-    let Some(plan) = planned(state, &spec, &policy, given, stage).map_err(|error| {
+    let planned = planned(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<crate::plan::PlanError>() {
             Some(crate::plan::PlanError::Annotation(_)) | None => failed(error),
             // What policy does not allow it does not allow by way of an error either.
             Some(_) => Failure::Refused(error),
         }
-    })?
-    else {
+    })?;
+    Ok(planned.map(|(plan, devices)| Decided {
+        plan,
+        devices,
+        policy,
+        spec,
+        on,
+    }))
+}
+
+/// What would become of the container: its plan, None where there is nothing to be done, and what
+/// would be told. Nothing is changed, and no room is taken.
+///
+/// # Errors
+/// As [`create`], as far as that can be seen without a container.
+pub fn would(
+    state: &State,
+    stage: Stage,
+    given: &Arguments,
+) -> Result<(Option<Plan>, Lines), Failure> {
+    let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
+    let Some(mut decided) = decided(state, stage, given)? else {
+        return Ok((None, Lines::new()));
+    };
+    let records = registry::records(&given.places).map_err(|error| failed(error.into()))?;
+    let records = gc::without_dead(records);
+    let wanted = Wanted {
+        plan: &decided.plan,
+        devices: &decided.devices,
+        policy: &decided.policy,
+        places: &given.places,
+        // One that is described and not there is nobody who is there.
+        owner: container::owner(state, stage).ok(),
+        stage,
+    };
+    let mut lines = Lines::new();
+    let name = &decided.plan.name;
+    let promised = match wanted.among(&records).map_err(Failure::Refused)? {
+        Beside::Known(promised) => {
+            lines.push(format!("{name} has its slice already"));
+            promised
+        }
+        Beside::Fits { record, note } => {
+            lines.extend(note);
+            let note = decided.plan.note.as_ref();
+            lines.extend(note.map(|note| format!("{name}: {note}")));
+            record.unified()
+        }
+    };
+    decided.plan.is_promised(promised, &given.places);
+    Ok((Some(decided.plan), lines))
+}
+
+/// Creates.
+///
+/// # Errors
+/// [`Failure`] says whether the container may start all the same.
+pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
+    let Some(decided) = decided(state, stage, given)? else {
         return Ok(Lines::new());
     };
+    let Decided {
+        plan,
+        devices,
+        policy,
+        spec,
+        on,
+    } = decided;
+    let failed = |error| Failure::Failed(error, on);
     let owner = container::owner(state, stage).map_err(failed)?;
     let mut run = Run {
-        plan: plan.0,
-        devices: &plan.1,
+        plan,
+        devices: &devices,
         policy: &policy,
         given,
         lines: Lines::new(),
@@ -112,7 +182,7 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
 ///
 /// # Errors
 /// When the container cannot have what it asks for.
-pub fn planned(
+fn planned(
     state: &State,
     spec: &Spec,
     policy: &Policy,
@@ -155,7 +225,7 @@ pub fn planned(
 /// Takes back what was recorded and made.
 fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
     let registry = Registry::lock(places)?;
-    let records = registry.records()?;
+    let (records, _) = registry::survey(places)?;
     if let Some(record) = records
         .into_iter()
         .find(|record| record.slice == plan.slice)
@@ -185,14 +255,17 @@ impl Run<'_> {
         let (records, collected) =
             gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
         self.lines.extend(collected.failures);
-        let known = records.iter().find_map(|record| {
-            let mut members = record.containers.iter();
-            let member = members.find(|member| member.id == plan.container);
-            member.map(|member| (member, record.unified()))
-        });
-        match known {
+        let wanted = Wanted {
+            plan,
+            devices: self.devices,
+            policy: self.policy,
+            places,
+            owner: Some(owner),
+            stage,
+        };
+        let mut record = match wanted.among(&records).map_err(Failure::Refused)? {
             // The hook is configured twice, or was killed and is tried again.
-            Some((member, promised)) if member.owner == owner => {
+            Beside::Known(promised) => {
                 self.plan.is_promised(promised, places);
                 if !host::is_prepared(places, &self.plan.container) {
                     let made = host::prepare(&self.plan, promised, places, &given.steps);
@@ -200,56 +273,9 @@ impl Run<'_> {
                 }
                 return Ok(true);
             }
-            Some((member, _)) => {
-                return Err(Failure::Refused(anyhow!(
-                    "a container {} is running already (process {}, bundle {})",
-                    member.id,
-                    member.owner.pid,
-                    member.bundle.display()
-                )));
-            }
-            None => {}
-        }
-        // What is mounted here no other container sees, nor the host: each would be promised all.
-        if stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
-            return Err(Failure::Refused(anyhow!(
-                "{} asks for unified memory, which takes the hook at createRuntime: at \
-                 createContainer others do not see what it is promised",
-                plan.name
-            )));
-        }
-        let own = records.iter().find(|record| record.slice == plan.slice);
-        let mut record = match own {
-            Some(record) if stage == Stage::Container => {
-                return Err(Failure::Refused(anyhow!(
-                    "slice {} is shared, which takes the hook at createRuntime: at createContainer \
-                     it cannot reach the other containers' ledger",
-                    record.slice
-                )));
-            }
-            Some(record) if record.devices != plan.devices => {
-                return Err(Failure::Refused(anyhow!(
-                    "slice {} is shared, and {} has it with another budget",
-                    record.slice,
-                    record.name
-                )));
-            }
-            Some(record) => record.clone(),
-            None => {
-                let promised = self.room(&records).map_err(Failure::Refused)?;
-                if let Some(promised) = promised {
-                    self.lines.push(overcommitted(plan, promised));
-                }
-                Record {
-                    version: Record::VERSION,
-                    slice: plan.slice.clone(),
-                    name: plan.name.clone(),
-                    namespace: plan.namespace.clone(),
-                    shared: plan.shared,
-                    devices: plan.devices.clone(),
-                    promised,
-                    containers: Vec::new(),
-                }
+            Beside::Fits { record, note } => {
+                self.lines.extend(note);
+                record
             }
         };
         given.steps.reached("admitted");
@@ -277,21 +303,6 @@ impl Run<'_> {
         }
         given.steps.reached("prepared");
         Ok(false)
-    }
-
-    fn room(&self, records: &[Record]) -> anyhow::Result<Option<Bytes>> {
-        let Run { plan, given, .. } = self;
-        let host = match unified(&plan.devices) {
-            Bytes::ZERO => None,
-            _ => the_host(&given.places, records)?,
-        };
-        let asking = Asking {
-            slice: &plan.slice,
-            namespace: plan.namespace.as_deref(),
-            budgets: &plan.devices,
-        };
-        admit(&asking, records, self.devices, self.policy, host.as_ref())
-            .with_context(|| format!("no room for {}", plan.name))
     }
 
     fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
@@ -360,39 +371,4 @@ impl Run<'_> {
             },
         }
     }
-}
-
-/// What is told of a slice that policy lets in without room for it.
-fn overcommitted(plan: &Plan, promised: Bytes) -> String {
-    let asked = unified(&plan.devices);
-    format!(
-        "{} is over-committed by {}: {asked} are asked for, and it is promised the {promised} that are \
-         left",
-        plan.name,
-        asked.minus(promised)
-    )
-}
-
-/// The host's memory, and what of it was promised.
-fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
-    let path = places.meminfo();
-    let head = read::capped(
-        read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
-        1 << 16,
-    )?;
-    let Some(memory) = meminfo::parse(&head) else {
-        return Ok(None);
-    };
-    let folder = places.promises();
-    let held = promises::read_folder(&folder);
-    let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
-    let named = |slice: String| {
-        let known = records.iter().find(|record| record.slice == slice);
-        known.map_or(slice, |record| record.name.clone())
-    };
-    let unused = held
-        .into_iter()
-        .map(|promise| (named(promise.slice), promise.unused))
-        .collect();
-    Ok(Some(Host { memory, unused }))
 }

@@ -3,9 +3,9 @@
 
 use crate::arguments::Arguments;
 use crate::create::Lines;
-use crate::registry::{Member, Registry};
+use crate::registry::{Damaged, Member, Registry, survey};
 use crate::state::State;
-use crate::{gc, page_cache};
+use crate::{gc, page_cache, traces};
 
 /// Forgets a container. One that is not known is forgotten already.
 ///
@@ -22,12 +22,20 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
         member.id == state.id && (member.bundle == state.bundle || !member.owner.lives())
     };
     let mut drops = Vec::new();
-    for record in registry.records()? {
+    let (records, damaged) = survey(&given.places)?;
+    for record in records {
         let Some(member) = record.containers.iter().find(ours) else {
             continue;
         };
         drops.extend(member.drops.iter().cloned());
         gc::leave(&registry, record, std::slice::from_ref(&state.id))?;
+    }
+    // Its own record, when nothing of it lives.
+    let own = |damaged: &Damaged| damaged.slice == state.id;
+    for damaged in damaged {
+        if own(&damaged) && traces::of_life(&given.places, &damaged).is_none() {
+            gc::remove_damaged(&given.places, &damaged)?;
+        }
     }
     gc::drop_dead(&registry)?;
     drop(registry);

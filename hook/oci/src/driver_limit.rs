@@ -38,7 +38,13 @@ pub fn set(
         };
         match limit(pid, &target, budget, &mut cgroup, policy, places) {
             Ok(()) => {}
-            Err(error) => lines.push(format!("{target}: {error:#}")),
+            Err(error) => {
+                lines.push(format!("{target}: {error:#}"));
+                // The container has waited for this driver once.
+                if error.is::<command::Hung>() {
+                    break;
+                }
+            }
         }
     }
     lines

@@ -3,9 +3,10 @@
 
 use crate::host::{self, HostError};
 use crate::place::Places;
-use crate::registry::{Record, Registry, RegistryError};
+use crate::registry::{Damaged, Record, Registry, RegistryError, survey};
+use crate::traces;
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Collected {
     pub containers: Vec<String>,
     /// Slices, by id.
     pub slices: Vec<String>,
+    /// Records that nobody could read, by their files.
+    pub records: Vec<PathBuf>,
     /// What could not be removed, and why. It counts as held until it can be.
     pub failures: Vec<String>,
 }
@@ -38,9 +41,14 @@ pub enum GcError {
 /// # Errors
 /// When the records cannot be read. What cannot be removed keeps nobody else from starting.
 pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), RegistryError> {
+    Ok(drop_dead_of(registry, registry.records()?))
+}
+
+/// The same of those records.
+pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Record>, Collected) {
     let mut collected = Collected::default();
     let mut living = Vec::new();
-    for record in registry.records()? {
+    for record in all {
         let dead = record.containers.iter().filter(|one| !one.owner.lives());
         let dead: Vec<String> = dead.map(|member| member.id.clone()).collect();
         if dead.is_empty() && !record.containers.is_empty() {
@@ -63,7 +71,17 @@ pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), Re
             }
         }
     }
-    Ok((living, collected))
+    (living, collected)
+}
+
+/// The slices of which somebody lives, as [`drop_dead`] would leave them. Nothing is removed.
+#[must_use]
+pub fn without_dead(records: Vec<Record>) -> Vec<Record> {
+    let living = records.into_iter().filter_map(|mut record| {
+        record.containers.retain(|member| member.owner.lives());
+        (!record.containers.is_empty()).then_some(record)
+    });
+    living.collect()
 }
 
 /// Takes containers out of a slice, and removes the slice with the last of them. What is left of
@@ -95,11 +113,59 @@ pub fn leave(
 /// # Errors
 /// What cannot be read or removed.
 pub fn collect(places: &Places) -> Result<Collected, GcError> {
+    let collected = collect_all(places, Unreadable::Keep)?;
+    match collected.failures.is_empty() {
+        true => Ok(collected),
+        false => Err(GcError::Left(collected.failures.join("; "))),
+    }
+}
+
+/// What becomes of records that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They stay.
+    Keep,
+    /// They go, unless something says that their container lives.
+    Remove,
+}
+
+/// The same, with what could not be removed beside what was.
+///
+/// # Errors
+/// When the records cannot be listed, or what no record names cannot be removed.
+pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected, GcError> {
     if !places.slices().exists() {
         return Ok(Collected::default());
     }
     let registry = Registry::lock(places)?;
-    let (living, mut collected) = drop_dead(&registry)?;
+    let (records, damaged) = survey(places)?;
+    let (living, mut collected) = drop_dead_of(&registry, records);
+    let mut kept = false;
+    for damaged in damaged {
+        let failure = match (traces::of_life(places, &damaged), unreadable) {
+            (Some(sign), _) => format!(
+                "{damaged}, and stays: {sign}. Stop the container of slice {}, then gpuslice gc --force \
+                 removes it",
+                damaged.slice
+            ),
+            (None, Unreadable::Keep) => format!(
+                "{damaged}; nothing says that its container lives: gpuslice gc --force removes it"
+            ),
+            (None, Unreadable::Remove) => match remove_damaged(places, &damaged) {
+                Ok(()) => {
+                    collected.records.push(damaged.path);
+                    continue;
+                }
+                Err(error) => format!("{:#}", anyhow::Error::new(error)),
+            },
+        };
+        kept = true;
+        collected.failures.push(failure);
+    }
+    // What belongs to a slice that cannot be read nobody knows.
+    if kept {
+        return Ok(collected);
+    }
     let has_container = |id: &str| {
         let mut members = living.iter().flat_map(|record| &record.containers);
         members.any(|member| member.id == id)
@@ -116,10 +182,26 @@ pub fn collect(places: &Places) -> Result<Collected, GcError> {
             collected.slices.push(slice);
         }
     }
-    match collected.failures.is_empty() {
-        true => Ok(collected),
-        false => Err(GcError::Left(collected.failures.join("; "))),
+    Ok(collected)
+}
+
+/// Removes a record that cannot be read, and before it what its slice has on the host. Nobody lives
+/// in it.
+///
+/// # Errors
+/// What cannot be removed; the record is then still there.
+pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), GcError> {
+    let slice = damaged.slice.as_str();
+    // A name that means a folder above would take what is everybody's.
+    if matches!(
+        Path::new(slice).components().next(),
+        Some(Component::Normal(_))
+    ) {
+        host::remove_container(places, slice)?;
+        host::remove_ledger(&places.ledger(slice))?;
+        host::remove_promises(places, slice)?;
     }
+    Ok(host::remove_file(&damaged.path)?)
 }
 
 /// Names that are no UTF-8 are not ours.

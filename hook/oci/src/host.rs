@@ -247,10 +247,35 @@ fn remove_root(own: &Path) -> Option<()> {
 pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
     remove_ledger(&places.ledger(&record.slice))?;
     if let Some(name) = promises::file_name(record.unified(), &record.slice) {
-        let path = places.promises().join(name);
-        gone(fs::remove_file(&path)).map_err(failed("remove", &path))?;
+        remove_file(&places.promises().join(name))?;
     }
     Ok(())
+}
+
+/// Removes what was promised to a slice, however much that was.
+///
+/// # Errors
+/// What cannot be read or removed.
+pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
+    let folder = places.promises();
+    let held = match folder.exists() {
+        true => promises::read_folder(&folder).map_err(failed("read", &folder))?,
+        false => Vec::new(),
+    };
+    for promise in held.iter().filter(|promise| promise.slice == slice) {
+        if let Some(name) = promises::file_name(promise.budget, slice) {
+            remove_file(&folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file that need not be there.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_file(path: &Path) -> Result<(), HostError> {
+    gone(fs::remove_file(path)).map_err(failed("remove", path))
 }
 
 /// Unmounts and removes a ledger's folder.

@@ -254,7 +254,7 @@ fn text(path: &Path) -> io::Result<String> {
 
 /// What is in a file in which only root decides that.
 fn roots(path: &Path) -> io::Result<Vec<u8>> {
-    let file = read::open(path)?;
+    let file = read::open_unless_absent(path)?;
     read::only_roots(&file)?;
     read::whole(file, CAP)
 }

@@ -168,3 +168,35 @@ fn the_runtimes_are_known_also_where_another_key_is_wrong() {
     std::fs::write(&file, "runtime = [\"runc\", \"crun\"]\nmaximum = [\n").unwrap();
     assert_eq!(runtimes(&places).unwrap(), ["runc", "crun"]);
 }
+
+#[test]
+fn a_link_to_nothing_is_no_policy_that_allows_everything() {
+    let root = tempfile::tempdir().unwrap();
+    let places = Places::below(root.path());
+    assert_eq!(read(&places).unwrap(), Policy::default());
+    let linked = |place: &Path| {
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/nowhere/at/all", place).unwrap();
+        let said = format!("{} is a link to nothing", place.display());
+        let error = anyhow::Error::new(read(&places).unwrap_err());
+        assert_eq!(
+            format!("{error:#}"),
+            format!("cannot use {}: {said}", places.policy().display())
+        );
+        assert!(runtimes(&places).is_err());
+        assert!(runtimes_in_any_case(&places).1.is_some());
+        fs::remove_file(place).unwrap();
+    };
+    linked(&places.policy());
+    fs::remove_dir(root.path().join("etc/gpuslice")).unwrap();
+    linked(&root.path().join("etc/gpuslice"));
+    // A link to a policy is one.
+    let policy = places.policy();
+    fs::create_dir(policy.parent().unwrap()).unwrap();
+    let other = root.path().join("other.toml");
+    fs::write(&other, "overcommit = true").unwrap();
+    std::os::unix::fs::symlink(&other, &policy).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        assert!(read(&places).unwrap().overcommit);
+    }
+}

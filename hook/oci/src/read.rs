@@ -47,6 +47,22 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The same for a file that may be absent (`NotFound`). A link to nothing is none of those: somebody
+/// has made it, and what it should say nobody knows.
+///
+/// # Errors
+/// When it cannot be opened, or is something else.
+pub fn open_unless_absent(path: &Path) -> io::Result<File> {
+    open(path).map_err(|error| {
+        let mut parts = path.ancestors();
+        let dangling = parts.find(|part| part.is_symlink() && !part.exists());
+        match dangling.filter(|_| error.kind() == io::ErrorKind::NotFound) {
+            Some(link) => io::Error::other(format!("{} is a link to nothing", link.display())),
+            None => error,
+        }
+    })
+}
+
 /// Reads a regular file of at most `cap` bytes.
 ///
 /// # Errors

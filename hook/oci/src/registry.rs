@@ -11,6 +11,7 @@ use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -110,18 +111,42 @@ pub enum RegistryError {
         #[source]
         source: io::Error,
     },
-    /// A record says something else.
-    #[error("{path} is not a slice's record (gpuslice gc --force removes it)")]
-    Record {
+    /// A record cannot be read.
+    #[error(
+        "{damaged}: what its container holds is not known, so no slice is given out; when that container \
+         is gone, gpuslice gc --force removes the record"
+    )]
+    Damaged {
         /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: serde_json::Error,
+        damaged: Damaged,
     },
     /// Somebody has held the lock for very long.
     #[error("another gpuslice holds {0} and does not give it back")]
     Locked(PathBuf),
+}
+
+/// A record that cannot be read, or says something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its file.
+    pub path: PathBuf,
+    /// The slice, by the file's name.
+    pub slice: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// What is left of it.
+    pub text: Vec<u8>,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damaged { path, why, .. } = self;
+        write!(
+            out,
+            "{} is no record of a slice any more ({why})",
+            path.display()
+        )
+    }
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
@@ -212,33 +237,55 @@ pub const NEW: &str = "new";
 /// # Errors
 /// When one cannot be read.
 pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
+    let (records, damaged) = survey(places)?;
+    match damaged.into_iter().next() {
+        Some(damaged) => Err(RegistryError::Damaged { damaged }),
+        None => Ok(records),
+    }
+}
+
+/// The same, with those that cannot be read beside those that can.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryError> {
     let folder = places.slices();
     let listed = match sys::names(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listed => listed.map_err(failed("read", &folder))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(failed("read", &folder)),
     };
-    let mut records = Vec::new();
-    for name in listed {
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    for name in listed? {
         let path = folder.join(name);
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        match read::file(&path, CAP) {
+        let (text, read) = match read::file(&path, CAP) {
             // Without the lock, it may have gone since it was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("read", &path)(error)),
-            Ok(text) => records.push(parse(&text, &path)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => continue,
+            Err(error) => (Vec::new(), Err(error.to_string())),
+            Ok(text) => {
+                let read = serde_json::from_slice(&text);
+                (text, read.map_err(|error| error.to_string()))
+            }
+        };
+        match read {
+            Ok(record) => records.push(record),
+            Err(why) => damaged.push(Damaged {
+                slice: path
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                path,
+                why,
+                text,
+            }),
         }
     }
     records.sort_by(|one: &Record, other| one.slice.cmp(&other.slice));
-    Ok(records)
-}
-
-fn parse(text: &[u8], path: &Path) -> Result<Record, RegistryError> {
-    serde_json::from_slice(text).map_err(|source| RegistryError::Record {
-        path: path.to_owned(),
-        source,
-    })
+    damaged.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok((records, damaged))
 }
 
 fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {

@@ -4,10 +4,10 @@
 use crate::arguments::{self, Arguments, Asked};
 use crate::create::{self, Failure, Lines, Stage, create};
 use crate::delete::delete;
-use crate::policy::{self, OnError};
+use crate::policy::OnError;
+use crate::read;
 use crate::state::{self, State};
 use crate::syslog::Log;
-use crate::{read, spec};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
@@ -127,18 +127,21 @@ fn stopped(arguments: &Arguments) -> u8 {
     }
 }
 
+/// The plan as JSON, `null` where there is nothing to do, and what would be told of it.
 fn dry_run(state: &State, stage: Stage, arguments: &Arguments) -> u8 {
-    match show(state, stage, arguments) {
-        Ok(text) => print(&text),
-        Err(error) => refuse(&error),
+    let (plan, lines) = match create::would(state, stage, arguments) {
+        Ok(would) => would,
+        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
+            return refuse(&error);
+        }
+        Err(Failure::Failed(error, OnError::Start)) => {
+            let line = format!("{} starts without a slice: {error:#}", state.id);
+            (None, vec![line])
+        }
+    };
+    told(&lines);
+    match serde_json::to_string_pretty(&plan) {
+        Ok(text) => print(&format!("{text}\n")),
+        Err(error) => refuse(&error.into()),
     }
-}
-
-/// The plan as JSON, `null` where there is nothing to do.
-fn show(state: &State, stage: Stage, arguments: &Arguments) -> anyhow::Result<String> {
-    let policy = policy::read(&arguments.places)?;
-    let spec = spec::read(&state.bundle)?;
-    let plan = create::planned(state, &spec, &policy, arguments, stage)?;
-    let plan = plan.map(|(plan, _)| plan);
-    Ok(format!("{}\n", serde_json::to_string_pretty(&plan)?))
 }

@@ -351,3 +351,39 @@ fn a_list_of_gpus_that_is_not_there_is_made_first() {
     assert_eq!(text(said), expected);
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
 }
+
+#[test]
+fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::remove_file(host.run("devices.json")).unwrap();
+    let (command, pid) = (host.path("gpuslice"), host.path("pid"));
+    // As one hangs that asks the driver in a process of its own.
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! > {}\nwhile :; do wait; done\n",
+        pid.display()
+    );
+    fs::write(&command, script).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    host.policy(&format!("command = {:?}", command.display().to_string()));
+    host.asking("none", &[]).is_given_its_slice();
+    assert!(!pid.exists(), "nobody waits who asks for nothing");
+    let start = std::time::Instant::now();
+    let refused = host.container("c1").is_refused();
+    assert!(start.elapsed().as_secs() < 60, "{refused}");
+    for part in [
+        "gpuslice: there is no list of GPUs, and it cannot be made now (once gpuslice devices --write",
+        "has not ended after 10 s: the NVIDIA driver hangs, or is still being loaded",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert_eq!(host.left(), Vec::<String>::new());
+    let asks = text(pid);
+    let stat = || fs::read_to_string(format!("/proc/{}/stat", asks.trim()));
+    while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(start.elapsed().as_secs() < 60, "it still asks");
+        std::thread::yield_now();
+    }
+}

@@ -40,7 +40,7 @@ fn a_refusal_is_in_the_hosts_log() {
     assert!(said.contains("big"), "it names who holds the rest: {said}");
     assert_eq!(next(), Some(format!("other is refused: {said}")));
 
-    // There /dev is the container's, and --dry-run refuses nobody.
+    // There /dev is the container's, and --dry-run keeps nobody from starting.
     for arguments in [&["createContainer"][..], &["--dry-run", "createRuntime"]] {
         other.hook(arguments);
         assert_eq!(next(), None, "{arguments:?}");

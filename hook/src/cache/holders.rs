@@ -81,6 +81,8 @@ pub(super) struct Mapping {
     pub(super) start: usize,
     /// Where it ends.
     pub(super) end: usize,
+    /// Where in the file it starts.
+    pub(super) offset: u64,
     /// The file's device.
     pub(super) device: u64,
     /// The file's inode.
@@ -105,7 +107,7 @@ impl Mapping {
             std::str::from_utf8(word).ok()
         };
         let (start, end) = word()?.split_once('-')?;
-        let (_permissions, _offset) = (word()?, word()?);
+        let (_permissions, offset) = (word()?, word()?);
         let (major, minor) = word()?.split_once(':')?;
         let inode = word()?.parse().ok()?;
         let path = rest.trim_ascii_start();
@@ -115,6 +117,7 @@ impl Mapping {
         (inode != 0).then_some(Mapping {
             start: address(start)?,
             end: address(end)?,
+            offset: hex(offset)?,
             device: nix::sys::stat::makedev(hex(major)?, hex(minor)?),
             inode,
             path: OsString::from_vec(path.to_vec()),
@@ -135,10 +138,11 @@ mod tests {
 
     #[test]
     fn a_line_of_maps_is_read_with_blanks_in_its_path() {
-        let line = b"7f00000-7f01000 r--p 00000000 fe:00 131 /models/a b.gguf (deleted)";
+        let line = b"7f00000-7f01000 r--p 00002000 fe:00 131 /models/a b.gguf (deleted)";
         let mapping = Mapping::read(line).unwrap();
         assert_eq!(mapping.path.as_bytes(), b"/models/a b.gguf");
         assert_eq!((mapping.start, mapping.end), (0x7f0_0000, 0x7f0_1000));
+        assert_eq!(mapping.offset, 0x2000);
         assert_eq!(mapping.device, nix::sys::stat::makedev(0xfe, 0));
         assert_eq!(mapping.inode, 131);
     }

@@ -7,6 +7,7 @@ mod evict;
 mod filesystem;
 mod holders;
 mod live;
+mod mapped;
 mod progress;
 mod report;
 mod resident;
@@ -15,6 +16,7 @@ pub mod watch;
 
 use crate::standard_streams;
 use gpuslice_config::units::Bytes;
+use holders::{Holder, Identity};
 use progress::Progress;
 use report::{Report, State};
 use std::path::PathBuf;
@@ -98,7 +100,9 @@ root, all such processes are seen), or give it --live, which makes the process f
 when it touches them. Files on tmpfs, memfd, ramfs and hugetlbfs are memory and cannot be dropped;
 ZFS keeps a cache of its own, which this does not reach.
 
-The exit status is 0 only when all that could be dropped is seen to be gone.
+The exit status is 0 only when all that could be dropped is seen to be gone. With --dry-run it, the
+states and what is said to be there after are what would be: left is what processes have in their
+page tables.
 
 JSON: files [path, size, state (dropped, not-cached, left, not-droppable, unknown, unreadable; with
 --dry-run also cached), before, after, dirty, counted_by, why, mapped_by [pid, name]], before,
@@ -157,12 +161,15 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
         }
         evict_all(&mut files);
     }
-    let mut unseen = name_holders(&mut files, args.dry_run);
+    let mut unseen = match args.dry_run {
+        true => foresee(&mut files, args.live),
+        false => name_holders(&mut files),
+    };
     for pause in PAUSES {
         if args.dry_run || !retry(&mut files, pause) {
             break;
         }
-        unseen = name_holders(&mut files, args.dry_run);
+        unseen = name_holders(&mut files);
     }
     let files = files.into_iter().map(|file| file.report).collect();
     let mut report = Report::new(files, start.elapsed());
@@ -172,10 +179,7 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
         false => report.drop_cache(),
     };
     standard_streams::print(said.as_bytes())?;
-    Ok(match args.dry_run {
-        true => report.residency_status(),
-        false => report.status(),
-    })
+    Ok(report.status())
 }
 
 /// What nobody has mapped and yet stays is being read, by a read-ahead perhaps, or being written: no
@@ -249,26 +253,50 @@ fn share(amount: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Finds out who has mapped what is left, or what would be dropped.
-fn name_holders(files: &mut [Surveyed], dry_run: bool) -> usize {
-    let left = |file: &&mut Surveyed| match file.report.state {
-        State::Left => file.report.why.is_none(),
-        State::Cached => dry_run,
-        _ => false,
-    };
-    let mut left: Vec<&mut Surveyed> = files.iter_mut().filter(left).collect();
-    if left.is_empty() {
-        return 0;
-    }
-    let identities: Vec<_> = left.iter().filter_map(|file| file.mapped_as()).collect();
-    let (held, unseen) = holders::holders(&identities);
-    for (file, holders) in left.iter_mut().zip(held) {
-        if holders.is_empty() && !dry_run {
+/// Finds out who has mapped what is left.
+fn name_holders(files: &mut [Surveyed]) -> usize {
+    let is_left =
+        |file: &&mut Surveyed| file.report.state == State::Left && file.report.why.is_none();
+    let mut left: Vec<&mut Surveyed> = files.iter_mut().filter(is_left).collect();
+    let (held, unseen) = holders_of(&left);
+    for (file, (_, holders)) in left.iter_mut().zip(held) {
+        if holders.is_empty() {
             file.report.why = Some(IN_USE.to_owned());
         }
         file.report.mapped_by = holders;
     }
     unseen
+}
+
+/// Says of what is cached what would be left of it. `live` is whose mappings would be paged out.
+fn foresee(files: &mut [Surveyed], live: Option<u32>) -> usize {
+    let is_cached = |file: &&mut Surveyed| file.report.state == State::Cached;
+    let mut cached: Vec<&mut Surveyed> = files.iter_mut().filter(is_cached).collect();
+    let (held, unseen) = holders_of(&cached);
+    for (file, (identity, holders)) in cached.iter_mut().zip(held) {
+        // One that must not be paged out says why.
+        let out = live.filter(|_| file.report.why.is_none());
+        let staying = holders.iter().filter(|holder| Some(holder.pid) != out);
+        let stays = mapped::in_page_tables(&identity, staying).get();
+        file.report.after = file.report.before.map(|before| before.min(stays));
+        if stays > 0 {
+            file.report.state = State::Left;
+            if file.report.why.is_none() {
+                file.report.mapped_by = holders;
+            }
+        }
+    }
+    unseen
+}
+
+/// Who has mapped which of the files, and how many processes did not let us look.
+fn holders_of(files: &[&mut Surveyed]) -> (Vec<(Identity, Vec<Holder>)>, usize) {
+    if files.is_empty() {
+        return (Vec::new(), 0);
+    }
+    let identities: Vec<_> = files.iter().filter_map(|file| file.mapped_as()).collect();
+    let (held, unseen) = holders::holders(&identities);
+    (identities.into_iter().zip(held).collect(), unseen)
 }
 
 const IN_USE: &str = "in use: being read or written, or locked by the kernel";

@@ -193,6 +193,7 @@ impl Report {
         let mut rows = Vec::new();
         for file in &self.files {
             let (what, bytes) = match file.state {
+                State::Left if self.dry_run => ("would leave", file.after),
                 State::Left => ("left", file.after),
                 State::NotDroppable(_) if file.before > Some(0) => ("not droppable", file.before),
                 State::Unknown if self.dry_run => ("not known", None),
@@ -205,15 +206,14 @@ impl Report {
             rows.push([what.to_owned(), bytes, file.name(), file.reason()]);
         }
         let dropped = self.sum(
-            |file| matches!(file.state, State::Dropped | State::Left),
+            |file| matches!(file.state, State::Dropped | State::Cached | State::Left),
             |file| Some(file.before?.saturating_sub(file.after?)),
         );
         let touched = self.files.iter().filter(is(State::Dropped)).count();
         let end = match self.dry_run {
             true => {
-                let would = self.sum(|file| file.state == State::Cached, |file| file.before);
                 let count = self.files.iter().filter(is(State::Cached)).count();
-                format!("would drop {would} of {}\n", files(count))
+                format!("would drop {dropped} of {}\n", files(count))
             }
             false => format!(
                 "dropped {dropped} of {}{}; {} before, {} after\n",
@@ -223,7 +223,7 @@ impl Report {
                 self.sum(|_| true, |file| file.after),
             ),
         };
-        let unseen = match (self.unseen_processes, self.has(State::Left)) {
+        let unseen = match (self.unseen_processes, self.dry_run || self.has(State::Left)) {
             (0, _) | (_, false) => String::new(),
             (count, true) => {
                 format!("processes that do not let us see what they have mapped: {count}\n")

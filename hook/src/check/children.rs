@@ -4,6 +4,7 @@
 
 use super::routes::{Preloaded, Route};
 use super::row::Event;
+use crate::inventory::ask::LOOK;
 use anyhow::Context;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
@@ -64,8 +65,11 @@ pub(super) struct Starter<'a> {
     pub(super) linked: &'a Linked,
     /// What is set and removed in their environment.
     pub(super) vars: &'a [(OsString, Option<OsString>)],
-    /// How long each may take.
+    /// How long each may take, and how long in silence.
     pub(super) patience: Duration,
+    pub(super) quiet: Duration,
+    /// Where the person is told.
+    pub(super) tell: &'a dyn Fn(&str),
     /// Which driver libraries can be loaded: a program that is linked to one that is missing
     /// does not start at all.
     pub(super) has_cuda: bool,
@@ -97,7 +101,7 @@ impl Starter<'_> {
         let child = command
             .spawn()
             .context("cannot start gpuslice check-probe")?;
-        self.listen(child)
+        self.listen(route, child)
     }
 
     /// The preload that the child would have, and the linked libraries with it: they, and what
@@ -122,7 +126,7 @@ impl Starter<'_> {
         list.join(OsStr::new(":"))
     }
 
-    fn listen(&self, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
+    fn listen(&self, route: Route, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
         let output = child.stdout.take().context("the child has no output")?;
         let (sender, receiver) = mpsc::channel();
         // Not joined: something that a stuck child started may hold the pipe open for ever.
@@ -136,9 +140,16 @@ impl Starter<'_> {
         });
         let started = Instant::now();
         let (mut events, mut doing) = (Vec::new(), "starting".to_owned());
+        let mut told = false;
         let ended = loop {
             let left = self.patience.saturating_sub(started.elapsed());
-            match receiver.recv_timeout(left) {
+            let quiet = self.quiet.saturating_sub(started.elapsed());
+            if quiet.is_zero() && !told && !left.is_zero() {
+                told = true;
+                self.tell_waiting(route, &doing);
+            }
+            let next = if told { left } else { left.min(quiet) };
+            match receiver.recv_timeout(next) {
                 Ok(Event::Step(what)) => doing = what,
                 Ok(Event::Done) => {
                     // A driver that hangs or crashes as it is unloaded is nobody's answer.
@@ -147,14 +158,29 @@ impl Starter<'_> {
                 }
                 Ok(event) => events.push(event),
                 Err(RecvTimeoutError::Disconnected) => break wait(&mut child, left)?,
+                Err(RecvTimeoutError::Timeout) if next < left => {}
                 Err(RecvTimeoutError::Timeout) => break wait(&mut child, Duration::ZERO)?,
             }
         };
         let how = match ended {
             Some(status) => how(status),
-            None => format!("no answer in {} s", self.patience.as_secs()),
+            None => {
+                if told {
+                    (self.tell)(&format!("the NVIDIA driver does not answer; {LOOK}"));
+                }
+                format!("no answer in {} s", self.patience.as_secs())
+            }
         };
         Ok((events, End::Early(how, doing)))
+    }
+
+    fn tell_waiting(&self, route: Route, doing: &str) {
+        (self.tell)(&format!(
+            "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
+            self.quiet.as_secs(),
+            route.name(),
+            self.patience.as_secs()
+        ));
     }
 }
 
@@ -187,5 +213,34 @@ fn how(status: ExitStatus) -> String {
         Some(Ok(signal)) => format!("crashed ({signal})"),
         Some(Err(_)) => "crashed".to_owned(),
         None => format!("ended early ({status})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_route_that_hangs_is_named_once_and_given_up() {
+        let told = RefCell::new(Vec::new());
+        let starter = Starter {
+            linked: &Linked::create().unwrap(),
+            vars: &[],
+            patience: Duration::from_millis(300),
+            quiet: Duration::from_millis(100),
+            tell: &|line| told.borrow_mut().push(line.to_owned()),
+            has_cuda: true,
+            has_nvml: true,
+            is_heard: true,
+        };
+        let mut hangs = Command::new("sleep");
+        let child = hangs.arg("1000").stdout(Stdio::piped()).spawn().unwrap();
+        let (events, end) = starter.listen(Route::DlsymLocal, child).unwrap();
+        let early = End::Early("no answer in 0 s".to_owned(), "starting".to_owned());
+        assert_eq!((events, end), (Vec::new(), early));
+        let line = "waiting for the NVIDIA driver since 0 s (starting, by dlsym-local); given up after 0 s";
+        let look = format!("the NVIDIA driver does not answer; {LOOK}");
+        assert_eq!(told.into_inner(), [line, &look]);
     }
 }

@@ -20,6 +20,7 @@ mod codes;
 mod devices;
 mod dl;
 mod lookup;
+mod patience;
 pub mod probe;
 mod report;
 mod routes;
@@ -37,6 +38,7 @@ use crate::plan::NoDriver;
 use crate::slice_file::SliceFileError;
 use crate::slice_options::SliceOptions;
 use crate::{exit, standard_streams};
+use patience::Patience;
 use report::Report;
 use slice_shown::SliceShown;
 use std::time::Duration;
@@ -57,9 +59,10 @@ pub struct Args {
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
 
-    /// How long one route may take to answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    /// How long one route may take to answer; without it, 120 for the first, which may have to load
+    /// the driver, and for the others three times what that took, but at least 10
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
 }
 
 fn help() -> String {
@@ -105,7 +108,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
     prepared.as_ref().map_or(Ok(()), Prepared::enter)?;
     let slice = SliceShown::find(&vars);
-    let patience = Duration::from_secs(args.timeout);
+    let patience = Patience::new(args.timeout.map(Duration::from_secs));
     let survey = Survey::make(&vars, patience)?;
     match survey.why_nothing_answers() {
         Some(why) => no_driver(args, survey, slice, why),

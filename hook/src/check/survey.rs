@@ -6,13 +6,15 @@ use super::apis;
 use super::children::{End, Linked, Starter};
 use super::codes;
 use super::lookup;
+use super::patience::Patience;
 use super::routes::{self, Route};
 use super::row::{Event, Reading, Row, Skipped};
 use super::verdict::NO_DEVICE;
+use crate::inventory::ask::QUIET;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::Instant;
 
 /// What all children told.
 #[derive(Clone, Debug, Default)]
@@ -37,16 +39,13 @@ pub(super) struct Survey {
     unanswered: Vec<Skipped>,
 }
 
-/// After so many routes in a row that crash or hang it is the driver, not the route.
-const GIVE_UP: usize = 3;
-
 const LIBRARIES: [&str; 2] = [apis::CUDA, apis::NVML];
 
 impl Survey {
     /// Asks everything. `vars` are set or removed in the children's environment.
     pub(super) fn make(
         vars: &[(OsString, Option<OsString>)],
-        patience: Duration,
+        mut patience: Patience,
     ) -> anyhow::Result<Survey> {
         let linked = Linked::create()?;
         let mut survey = Survey::default();
@@ -57,11 +56,15 @@ impl Survey {
                 is_heard: survey.shims.is_empty() || !survey.asked.is_empty(),
                 linked: &linked,
                 vars,
-                patience,
+                patience: patience.of_next(),
+                quiet: QUIET,
+                tell: &tell,
                 has_cuda: survey.has(LIBRARIES[0]),
                 has_nvml: survey.has(LIBRARIES[1]),
             };
+            let started = Instant::now();
             let (events, end) = starter.ask(route)?;
+            patience.took(started.elapsed());
             for event in events {
                 survey.take(event, route);
             }
@@ -72,7 +75,7 @@ impl Survey {
             if survey.no_driver() {
                 break;
             }
-            if survey.silent >= GIVE_UP {
+            if survey.silent >= patience.gives_up_after() {
                 survey.give_up_after(route);
                 break;
             }
@@ -177,11 +180,15 @@ impl Survey {
     }
 
     fn give_up_after(&mut self, last: Route) {
+        let many = match self.silent {
+            1 => "the first route".to_owned(),
+            silent => format!("{silent} routes in a row"),
+        };
         for route in routes::all().skip_while(|route| *route != last).skip(1) {
             self.skipped.push(Skipped {
                 api: "*".to_owned(),
                 route: route.name().to_owned(),
-                why: format!("{GIVE_UP} routes in a row gave no answer"),
+                why: format!("{many} gave no answer"),
             });
         }
     }
@@ -280,6 +287,12 @@ fn no_answer(skipped: Skipped) -> Asked {
         beside: None,
         settled: true,
     }
+}
+
+/// Says something where on a terminal the progress stands.
+fn tell(line: &str) {
+    progress("");
+    crate::cli::tell(line);
 }
 
 /// Says on a terminal what is being done: some drivers take seconds for each route.

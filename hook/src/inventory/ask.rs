@@ -1,9 +1,12 @@
 //! Asks the driver for the inventory, through a child that may hang or crash.
-//! Touches: one child process, without the preload and without variables that hide devices.
+//! Touches: one child process, without the preload and without variables that hide devices; standard
+//! error, where the driver takes long.
+//! Law: nobody waits without knowing for what, nor without end.
 
 use super::Inventory;
 use super::cuda::CudaError;
 use super::probe::Answer;
+use crate::cli::tell;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,8 +18,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a driver may take. A cold start of a machine with eight GPUs takes a few seconds.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a driver may take. Where nothing keeps it loaded (no persistence mode) the first who asks
+/// waits until it has set up every GPU: tens of seconds for eight of them.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// After how long a person is told what is waited for.
+pub const QUIET: Duration = Duration::from_secs(5);
+
+/// What a person looks at when the driver hangs.
+pub const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
+                        --grep 'NVRM|Xid'";
+
+/// How long the driver is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// In silence.
+    quiet: Duration,
+    /// At all.
+    patience: Duration,
+}
+
+const BOUNDS: Bounds = Bounds {
+    quiet: QUIET,
+    patience: PATIENCE,
+};
 
 /// Why there is no inventory.
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +55,13 @@ pub enum AskError {
         said: String,
     },
     /// The driver did not answer.
-    #[error("the NVIDIA driver does not answer: no answer after {} s", PATIENCE.as_secs())]
-    Silent,
+    #[error("the NVIDIA driver does not answer: no answer after {} s ({why}); {LOOK}", after.as_secs())]
+    Silent {
+        /// How long it was waited for.
+        after: Duration,
+        /// What it was asked for.
+        why: &'static str,
+    },
     /// The driver took the child down.
     #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
     Crashed {
@@ -53,12 +83,12 @@ const REMOVED: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// Asks, with `vars` added to the environment.
+/// Asks, with `vars` added to the environment. `why` is told to who waits.
 ///
 /// # Errors
 /// [`AskError`] says why there is no list.
-pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
-    let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars)?;
+pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
+    let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars, why)?;
     answer.map_err(|error| AskError::Driver { error, said })
 }
 
@@ -70,25 +100,37 @@ pub fn ask(vars: &[(OsString, OsString)]) -> Result<Inventory, AskError> {
 pub fn child<T: DeserializeOwned>(
     arguments: &[&OsStr],
     vars: &[(OsString, OsString)],
+    why: &'static str,
 ) -> Result<(T, String), AskError> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .envs(vars.iter().map(|(name, value)| (name, value)));
     for name in REMOVED {
         command.env_remove(OsStr::new(name));
     }
+    answer(command, why, BOUNDS, &tell)
+}
+
+/// Runs the child to its end, or to the end of patience.
+fn answer<T: DeserializeOwned>(
+    mut command: Command,
+    why: &'static str,
+    bounds: Bounds,
+    tell: &dyn Fn(&str),
+) -> Result<(T, String), AskError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(AskError::Start)?;
-    let Some((answer, said)) = read(&mut child) else {
+    let Some((answer, said, status)) = hear(&mut child, why, bounds, tell) else {
         // A driver that hangs in the kernel cannot be killed; it is not waited for either.
         let _ = child.kill();
         let _ = child.try_wait();
-        return Err(AskError::Silent);
+        let after = bounds.patience;
+        return Err(AskError::Silent { after, why });
     };
-    let status = child.wait().map_err(AskError::Start)?;
     let line = answer.lines().next_back().unwrap_or_default();
     let said = match said.trim() {
         "" => String::new(),
@@ -100,17 +142,36 @@ pub fn child<T: DeserializeOwned>(
     }
 }
 
-/// All that the child writes on standard output and error; None when it takes too long.
+/// All that the child writes on standard output and error, and how it ended; None when it takes
+/// too long.
 ///
 /// Without threads: starting one makes libc take a signal of the process for itself, and the
 /// command that `gpuslice run` becomes must find the signals as the caller left them.
-fn read(child: &mut Child) -> Option<(String, String)> {
-    let deadline = Instant::now().checked_add(PATIENCE)?;
+fn hear(
+    child: &mut Child,
+    why: &str,
+    bounds: Bounds,
+    tell: &dyn Fn(&str),
+) -> Option<(String, String, ExitStatus)> {
+    let start = Instant::now();
+    let mut told = false;
+    // How much longer may be waited until something is to be done; None: no longer.
+    let mut left = || {
+        let waited = start.elapsed();
+        if !told && waited >= bounds.quiet {
+            told = true;
+            let (waited, end) = (bounds.quiet.as_secs(), bounds.patience.as_secs());
+            tell(&format!(
+                "waiting for the NVIDIA driver since {waited} s ({why}); given up after {end} s"
+            ));
+        }
+        let next = if told { bounds.patience } else { bounds.quiet };
+        next.checked_sub(waited).filter(|left| !left.is_zero())
+    };
     let mut out = Pipe::new(child.stdout.take()?.into());
     let mut err = Pipe::new(child.stderr.take()?.into());
     while out.open || err.open {
-        let left = deadline.checked_duration_since(Instant::now())?;
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let timeout = PollTimeout::try_from(left()?).unwrap_or(PollTimeout::MAX);
         let mut wanted: Vec<PollFd<'_>> = [&out, &err]
             .iter()
             .filter(|pipe| pipe.open)
@@ -123,7 +184,16 @@ fn read(child: &mut Child) -> Option<(String, String)> {
         out.take();
         err.take();
     }
-    Some((out.text(), err.text()))
+    // Who has closed both is about to end, unless the driver hangs as it is unloaded.
+    let mut pause = Duration::from_micros(50);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some((out.text(), err.text(), status)),
+            Ok(None) => std::thread::sleep(pause.min(left()?)),
+            Err(_) => return None,
+        }
+        pause = pause.saturating_mul(2).min(Duration::from_millis(20));
+    }
 }
 
 /// One end of a pipe, and what came through it.
@@ -159,5 +229,68 @@ impl Pipe {
 
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const SHORT: Bounds = Bounds {
+        quiet: Duration::from_millis(50),
+        patience: Duration::from_millis(400),
+    };
+
+    /// What a child with that script comes to, and what was told meanwhile.
+    fn script(text: &str, bounds: Bounds) -> (Result<(u32, String), AskError>, Vec<String>) {
+        let said = RefCell::new(Vec::new());
+        let tell = |line: &str| said.borrow_mut().push(line.to_owned());
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        let answer = answer(command, "a test needs it", bounds, &tell);
+        (answer, said.into_inner())
+    }
+
+    #[test]
+    fn a_driver_that_hangs_is_named_once_and_given_up() {
+        // Also one that has closed its output, and one that ends only when it is killed.
+        for hangs in [
+            "exec sleep 1000",
+            "exec >&- 2>&-; exec sleep 1000",
+            "trap '' TERM; exec sleep 1000",
+        ] {
+            let start = Instant::now();
+            let (answer, told) = script(hangs, SHORT);
+            let error = answer.unwrap_err().to_string();
+            assert!(
+                error.starts_with("the NVIDIA driver does not answer: no answer after 0 s")
+                    && error.contains("(a test needs it); see whether nvidia-smi answers"),
+                "{error}"
+            );
+            assert!(start.elapsed() >= SHORT.patience);
+            assert!(start.elapsed() < Duration::from_secs(60), "{hangs}");
+            let line =
+                "waiting for the NVIDIA driver since 0 s (a test needs it); given up after 0 s";
+            assert_eq!(told, [line]);
+        }
+    }
+
+    #[test]
+    fn a_driver_that_is_slow_is_named_and_waited_for() {
+        let long = Bounds {
+            patience: Duration::from_secs(60),
+            ..SHORT
+        };
+        let (answer, told) = script("sleep 0.3; echo noise; echo 7", long);
+        assert_eq!(answer.unwrap(), (7, String::new()));
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn of_a_driver_that_answers_nothing_is_told() {
+        let (answer, told) = script("echo 7", BOUNDS);
+        assert_eq!((answer.unwrap().0, told.len()), (7, 0));
+        assert_eq!((QUIET.as_secs(), PATIENCE.as_secs()), (5, 120));
     }
 }

@@ -4,7 +4,7 @@
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
-use gpuslice_oci::registry::{self, Record};
+use gpuslice_oci::registry::{self, Damaged, Record};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -35,11 +35,12 @@ pub(super) struct Files {
     pub(super) promise: Option<PathBuf>,
 }
 
-/// Those of which a container lives; none for who may not look, and where there is no hook.
-pub(super) fn held(places: &Places) -> Vec<Held> {
-    let records = registry::records(places).unwrap_or_default();
+/// Those of which a container lives, and the records that cannot be read; none for who may not look,
+/// and where there is no hook.
+pub(super) fn held(places: &Places) -> (Vec<Held>, Vec<Damaged>) {
+    let (records, damaged) = registry::survey(places).unwrap_or_default();
     let held = records.iter().filter_map(|record| of(places, record));
-    held.collect()
+    (held.collect(), damaged)
 }
 
 fn of(places: &Places, record: &Record) -> Option<Held> {

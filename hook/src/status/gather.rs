@@ -123,8 +123,15 @@ pub(crate) fn gather(places: &Places) -> Vec<SliceStatus> {
     let runs = entries
         .iter()
         .map(|entry| slice(&entry.file, pid(entry), None));
-    let of_containers = containers::held(places).into_iter().map(of_containers);
-    runs.chain(of_containers).collect()
+    let (held, damaged) = containers::held(places);
+    let of_containers = held.into_iter().map(of_containers);
+    let unreadable = damaged.into_iter().map(|damaged| SliceStatus {
+        error: Some(damaged.to_string()),
+        name: damaged.slice,
+        file: damaged.path,
+        ..SliceStatus::default()
+    });
+    runs.chain(of_containers).chain(unreadable).collect()
 }
 
 fn of_containers(held: containers::Held) -> SliceStatus {

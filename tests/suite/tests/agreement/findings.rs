@@ -175,6 +175,18 @@ fn a_driver_that_hangs_is_a_row_and_not_a_hang() {
     );
 }
 
+/// What check itself holds on the host is charged, by each copy of the library at its own time.
+#[test]
+fn a_slice_that_is_charged_for_all_host_memory_is_consistent() {
+    for allowance in ["0", "1MiB", "1664KiB"] {
+        let machine = Machine::new("gb10");
+        let options = ["--sim", "gb10", "--memory", "40GiB", "--host-allowance"];
+        let said = Said::new(check(&machine, &options).args([allowance]).answer());
+        assert_eq!(said.disagreements(), Vec::<&str>::new(), "{allowance}");
+        assert_eq!(said.answer.end, "exit 0", "{allowance}");
+    }
+}
+
 #[test]
 fn a_driver_that_crashes_is_a_row_that_says_where() {
     let machine = Machine::new("rtx3090");

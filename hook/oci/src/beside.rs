@@ -1,0 +1,161 @@
+//! What becomes of a container beside those that are there. A dry run asks the same.
+//! Touches: the host's meminfo and its promises, by reading them.
+
+use crate::admission::{Asking, Host, admit};
+use crate::create::Stage;
+use crate::devices::Devices;
+use crate::owner::Owner;
+use crate::place::Places;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::read;
+use crate::registry::{Record, unified};
+use anyhow::{Context, bail};
+use gpuslice_config::meminfo;
+use gpuslice_config::promises;
+use gpuslice_config::units::Bytes;
+
+/// Who wants in.
+pub(crate) struct Wanted<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) devices: &'a Devices,
+    pub(crate) policy: &'a Policy,
+    pub(crate) places: &'a Places,
+    /// Its first process, where there is one.
+    pub(crate) owner: Option<Owner>,
+    pub(crate) stage: Stage,
+}
+
+/// What becomes of it.
+pub(crate) enum Beside {
+    /// An earlier stage has recorded it, and this is what it is promised of the host.
+    Known(Bytes),
+    /// It is let in.
+    Fits {
+        /// Its slice, of which it is no member yet.
+        record: Record,
+        /// What is told.
+        note: Option<String>,
+    },
+}
+
+impl Wanted<'_> {
+    /// Decides. Those are the slices of which somebody lives.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn among(&self, records: &[Record]) -> anyhow::Result<Beside> {
+        let plan = self.plan;
+        let known = records.iter().find_map(|record| {
+            let mut members = record.containers.iter();
+            let member = members.find(|member| member.id == plan.container);
+            member.map(|member| (member, record.unified()))
+        });
+        match known {
+            Some((member, promised)) if Some(member.owner) == self.owner => {
+                return Ok(Beside::Known(promised));
+            }
+            Some((member, _)) => bail!(
+                "a container {} is running already (process {}, bundle {})",
+                member.id,
+                member.owner.pid,
+                member.bundle.display()
+            ),
+            None => {}
+        }
+        // What is mounted here no other container sees, nor the host: each would be promised all.
+        if self.stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
+            bail!(
+                "{} asks for unified memory, which takes the hook at createRuntime: at \
+                 createContainer others do not see what it is promised",
+                plan.name
+            );
+        }
+        let own = records.iter().find(|record| record.slice == plan.slice);
+        match own {
+            Some(record) if self.stage == Stage::Container => bail!(
+                "slice {} is shared, which takes the hook at createRuntime: at createContainer it \
+                 cannot reach the other containers' ledger",
+                record.slice
+            ),
+            Some(record) if record.devices != plan.devices => bail!(
+                "slice {} is shared, and {} has it with another budget",
+                record.slice,
+                record.name
+            ),
+            Some(record) => Ok(Beside::Fits {
+                record: record.clone(),
+                note: None,
+            }),
+            None => {
+                let promised = self.room(records)?;
+                let record = Record {
+                    version: Record::VERSION,
+                    slice: plan.slice.clone(),
+                    name: plan.name.clone(),
+                    namespace: plan.namespace.clone(),
+                    shared: plan.shared,
+                    devices: plan.devices.clone(),
+                    promised,
+                    containers: Vec::new(),
+                };
+                let note = promised.map(|promised| overcommitted(plan, promised));
+                Ok(Beside::Fits { record, note })
+            }
+        }
+    }
+
+    fn room(&self, records: &[Record]) -> anyhow::Result<Option<Bytes>> {
+        let plan = self.plan;
+        let host = match unified(&plan.devices) {
+            Bytes::ZERO => None,
+            _ => the_host(self.places, records)?,
+        };
+        let asking = Asking {
+            slice: &plan.slice,
+            namespace: plan.namespace.as_deref(),
+            budgets: &plan.devices,
+        };
+        admit(&asking, records, self.devices, self.policy, host.as_ref())
+            .with_context(|| format!("no room for {}", plan.name))
+    }
+}
+
+/// What is told of a slice that policy lets in without room for it.
+fn overcommitted(plan: &Plan, promised: Bytes) -> String {
+    let asked = unified(&plan.devices);
+    format!(
+        "{} is over-committed by {}: {asked} are asked for, and it is promised the {promised} that are \
+         left",
+        plan.name,
+        asked.minus(promised)
+    )
+}
+
+/// The host's memory, and what of it was promised.
+fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
+    let path = places.meminfo();
+    let head = read::capped(
+        read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
+        1 << 16,
+    )?;
+    let Some(memory) = meminfo::parse(&head) else {
+        return Ok(None);
+    };
+    let folder = places.promises();
+    let held = match folder.try_exists() {
+        // Since boot nobody has asked for any.
+        Ok(false) => Ok(Vec::new()),
+        _ => promises::read_folder(&folder),
+    };
+    let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
+    let named = |slice: String| {
+        let known = records.iter().find(|record| record.slice == slice);
+        known.map_or(slice, |record| record.name.clone())
+    };
+    let unused = held
+        .into_iter()
+        .map(|promise| (named(promise.slice), promise.unused))
+        .collect();
+    Ok(Some(Host { memory, unused }))
+}

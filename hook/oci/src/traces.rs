@@ -1,0 +1,187 @@
+//! Whether somebody lives in a slice whose record cannot be read, by whatever else there is.
+//! Touches: /proc, which must be the host's; the slice's ledger, by reading.
+//! Law: when in doubt somebody does: memory that is promised twice is nobody's.
+
+use crate::owner::Owner;
+use crate::place::Places;
+use crate::read;
+use crate::registry::Damaged;
+use gpuslice_config::ledger::{SIZE, Snapshot};
+use nix::sys::stat::{major, minor};
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How much is read of a process's mounts: a host has hundreds, of 200 bytes each.
+const CAP: usize = 16 << 20;
+
+/// From this length on a word that begins with a slice's id means it: a pod's slice has the first
+/// letters of its sandbox's id.
+const LONG: usize = 12;
+
+/// The first sign of life, in words.
+#[must_use]
+pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
+    let slice = damaged.slice.as_str();
+    if let Some(owner) = owners(&damaged.text).find(Owner::lives) {
+        return Some(format!("process {}, which it names, lives", owner.pid));
+    }
+    if let Some(pid) = holder(places, slice) {
+        return Some(format!("process {pid} holds memory by its ledger"));
+    }
+    let mounts = Mounts::of(places, slice);
+    let mut seen = HashSet::new();
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in pids {
+        if in_cgroup(pid, slice) && Owner::of(pid).is_ok_and(|owner| owner.lives()) {
+            return Some(format!("process {pid} is in a cgroup of its name"));
+        }
+        // Processes of one namespace have one list of mounts.
+        let namespace = fs::metadata(format!("/proc/{pid}/ns/mnt"));
+        let Ok(namespace) = namespace.map(|facts| facts.ino()) else {
+            continue;
+        };
+        if seen.insert(namespace) && mounts.are_in(pid) {
+            return Some(format!("process {pid} has it mounted"));
+        }
+    }
+    None
+}
+
+/// The processes that a text names, as records do: also one that has been cut, or written into.
+fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
+    const PID: &str = "\"pid\":";
+    const STARTTIME: &str = ",\"starttime\":";
+    let text = String::from_utf8_lossy(text).into_owned();
+    let places: Vec<usize> = text.match_indices(PID).map(|(at, _)| at).collect();
+    places.into_iter().filter_map(move |at| {
+        let (pid, rest) = number(text.get(at.saturating_add(PID.len())..)?)?;
+        let (starttime, _) = number(rest.strip_prefix(STARTTIME)?)?;
+        Some(Owner {
+            pid: pid.parse().ok()?,
+            starttime: starttime.parse().ok()?,
+        })
+    })
+}
+
+/// The digits that a text begins with, and what follows.
+fn number(text: &str) -> Option<(&str, &str)> {
+    let end = text.bytes().take_while(u8::is_ascii_digit).count();
+    text.split_at_checked(end)
+}
+
+/// A process that has a slot of the slice's ledger.
+fn holder(places: &Places, slice: &str) -> Option<u32> {
+    let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
+    let mut slots = snapshot.slots().filter(|record| record.alive);
+    slots.next().map(|record| record.pid)
+}
+
+/// Whether a process is in a cgroup that is named by the slice's id, which mostly is a container's.
+fn in_cgroup(pid: i32, slice: &str) -> bool {
+    let text = read::file(Path::new(&format!("/proc/{pid}/cgroup")), 1 << 16);
+    text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), slice))
+}
+
+/// Whether the id stands in the text as a word of its own.
+fn names(text: &str, id: &str) -> bool {
+    let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    !id.is_empty()
+        && text.match_indices(id).any(|(at, _)| {
+            let (before, from) = text.split_at_checked(at).unwrap_or_default();
+            let after = from.get(id.len()..).unwrap_or_default();
+            let ends = id.len() >= LONG || !part(after.chars().next());
+            !part(before.chars().next_back()) && ends
+        })
+}
+
+/// What a container of the slice has mounted.
+struct Mounts {
+    /// The device of its ledger's own file system.
+    ledger: Option<String>,
+    /// The device of the containers' folders, and the path of this one.
+    folder: Option<(String, String)>,
+}
+
+impl Mounts {
+    fn of(places: &Places, slice: &str) -> Mounts {
+        let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev());
+        let shown = |device| format!("{}:{}", major(device), minor(device));
+        let (own, above) = (device(&places.ledger(slice)), device(&places.ledgers()));
+        let ledger = match (own, above) {
+            // Only a file system of its own tells it from others.
+            (Ok(own), Ok(above)) if own != above => Some(shown(own)),
+            _ => None,
+        };
+        let folders = fs::canonicalize(places.containers()).ok();
+        let folder = folders.and_then(|folders| {
+            let path = folders.join(slice).join("root");
+            Some((shown(device(&folders).ok()?), path.to_str()?.to_owned()))
+        });
+        Mounts { ledger, folder }
+    }
+
+    /// Whether one of them is there. On the host the ledger's whole file system is mounted; in a
+    /// container one file of it.
+    fn are_in(&self, pid: i32) -> bool {
+        let table = read::file(Path::new(&format!("/proc/{pid}/mountinfo")), CAP);
+        let table = table.unwrap_or_default();
+        String::from_utf8_lossy(&table).lines().any(|line| {
+            let mut fields = line.split(' ').skip(2);
+            let (device, root) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
+            let ledger = self.ledger.as_deref() == Some(device) && root != "/";
+            // What was removed below its mount has this behind its path.
+            let root = root.strip_suffix("//deleted").unwrap_or(root);
+            ledger || self.is_folder(device, root)
+        })
+    }
+
+    /// Whether it is the container's folder. A mount names the path below its file system's root,
+    /// which may be /run.
+    fn is_folder(&self, device: &str, root: &str) -> bool {
+        let same = |(on, path): &(String, String)| {
+            let own = path.rsplitn(4, '/').take(3).map(str::len).sum::<usize>();
+            // The last three parts, `containers/ID/root`, are never the mount point's.
+            on == device && root.len() > own.saturating_add(2) && path.ends_with(root)
+        };
+        self.folder.as_ref().is_some_and(same)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_cut_still_names_its_processes() {
+        let text = br#"{"version":1,"containers":[{"id":"a","name":"a","pid":12,"starttime":345,"bundle":"/b"},{"id":"b","pid":9"#;
+        let found: Vec<Owner> = owners(text).collect();
+        let one = Owner {
+            pid: 12,
+            starttime: 345,
+        };
+        assert_eq!(found, [one]);
+        assert_eq!(owners(b"{").count(), 0);
+        assert_eq!(owners(b"\xff\"pid\":,\"starttime\":1").count(), 0);
+    }
+
+    #[test]
+    fn an_id_is_found_in_a_cgroups_path_as_a_word() {
+        let id = "0123456789abcdef";
+        assert!(names(
+            &format!("0::/kubepods/cri-containerd-{id}.scope\n"),
+            id
+        ));
+        assert!(names(&format!("0::/crio-{id}9999.scope\n"), id));
+        assert!(!names(&format!("0::/crio-9{id}.scope\n"), id));
+        assert!(names("0::/machine/c1\n", "c1"));
+        assert!(!names("0::/machine/c12\n", "c1"));
+        assert!(!names("0::/\n", ""));
+    }
+}
