@@ -5,16 +5,14 @@
 use crate::abi::*;
 use crate::context::current;
 use crate::driver::{Driver, driver};
+use crate::graph_memory::{Reserved, peaks, reserve, span, trim};
 use crate::heap;
 use crate::state::{Allocation, Paid, Sort, State};
-use gpuslice_sim_machine::{Kind, STEP};
 use std::collections::BTreeMap;
-
-const SMALLEST: u64 = 512;
 
 /// What a node does.
 #[derive(Debug, Clone, Copy)]
-enum Node {
+pub(crate) enum Node {
     Empty,
     Child(Handle),
     Alloc {
@@ -25,22 +23,13 @@ enum Node {
     Free(u64),
 }
 
-/// What graphs have of one device.
-#[derive(Debug, Default)]
-struct Reserved {
-    reserved: u64,
-    reserved_high: u64,
-    used: u64,
-    used_high: u64,
-}
-
 /// All graphs of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     graphs: BTreeMap<Handle, Vec<Handle>>,
     nodes: BTreeMap<Handle, Node>,
     execs: BTreeMap<Handle, Vec<Node>>,
-    memory: BTreeMap<CUdevice, Reserved>,
+    pub(crate) memory: BTreeMap<CUdevice, Reserved>,
     /// Streams that are being captured, and into which graph.
     captures: BTreeMap<Handle, Handle>,
 }
@@ -130,52 +119,6 @@ fn instantiate(out: Out<Handle>, of: Handle) -> Answer {
     out.set(exec)
 }
 
-fn span(bytes: u64) -> u64 {
-    bytes.next_multiple_of(SMALLEST)
-}
-
-/// Has as much of a device as is in use, and `more`.
-fn reserve(driver: &Driver, state: &mut State, device: CUdevice, more: u64) -> Answer {
-    let domain = driver.device(device)?.domain;
-    let memory = state.graphs.memory.entry(device).or_default();
-    let missing = (memory.used + more).saturating_sub(memory.reserved);
-    let grows = missing
-        .checked_next_multiple_of(STEP)
-        .ok_or(OUT_OF_MEMORY)?;
-    if grows != 0 {
-        (driver.machine)
-            .charge(domain, Kind::Pool, grows)
-            .map_err(|_| OUT_OF_MEMORY)?;
-        memory.reserved += grows;
-        memory.reserved_high = memory.reserved_high.max(memory.reserved);
-    }
-    Ok(())
-}
-
-/// The most that is in use at a time on each device while the graph runs, beyond what is now.
-fn peaks(steps: &[Node]) -> BTreeMap<CUdevice, u64> {
-    let mut sizes = BTreeMap::new();
-    let mut running: BTreeMap<CUdevice, (i64, i64)> = BTreeMap::new();
-    for step in steps {
-        let (device, change) = match step {
-            Node::Alloc { at, bytes, device } => {
-                sizes.insert(*at, (*device, span(*bytes)));
-                (*device, span(*bytes) as i64)
-            }
-            Node::Free(at) => match sizes.get(at) {
-                Some((device, bytes)) => (*device, -(*bytes as i64)),
-                None => continue,
-            },
-            _ => continue,
-        };
-        let (now, most) = running.entry(device).or_default();
-        *now += change;
-        *most = (*most).max(*now);
-    }
-    let most = |(device, (_, most))| (device, u64::try_from(most).unwrap_or(0));
-    running.into_iter().map(most).collect()
-}
-
 fn upload(driver: &Driver, state: &mut State, exec: Handle) -> Answer<Vec<Node>> {
     let steps = state.graphs.execs.get(&exec).cloned();
     let steps = steps.ok_or(INVALID_VALUE)?;
@@ -225,19 +168,6 @@ fn launch(exec: Handle) -> Answer {
     Ok(())
 }
 
-fn trim(driver: &Driver, state: &mut State, device: CUdevice) -> Answer {
-    let domain = driver.device(device)?.domain;
-    let memory = state.graphs.memory.entry(device).or_default();
-    let keep = memory.used.next_multiple_of(STEP);
-    if memory.reserved > keep {
-        driver
-            .machine
-            .discharge(domain, Kind::Pool, memory.reserved - keep);
-        memory.reserved = keep;
-    }
-    Ok(())
-}
-
 impl Graphs {
     /// Memory that a graph allocated is free again, and still reserved.
     pub(crate) fn freed(&mut self, device: CUdevice, bytes: u64) {
@@ -253,14 +183,6 @@ impl Graphs {
     /// The graph that a stream is captured into.
     pub(crate) fn capturing(&self, stream: Handle) -> Option<Handle> {
         self.captures.get(&stream).copied()
-    }
-}
-
-/// The device has no context any more.
-pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice) {
-    if let Some(memory) = state.graphs.memory.get_mut(&device) {
-        memory.used = 0;
-        trim(driver, state, device).unwrap_or(());
     }
 }
 

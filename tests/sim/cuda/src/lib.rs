@@ -20,6 +20,7 @@ mod device;
 mod driver;
 mod gate;
 mod graph;
+mod graph_memory;
 mod green;
 mod heap;
 mod host;

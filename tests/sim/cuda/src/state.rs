@@ -168,6 +168,6 @@ pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
                 .is_ok_and(|device| device.primary.alive().is_ok()));
     if !someone_else {
         crate::pool::forget_device(driver, &mut state, context.device);
-        crate::graph::forget_device(driver, &mut state, context.device);
+        crate::graph_memory::forget_device(driver, &mut state, context.device);
     }
 }
