@@ -5,7 +5,7 @@
 )]
 mod support;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -64,11 +64,26 @@ fn the_command_is_the_process_that_was_started() {
     child.wait().unwrap();
 }
 
+/// Whoever runs the tests may ignore signals (nohup, a job in the background), and a shell cannot
+/// trap what was ignored when it was started.
+fn with_usual_signals(command: &mut Command) -> &mut Command {
+    let usual = || {
+        for signal in [Signal::SIGINT, Signal::SIGHUP] {
+            // SAFETY: no handler is installed.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe { command.pre_exec(usual) }
+}
+
 #[test]
 fn a_signal_to_gpuslice_reaches_the_command_once() {
     let script = "n=0; trap 'n=$((n+1))' USR1 INT HUP; trap 'exit $n' TERM; echo ready
         while :; do sleep 0.01; done";
-    let (mut child, _) = start(&mut HERE.run(&SLICED, script));
+    let mut command = HERE.run(&SLICED, script);
+    let (mut child, _) = start(with_usual_signals(&mut command));
     for signal in [Signal::SIGUSR1, Signal::SIGINT, Signal::SIGHUP] {
         kill(pid_of(&child), signal).unwrap();
         // A shell runs a trap between two commands; two signals of one kind would be one.
@@ -83,7 +98,7 @@ fn a_signal_to_the_process_group_reaches_the_command_once() {
     let script = "n=0; trap 'n=$((n+1))' INT; trap 'exit $n' TERM; echo ready
         while :; do sleep 0.01; done";
     let mut command = HERE.run(&SLICED, script);
-    let (mut child, _) = start(command.process_group(0));
+    let (mut child, _) = start(with_usual_signals(&mut command).process_group(0));
     let group = Pid::from_raw(-pid_of(&child).as_raw());
     // ^C: SIGINT to the group. The sleep dies of it, the shell counts it.
     kill(group, Signal::SIGINT).unwrap();
