@@ -9,7 +9,7 @@ mod text;
 mod write;
 
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
-pub use read::{DEVICE_KEYS, SLICE_KEYS, SliceError, SliceFault, parse, parse_into};
+pub use read::{SliceError, SliceFault, parse, parse_into};
 pub use text::Text;
 
 use crate::device::DeviceUuid;

@@ -112,15 +112,13 @@ pub fn parse_into(text: &[u8], slice: &mut Slice) -> Result<(), SliceError> {
     })
 }
 
-/// Remembers which keys an object has had, by their place in a list.
+/// Remembers which keys an object has had, by their number.
 struct Seen(u32);
 
 impl Seen {
-    fn once(&mut self, keys: &[&str], key: &str) -> Result<(), SliceFault> {
-        let place = keys.iter().position(|known| *known == key);
-        let place = place.and_then(|place| u32::try_from(place).ok());
-        let bit = place
-            .and_then(|place| 1u32.checked_shl(place))
+    fn once(&mut self, number: Option<u32>, key: &str) -> Result<(), SliceFault> {
+        let bit = number
+            .and_then(|number| 1u32.checked_shl(number))
             .ok_or(SliceFault::UnknownKey(Text::new(key)))?;
         if self.0 & bit != 0 {
             return Err(SliceFault::Twice(Text::new(key)));
@@ -130,37 +128,49 @@ impl Seen {
     }
 }
 
-/// Every key of a slice, in the order in which they are written.
-pub const SLICE_KEYS: [&str; 25] = [
-    "version",
-    "name",
-    "total",
-    "present_as",
-    "enforce",
-    "reserve",
-    "meminfo",
-    "ledger",
-    "ledger_descriptor",
-    "page_cache",
-    "page_cache_share",
-    "model_files",
-    "promises",
-    "promise",
-    "cgroup",
-    "host_allowance",
-    "pressure",
-    "pressure_file",
-    "pressure_full",
-    "pressure_available",
-    "pressure_request",
-    "pressure_used",
-    "pressure_freed",
-    "memory",
-    "headroom",
-];
+/// The number of a key of a slice. No list of texts: the loader would have to relocate it in every
+/// process that starts.
+fn slice_key(key: &str) -> Option<u32> {
+    Some(match key {
+        "version" => 0,
+        "name" => 1,
+        "total" => 2,
+        "present_as" => 3,
+        "enforce" => 4,
+        "reserve" => 5,
+        "meminfo" => 6,
+        "ledger" => 7,
+        "ledger_descriptor" => 8,
+        "page_cache" => 9,
+        "page_cache_share" => 10,
+        "model_files" => 11,
+        "promises" => 12,
+        "promise" => 13,
+        "cgroup" => 14,
+        "host_allowance" => 15,
+        "pressure" => 16,
+        "pressure_file" => 17,
+        "pressure_full" => 18,
+        "pressure_available" => 19,
+        "pressure_request" => 20,
+        "pressure_used" => 21,
+        "pressure_freed" => 22,
+        "memory" => 23,
+        "headroom" => 24,
+        _ => return None,
+    })
+}
 
-/// Every key of a listed device.
-pub const DEVICE_KEYS: [&str; 4] = ["uuid", "memory", "headroom", "integrated"];
+/// The number of a key of a listed device.
+fn device_key(key: &str) -> Option<u32> {
+    Some(match key {
+        "uuid" => 0,
+        "memory" => 1,
+        "headroom" => 2,
+        "integrated" => 3,
+        _ => return None,
+    })
+}
 
 fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFault> {
     let mut version = None;
@@ -174,7 +184,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             read_devices(reader, slice)?;
             continue;
         }
-        seen.once(&SLICE_KEYS, key)?;
+        seen.once(slice_key(key), key)?;
         match key {
             "version" => {
                 let number = reader.number()?;
@@ -265,7 +275,7 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
     let (mut seen, mut first) = (Seen(0), true);
     reader.object()?;
     while let Some(key) = reader.key(&mut first)? {
-        seen.once(&DEVICE_KEYS, key)?;
+        seen.once(device_key(key), key)?;
         match key {
             "uuid" => {
                 let text = reader.string()?;
@@ -286,15 +296,21 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
     })
 }
 
-/// Every key of `model_files`.
-const MODEL_FILES_KEYS: [&str; 2] = ["suffixes", "smallest"];
+/// The number of a key of `model_files`.
+fn model_files_key(key: &str) -> Option<u32> {
+    Some(match key {
+        "suffixes" => 0,
+        "smallest" => 1,
+        _ => return None,
+    })
+}
 
 fn read_model_files(reader: &mut Reader<'_>) -> Result<ModelFiles, SliceFault> {
     let mut files = ModelFiles::usual();
     let (mut seen, mut first) = (Seen(0), true);
     reader.object()?;
     while let Some(key) = reader.key(&mut first)? {
-        seen.once(&MODEL_FILES_KEYS, key)?;
+        seen.once(model_files_key(key), key)?;
         match key {
             "suffixes" => {
                 let mut listed = ModelFiles::none(files.smallest);
