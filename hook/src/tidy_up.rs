@@ -1,4 +1,5 @@
-//! The watcher of a private folder: makes it, and removes it when nobody uses it any more.
+//! The watcher of a private folder: makes it, keeps its ledger open for who comes when it is gone,
+//! and removes it when nobody uses it any more.
 //! Touches: the folder, what `learned`, `promise` and `registry` touch, /proc. Never: the terminal, the
 //! caller's files, the caller's processes.
 //!

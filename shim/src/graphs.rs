@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{Given, Growth, Kind, Reserve, Reserving};
+use gpuslice_config::ledger::{Charged, Given, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
@@ -127,24 +127,8 @@ impl Reserving for Graphs {
         used.map_or(Bytes::MAX, Bytes::new)
     }
 
-    fn claim(&self, bytes: Bytes) -> bool {
-        !matches!(self.account.ask(bytes, Kind::Pool), Asked::Refused(_))
-    }
-
-    fn record(&self, bytes: Bytes) {
-        self.account.record(bytes, Kind::Pool);
-    }
-
-    fn release(&self, bytes: Bytes) {
-        self.account.release(bytes, Kind::Pool);
-    }
-
-    fn wait(&self) {
-        sys::nap();
-    }
-
-    fn clock(&self) -> u64 {
-        sys::clock()
+    fn charged(&self) -> &impl Charged {
+        &self.account
     }
 }
 
@@ -197,7 +181,7 @@ impl Graphs {
         self.trim();
         pools::trim(self.slot, &self.account);
         let private = self.account.private;
-        let later = reserves::wait_for_others(private, self, || ask(quietly).ok());
+        let later = reserves::wait_for_others(private, &self.account, || ask(quietly).ok());
         let aloud =
             |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
         later.map_or_else(|| ask(aloud), Ok)

@@ -5,17 +5,17 @@
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{Growth, Kind, Reserve, Reserving};
+use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUdeviceptr, CUmemoryPool, SUCCESS};
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account};
 use crate::held::{self, Space};
 use crate::log::Piece::Str;
 use crate::private::{self, Private};
 use crate::real::Slot;
 use crate::reserves::{self, Known, What};
-use crate::{count, sys, table};
+use crate::{count, table};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED: i32 = 5;
@@ -48,24 +48,8 @@ impl Reserving for Pool {
         attribute(self.slot, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
     }
 
-    fn claim(&self, bytes: Bytes) -> bool {
-        !matches!(self.account.ask(bytes, Kind::Pool), Asked::Refused(_))
-    }
-
-    fn record(&self, bytes: Bytes) {
-        self.account.record(bytes, Kind::Pool);
-    }
-
-    fn release(&self, bytes: Bytes) {
-        self.account.release(bytes, Kind::Pool);
-    }
-
-    fn wait(&self) {
-        sys::nap();
-    }
-
-    fn clock(&self) -> u64 {
-        sys::clock()
+    fn charged(&self) -> &impl Charged {
+        &self.account
     }
 }
 

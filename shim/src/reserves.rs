@@ -8,10 +8,12 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{Patience, Reserve, Reserving};
+use gpuslice_config::ledger::{Charged, Kind, Patience, Reserve};
 use gpuslice_config::units::Bytes;
 
+use crate::account::{Account, Asked};
 use crate::private::{self, Private};
+use crate::sys;
 
 /// One pool, or the graphs of one device.
 #[derive(Debug)]
@@ -164,7 +166,9 @@ pub(crate) fn known(
 ) -> Option<Known> {
     let key = key(what, device)?;
     let take = |place: &'static Place| {
-        let _ = place.key.compare_exchange(0, key, SeqCst, SeqCst);
+        if place.key.load(SeqCst) == 0 {
+            let _ = place.key.compare_exchange(0, key, SeqCst, SeqCst);
+        }
         look(place, key & NUMBER)
     };
     all_places(private).find_map(take)
@@ -200,11 +204,33 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
     }
 }
 
+impl Charged for Account {
+    fn claim(&self, bytes: Bytes) -> bool {
+        !matches!(self.ask(bytes, Kind::Pool), Asked::Refused(_))
+    }
+
+    fn record(&self, bytes: Bytes) {
+        Account::record(self, bytes, Kind::Pool);
+    }
+
+    fn release(&self, bytes: Bytes) {
+        Account::release(self, bytes, Kind::Pool);
+    }
+
+    fn wait(&self) {
+        sys::nap();
+    }
+
+    fn clock(&self) -> u64 {
+        sys::clock()
+    }
+}
+
 /// Lets some time pass, and tries again, as long as calls are under way on any of them: what they
 /// have claimed and do not need comes back.
 pub(crate) fn wait_for_others<T>(
     private: &'static Private,
-    driver: &impl Reserving,
+    charged: &impl Charged,
     mut again: impl FnMut() -> Option<T>,
 ) -> Option<T> {
     let used = || places(private).take_while(|place| place.key.load(SeqCst) != 0);
@@ -212,9 +238,9 @@ pub(crate) fn wait_for_others<T>(
         let each = used().filter_map(|place| place.reserve.under_way());
         each.reduce(u64::wrapping_add)
     };
-    let mut patience = Patience::new(driver);
+    let mut patience = Patience::new(charged);
     let mut seen = under_way();
-    while seen.is_some() && patience.wait(driver) {
+    while seen.is_some() && patience.wait(charged) {
         let now = under_way();
         if now != seen
             && let Some(got) = again()

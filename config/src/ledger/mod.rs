@@ -46,7 +46,7 @@ pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
 pub use private::Private;
-pub use reserve::{Given, Growth, Patience, Reserve, Reserving, STEP};
+pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving, STEP};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
 #[cfg(not(all(test, loom)))]

@@ -1,6 +1,6 @@
 //! What a pool, or the graphs of a device, have reserved: what the ledger has of it, and which calls
 //! count on what of it is idle.
-//! Touches: three words of one process; the driver and the ledger through a trait, so that loom can
+//! Touches: three words of one process; the driver and the ledger through traits, so that loom can
 //! be both.
 //! Law: whoever has made the driver reserve more writes to `held` after that, and whoever writes
 //! there has asked the driver since the write before. So at rest `held` is what is reserved, and
@@ -16,12 +16,18 @@ use core::sync::atomic::Ordering::SeqCst;
 /// What the driver hands out memory in.
 pub const STEP: u64 = 2 << 20;
 
-/// What reserves, and the ledger that has to say so.
+/// What reserves, as the driver tells of it, and who is charged for it.
 pub trait Reserving {
     /// What the driver has reserved. None: it does not say.
     fn reserved(&self) -> Option<Bytes>;
     /// What of it is in use.
     fn used(&self) -> Bytes;
+    /// Who is charged for it.
+    fn charged(&self) -> &impl Charged;
+}
+
+/// Who is charged for what is reserved: a device's account in the ledger.
+pub trait Charged {
     /// Claims more of the ledger; whether that was granted.
     fn claim(&self, bytes: Bytes) -> bool;
     /// Has the ledger say that more is held, whatever the limit.
@@ -89,21 +95,21 @@ pub struct Patience {
 
 impl Patience {
     /// It begins.
-    pub fn new(driver: &impl Reserving) -> Patience {
+    pub fn new(charged: &impl Charged) -> Patience {
         Patience {
-            end: driver.clock().saturating_add(PATIENCE),
+            end: charged.clock().saturating_add(PATIENCE),
             rounds: ROUNDS,
         }
     }
 
     /// Lets others run; false: they were waited for long enough.
-    pub fn wait(&mut self, driver: &impl Reserving) -> bool {
+    pub fn wait(&mut self, charged: &impl Charged) -> bool {
         // Where there is no clock it counts.
         self.rounds = self.rounds.saturating_sub(1);
-        if self.rounds == 0 || driver.clock() >= self.end {
+        if self.rounds == 0 || charged.clock() >= self.end {
             return false;
         }
-        driver.wait();
+        charged.wait();
         true
     }
 }
@@ -197,8 +203,8 @@ impl Reserve {
                 return false;
             }
             // They may give back what they do not need.
-            let patience = patience.get_or_insert_with(|| Patience::new(driver));
-            if !patience.wait(driver) {
+            let patience = patience.get_or_insert_with(|| Patience::new(driver.charged()));
+            if !patience.wait(driver.charged()) {
                 return false;
             }
         }
@@ -208,13 +214,14 @@ impl Reserve {
     /// Writes down what is reserved, as far as `own` and what is granted suffice, and gives back
     /// what it does not need of them. `own` is part of what is said to be claimed.
     fn write(&self, own: Bytes, growth: Growth, driver: &impl Reserving) -> bool {
+        let charged = driver.charged();
         let mut left = own;
         loop {
             let seen = self.held.load(SeqCst);
             let held = amount(seen);
             let counted_on = self.counted_on.load(SeqCst);
             let Some(reserved) = driver.reserved() else {
-                driver.release(left);
+                charged.release(left);
                 return true;
             };
             // What others have claimed is theirs to write down.
@@ -226,9 +233,9 @@ impl Reserve {
                     // By one whose claim is not said any more: it is not lacking.
                     continue;
                 }
-                fits = growth == Growth::Kept || driver.claim(lacking);
+                fits = growth == Growth::Kept || charged.claim(lacking);
                 if growth == Growth::Kept {
-                    driver.record(lacking);
+                    charged.record(lacking);
                 }
                 if fits {
                     left = left.plus(lacking);
@@ -248,7 +255,7 @@ impl Reserve {
             }
             let unchanged = wanted == held && growth == Growth::OfOthers;
             if unchanged || replace(&self.held, seen, written(seen, wanted)) {
-                driver.release(there.minus(wanted));
+                charged.release(there.minus(wanted));
                 return fits;
             }
         }

@@ -2,7 +2,7 @@
 //! Touches: a driver and a ledger of one word each.
 //! Law: what is reserved is claimed at every moment, and at rest the ledger has what is reserved.
 
-use super::reserve::{Given, Growth, Patience, Reserve, Reserving};
+use super::reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
 use super::sync::AtomicU64;
 use crate::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
@@ -141,6 +141,12 @@ impl Reserving for World {
         units(self.driver.load(SeqCst) / USED)
     }
 
+    fn charged(&self) -> &impl Charged {
+        self
+    }
+}
+
+impl Charged for World {
     fn claim(&self, bytes: Bytes) -> bool {
         let claimed = self.ledger.fetch_update(SeqCst, SeqCst, |held| {
             let held = held + bytes.get() / UNIT;

@@ -181,7 +181,7 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
     }
     pools::trim(pool.slot, &pool.account);
     let private = pool.account.private;
-    let later = reserves::wait_for_others(private, pool, || ask(sparingly).ok());
+    let later = reserves::wait_for_others(private, &pool.account, || ask(sparingly).ok());
     later.map_or_else(|| ask(aloud), Ok)
 }
 
