@@ -121,3 +121,33 @@ fn what_a_call_counts_on_is_nobody_elses_when_it_is_trimmed_away() {
         assert_eq!(slice.held(), slice.counted());
     }
 }
+
+#[test]
+fn every_pool_of_a_program_that_has_thousands_is_counted() {
+    // More than a page and a mapping have places for.
+    const POOLS: u64 = 4200;
+    const GROWTH: u64 = 32 << 20;
+    let slice = Counted::new("rtx3090", CONTEXT + 4 * GIB);
+    let mut worker = slice.worker();
+    for pool in 0..POOLS {
+        worker.must(&format!("pool {pool}"));
+    }
+    for (taken, pool) in [0, 7, 8, 4103, 4104, POOLS - 1].into_iter().enumerate() {
+        worker.must(&format!("from {} {pool} 4096", POOLS + pool));
+        let held = CONTEXT + (taken as u64 + 1) * GROWTH;
+        assert_eq!((slice.held(), slice.counted()), (held, held), "pool {pool}");
+    }
+    // Places that were another's are taken again.
+    for pool in 0..POOLS {
+        worker.must(&format!("free {}", POOLS + pool));
+        worker.must(&format!("free {pool}"));
+    }
+    assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+    worker.must("pool 0");
+    worker.must("from 1 0 4096");
+    assert_eq!(
+        (slice.held(), slice.counted()),
+        (CONTEXT + GROWTH, CONTEXT + GROWTH)
+    );
+    assert_eq!(worker.code(&format!("from 2 0 {}", 4 * GIB)), OUT_OF_MEMORY);
+}
