@@ -38,6 +38,16 @@ impl Daemon {
         Daemon { process, said }
     }
 
+    /// One that watches already, for files of 4 MiB with this suffix.
+    fn watching(folder: &Path, suffix: &str, settle_seconds: f64) -> Daemon {
+        let config = format!(
+            "paths = [{folder:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"{suffix}\"]\nsettle_seconds = {settle_seconds:?}\n"
+        );
+        let mut daemon = Daemon::start(folder, &config);
+        daemon.until("watching the filesystem of");
+        daemon
+    }
+
     /// Reads until a line has `part` in it; the lines on the way, and that one.
     fn until(&mut self, part: &str) -> Vec<String> {
         let mut lines = Vec::new();
@@ -96,12 +106,7 @@ fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
             .arg(source),
     );
     assert_eq!(status, 0, "{said}");
-    let config = format!(
-        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"weights\"]\nsettle_seconds = 0.2\n",
-        folder.path()
-    );
-    let mut daemon = Daemon::start(folder.path(), &config);
-    daemon.until("watching the filesystem of");
+    let mut daemon = Daemon::watching(folder.path(), "weights", 0.2);
 
     // What was written and closed is dropped, and is on the device before.
     let model = folder.path().join("model.weights");
@@ -132,12 +137,7 @@ fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
 #[test]
 fn other_files_and_small_ones_stay() {
     let folder = folder();
-    let config = format!(
-        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"tensors\"]\nsettle_seconds = 0\n",
-        folder.path()
-    );
-    let mut daemon = Daemon::start(folder.path(), &config);
-    daemon.until("watching the filesystem of");
+    let mut daemon = Daemon::watching(folder.path(), "tensors", 0.0);
     let at = |name: &str| folder.path().join(name);
     write(&at("other.gguf"));
     fs::write(at("small.tensors"), vec![1; 1 << 20]).unwrap();
@@ -152,12 +152,7 @@ fn other_files_and_small_ones_stay() {
 #[test]
 fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     let folder = folder();
-    let config = format!(
-        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"scanned\"]\nsettle_seconds = 0\n",
-        folder.path()
-    );
-    let mut daemon = Daemon::start(folder.path(), &config);
-    daemon.until("watching the filesystem of");
+    let mut daemon = Daemon::watching(folder.path(), "scanned", 0.0);
     // A scanner: what it is told of is open in it, and nobody is told when it closes that.
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
     let scanner = Fanotify::init(group, EventFFlags::O_RDONLY).unwrap();
@@ -180,12 +175,7 @@ fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
 #[test]
 fn more_closes_than_the_kernel_remembers_leave_no_model_behind() {
     let folder = folder();
-    let config = format!(
-        "paths = [{:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"overflown\"]\nsettle_seconds = 0\n",
-        folder.path()
-    );
-    let mut daemon = Daemon::start(folder.path(), &config);
-    daemon.until("watching the filesystem of");
+    let mut daemon = Daemon::watching(folder.path(), "overflown", 0.0);
     let pid = Pid::from_raw(i32::try_from(daemon.process.id()).unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
     let limit = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap();
