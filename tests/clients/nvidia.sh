@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches NVIDIA's user-space libraries (libcuda, NVML, nvidia-smi), which Debian packages in its
 # component non-free, and unpacks them. Nothing is installed, and the host's apt stays as it is.
-# Usage: tests/nvidia/setup.sh FOLDER
+# Usage: tests/clients/nvidia.sh FOLDER
 # Makes FOLDER/535 and FOLDER/550 (x86-64), FOLDER/535-arm64 and FOLDER/550-arm64. A folder holds
 # libcuda.so.1, libnvidia-ml.so.1 and nvidia-smi. Exit status 1, with the reason, if they cannot be had.
 set -euo pipefail
