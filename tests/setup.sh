@@ -32,6 +32,7 @@ build)
     ;;
 demo | clients)
     need python3 python3
+    need curl curl
     tests/clients/setup.sh
     ;;
 readers)
