@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 
 	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
 
 check: format clippy test loom miri docs deny ## what CI runs
+
+check-all: check ## the same, and every old C library: Ubuntu 16.04 and 20.04, Debian 11
+	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:
 	$(CARGO) fmt --all --check
