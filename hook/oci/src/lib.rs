@@ -21,6 +21,7 @@ pub mod host;
 pub mod identity;
 pub mod image;
 pub mod inject;
+pub mod json_filter;
 pub mod json_text;
 pub mod owner;
 pub mod page_cache;
