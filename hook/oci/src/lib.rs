@@ -30,6 +30,7 @@ pub mod plan;
 pub mod policy;
 pub mod read;
 pub mod registry;
+pub mod run_folder;
 pub mod spec;
 pub mod stages;
 pub mod state;
