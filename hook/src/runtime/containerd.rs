@@ -54,6 +54,7 @@ pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
     let ours = Ours {
         path: hook,
         options: &[],
+        bundle: None,
     };
     let mut text = hooks::add(spec, &ours)?;
     if !text.ends_with('\n') {

@@ -41,7 +41,7 @@ const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
 pub const OPTIONS: [(&str, &str); 3] = [
     (
         "--gpuslice-memory=SIZE",
-        "the slice, whatever annotations say (for engines without annotations)",
+        "the slice (for engines without annotations); a CDI device or annotation of another size is refused",
     ),
     (
         "--gpuslice-runtime=PATH",

@@ -46,8 +46,8 @@ const FAILED: u8 = 1;
 pub enum Failure {
     /// The configuration cannot be read or written.
     Config(PathBuf, io::Error),
-    /// It is not what the specification says.
-    Content(PathBuf, crate::json_text::JsonError),
+    /// It is not what the specification says, or asks for two sizes.
+    Content(PathBuf, hooks::HooksError),
     /// It has more than any.
     TooLarge(PathBuf),
     /// An option of ours that is none.
@@ -187,9 +187,18 @@ fn prepare(executable: &Path, request: &Request) -> Result<(), Failure> {
         .iter()
         .map(|option| option.to_string_lossy().into_owned())
         .collect();
+    // Relative to the folder that the caller is in, as the runtime takes it.
+    let bundle = request.bundle.as_deref().map(std::path::absolute);
+    let bundle = bundle.transpose().map_err(failed)?;
+    let bundle = bundle
+        .as_deref()
+        .map(|bundle| bundle.to_str())
+        .ok_or_else(|| failed(io::Error::other("no bundle is named")))?
+        .ok_or_else(|| failed(io::Error::other("the bundle's path is not UTF-8")))?;
     let ours = Ours {
         path,
         options: &options,
+        bundle: Some(bundle),
     };
     let changed =
         hooks::add(&text, &ours).map_err(|error| Failure::Content(config.clone(), error))?;
