@@ -421,3 +421,52 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
         "and one was afterwards"
     );
 }
+
+/// A script that stands for a runtime; its folder is the host's.
+fn script(host: &Host, name: &str, text: &str) -> PathBuf {
+    let path = host.path(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn two_wrappers_that_name_each_other_end_with_a_clear_message() {
+    let host = Host::bare();
+    let (ours, root) = (host.path("gpuslice-runtime"), host.folder.path().display());
+    for call in ["exec ", ""] {
+        let text = format!("{call}{} --gpuslice-root {root} \"$@\"", ours.display());
+        let other = script(&host, "other-runtime", &text);
+        let policy = format!("runtime = [\"{}\"]\n", other.display());
+        fs::write(host.path("etc/gpuslice/config.toml"), policy).unwrap();
+        let (out, err, status) = host.wrapped(&[], &["--version".to_owned()]);
+        if call.is_empty() {
+            assert!(err.contains("executes gpuslice-runtime again"), "{err}");
+            assert_eq!((out.as_str(), status), ("", Some(1)));
+        } else {
+            // It executes us in its own place: what is below both does the work.
+            assert!(out.starts_with("runc version") || out.starts_with("crun version"));
+            assert_eq!((err.as_str(), status), ("", Some(0)));
+        }
+    }
+    // Below both is nothing but the two.
+    let text = format!(
+        "exec {} --gpuslice-root {root} --gpuslice-runtime $0 \"$@\"",
+        ours.display()
+    );
+    let other = script(&host, "other-runtime", &text);
+    let policy = format!("runtime = [\"{}\"]\n", other.display());
+    fs::write(host.path("etc/gpuslice/config.toml"), policy).unwrap();
+    let (_, err, status) = host.wrapped(&[], &["--version".to_owned()]);
+    assert!(err.contains("executes gpuslice-runtime again"), "{err}");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
+fn help_is_the_wrappers_own_and_names_the_runtimes() {
+    let host = Host::bare();
+    let (out, err, status) = host.wrapped(&[], &["--help".to_owned()]);
+    assert_eq!((err.as_str(), status), ("", Some(0)));
+    assert!(out.starts_with("gpuslice-runtime [OPTIONS]"), "{out}");
+    assert!(out.contains("--gpuslice-memory=SIZE") && out.contains("gpuslice-runtime help"));
+}

@@ -56,6 +56,7 @@ pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
         path: hook,
         options: &[],
         bundle: None,
+        is_again: false,
     };
     let mut text = hooks::add(spec, &ours)?;
     if !text.ends_with('\n') {

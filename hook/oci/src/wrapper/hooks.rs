@@ -17,6 +17,9 @@ pub struct Ours<'a> {
     /// The bundle, where gpuslice-runtime adds the hooks: crun before 1.27 tells hooks of a container
     /// with a user namespace that it is `/`.
     pub bundle: Option<&'a str>,
+    /// Whether gpuslice-runtime has been here already for this call, on the way to itself: what it
+    /// has added then is kept.
+    pub is_again: bool,
 }
 
 /// The stages that have work to do. What a runtime that is older than `createRuntime` calls
@@ -48,7 +51,9 @@ pub enum HooksError {
 struct Entry {
     at: Range<usize>,
     arguments: Option<(Range<usize>, Vec<String>)>,
-    /// Whether ours takes its place: gpuslice-runtime has added it, or it has no options.
+    /// Whether gpuslice-runtime has added it.
+    is_added: bool,
+    /// Whether ours takes its place: it was added by an earlier call, or has no options.
     replaceable: bool,
 }
 
@@ -152,7 +157,7 @@ fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Result<String, HooksErr
             replaced = true;
             changes.push((entry.at, hook.clone()));
         } else if let Some((at, words)) = entry.arguments {
-            kept |= hook_sizes::memory_of(&words).is_some();
+            kept |= entry.is_added || hook_sizes::memory_of(&words).is_some();
             changes.extend(ours.with_bundle(&words).map(|words| (at, words)));
         }
     }
@@ -193,8 +198,10 @@ fn entries(text: &str, list: &Range<usize>, ours: &Ours<'_>) -> Result<Vec<Entry
         }
         let env = words(there(text, &at, "env")?).unwrap_or_default();
         let is_plain = list.len() <= 2 && path == ours.path;
+        let is_added = env.iter().any(|variable| variable == BY_RUNTIME);
         found.push(Entry {
-            replaceable: is_plain || env.iter().any(|variable| variable == BY_RUNTIME),
+            is_added,
+            replaceable: is_plain || (is_added && !ours.is_again),
             arguments: arguments.map(|at| (at, list)),
             at,
         });
@@ -217,6 +224,7 @@ mod tests {
         path: "/usr/bin/gpuslice-hook",
         options: &[],
         bundle: None,
+        is_again: false,
     };
 
     fn hook(stage: &str) -> String {
@@ -325,6 +333,21 @@ mod tests {
         let second = add(&first, &runtime(&two)).unwrap();
         assert_eq!(second, add("{}", &runtime(&two)).unwrap());
         assert_eq!(add(&second, &SIZED).unwrap(), add("{}", &SIZED).unwrap());
+    }
+
+    #[test]
+    fn a_size_stays_where_the_runtime_below_executes_gpuslice_runtime_again() {
+        let (eight, two) = (memory("8GiB"), memory("2GiB"));
+        let runtime = |options| Ours { options, ..SIZED };
+        let first = add("{}", &runtime(&eight)).unwrap();
+        let again = |options| Ours {
+            is_again: true,
+            ..runtime(options)
+        };
+        assert_eq!(add(&first, &again(&[])).unwrap(), first);
+        assert!(add(&first, &again(&two)).is_err());
+        let plain = add("{}", &SIZED).unwrap();
+        assert_eq!(add(&plain, &again(&[])).unwrap(), plain);
     }
 
     #[test]

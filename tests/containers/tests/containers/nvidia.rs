@@ -179,6 +179,45 @@ fn a_cdi_device_keeps_its_size_in_podman_with_every_runtime() {
     }
 }
 
+#[test]
+fn a_runtime_of_a_size_above_the_toolkit_keeps_its_size() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    toolkit(&host, "auto", "\"crun\", \"runc\"");
+    let policy = "runtime = [\"nvidia-container-runtime\"]\n";
+    host.write("/etc/gpuslice/config.toml", policy);
+    host.sh("gpuslice runtime configure --runtime docker --size 8GiB")
+        .ok();
+    let mut docker = Docker::new(&host, "gpuslice");
+    let spec = visible("sized", "all").memory("8GiB");
+    let id = docker.start(&spec).expect("it starts");
+    assert_sliced(&docker, &id, 8 * GIB);
+    docker.remove(&id);
+    assert_nothing_left(&host);
+}
+
+/// A container that was made before gpuslice-runtime was put below the toolkit is stopped by the
+/// runtime that made it.
+#[test]
+fn containers_of_crun_below_the_toolkit_are_still_stopped() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    toolkit(&host, "auto", "\"crun\", \"runc\"");
+    host.sh("gpuslice runtime configure --runtime nvidia --remove")
+        .ok();
+    let mut oci = Oci::without_hooks(&host, "nvidia-container-runtime");
+    let id = oci.start(&Spec::new("early")).expect("it starts");
+    assert_eq!(host.sh("crun list -q").ok().trim(), "early");
+    host.sh("gpuslice runtime configure --runtime nvidia").ok();
+    host.sh("nvidia-container-runtime kill early KILL").ok();
+    oci.remove(&id);
+    assert_eq!(host.sh("crun list -q").ok().trim(), "");
+}
+
 /// crun before 1.27 tells hooks of such a container that its bundle is `/`.
 #[test]
 fn crun_with_a_user_namespace_and_a_device_node_gets_its_slice() {
