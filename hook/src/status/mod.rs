@@ -10,6 +10,7 @@ pub(crate) mod table;
 use crate::{exit, standard_streams};
 use gather::SliceStatus;
 use gpuslice_oci::place::Places;
+use process::Processes;
 use serde::Serialize;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     loop {
-        let slices = gather::gather(&places);
+        let slices = gather::gather(&places, &Processes::default());
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
