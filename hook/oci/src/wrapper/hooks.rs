@@ -74,11 +74,26 @@ fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Changed {
     json_text::push(&text, &entries, &hook)
 }
 
-/// The value of a member that is there, and not null.
+/// Returns the value of a member, unless it is null. A key that differs from `key` only in case or
+/// by escapes is refused: runc, which is written in Go, would read it as `key`, and crun would not.
 fn there(text: &str, of: &Range<usize>, key: &str) -> Result<Option<Range<usize>>, JsonError> {
+    let exact = quoted(key);
+    for member in json_text::members(text, of)? {
+        let written = text.get(member.key).unwrap_or_default();
+        let read = serde_json::from_str::<String>(written).unwrap_or_default();
+        if folded(&read) == folded(key) && written != exact {
+            return Err(JsonError::Twice);
+        }
+    }
     let found = json_text::member(text, of, key)?;
     let value = found.map(|member| member.value);
     Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
+}
+
+/// Go compares keys by simple case folding, for which the long s is an s and the Kelvin sign a k.
+fn folded(key: &str) -> String {
+    let upper = key.chars().flat_map(char::to_uppercase);
+    upper.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
@@ -130,6 +145,21 @@ mod tests {
         let after = add(&before, &wanted).unwrap();
         assert_eq!(after, add("{}", &wanted).unwrap());
         assert!(after.contains(r#""args":["gpuslice-hook","--memory","8GiB","poststop"]"#));
+    }
+
+    #[test]
+    fn a_key_that_runc_would_read_as_hooks_is_refused() {
+        for config in [
+            r#"{"hooks":{},"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"Hooks":null}"#,
+            r#"{"hoo\u212as":{}}"#,
+            r#"{"hook\u017f":{}}"#,
+            r#"{"hooks":{"createruntime":[]}}"#,
+            r#"{"hooks":{"createRuntime":[{"path":"/o","Path":"/usr/bin/gpuslice-hook"}]}}"#,
+        ] {
+            assert_eq!(add(config, &OURS), Err(JsonError::Twice), "{config}");
+        }
     }
 
     #[test]
