@@ -2,6 +2,8 @@
 //! devices in one process, memory that another process has made.
 //! Touches: workers in a slice, on simulated machines.
 
+#[path = "cuda/contexts.rs"]
+mod contexts;
 #[path = "cuda/devices.rs"]
 mod devices;
 #[path = "cuda/pools.rs"]
