@@ -37,7 +37,8 @@ pub(crate) struct Account {
     pub(crate) listed: ledger::Device,
     /// What this process knows of what it holds.
     pub(crate) private: &'static Private,
-    slot: Slot,
+    /// The copy of the driver that is asked about it.
+    pub(crate) slot: Slot,
 }
 
 /// What becomes of a request.

@@ -13,7 +13,9 @@ use core::ptr::null_mut;
 use gpuslice_config::device::{CudaOrdinal, DeviceUuid};
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t};
+use crate::abi::{
+    CUcontext, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
+};
 use crate::real::{self, Slot};
 use crate::runtime::Runtime;
 use crate::{device, sys, table};
@@ -97,7 +99,7 @@ pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown
         difference,
         usual: USUAL,
     };
-    let context = context.map(|context| core::ptr::without_provenance_mut(context as usize));
+    let context = context.map(|context| context as CUcontext);
     let in_use = context.and_then(|context| device::within(slot, context, || in_use(slot)));
     let Some(in_use) = in_use.flatten() else {
         return usual(0);

@@ -43,7 +43,8 @@ pub(crate) unsafe fn primary_retain(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
-    let Some((account, ordinal)) = counted(call.slot, dev) else {
+    // The driver has its own answer to who wants none.
+    let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
@@ -67,7 +68,7 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };
@@ -91,7 +92,7 @@ pub(crate) unsafe fn create_v3(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };
@@ -114,7 +115,7 @@ pub(crate) unsafe fn create_v4(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };

@@ -10,13 +10,14 @@ use core::ffi::{c_int, c_ulonglong, c_void};
 use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
+use crate::abi::{CUdeviceptr, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked, stepped};
 use crate::grains::STEP;
 use crate::held::{self, Found, Space};
 use crate::private::Private;
 use crate::real::Slot;
-use crate::table::Call;
+use crate::shapes::admit;
+use crate::table::{self, Call};
 use crate::{answer, device};
 
 type MemHandle = c_ulonglong;
@@ -76,6 +77,17 @@ struct Properties {
     id: i32,
 }
 
+impl Properties {
+    /// Whether the driver finds no fault with them.
+    fn is_valid(&self) -> bool {
+        /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+        const PINNED: i32 = 1;
+        /// `CU_MEM_LOCATION_TYPE_DEVICE` to `CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT`.
+        const LOCATIONS: core::ops::RangeInclusive<i32> = 1..=4;
+        self.kind == PINNED && LOCATIONS.contains(&self.location)
+    }
+}
+
 /// `cuMemCreate`.
 ///
 /// # Safety
@@ -98,10 +110,22 @@ pub(crate) unsafe fn create(
         return ask();
     };
     let bytes = stepped(size as u64);
-    match account.claim_for(Bytes::new(size as u64), bytes, kind) {
+    match account.ask_for(Bytes::new(size as u64), bytes, kind) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        Asked::Refused(refusal) => {
+            let whole = (size as u64).is_multiple_of(STEP);
+            let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
+            let undo = || {
+                let release = table::cuMemRelease::real(call.slot);
+                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                if let (Some(release), Some(made)) = (release, unsafe { answer::got(handle) }) {
+                    // SAFETY: a handle that the driver has just given, and that nobody else knows.
+                    unsafe { release(made) };
+                }
+            };
+            return admit::refuse(&account, bytes, refusal, is_valid, ask, undo);
+        }
     }
     let code = ask();
     // SAFETY: the driver writes a handle there if it succeeds.

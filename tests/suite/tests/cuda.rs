@@ -2,6 +2,8 @@
 //! devices in one process, memory that another process has made.
 //! Touches: workers in a slice, on simulated machines.
 
+#[path = "cuda/codes.rs"]
+mod codes;
 #[path = "cuda/contexts.rs"]
 mod contexts;
 #[path = "cuda/devices.rs"]
