@@ -41,6 +41,7 @@ mod reserves;
 mod runtime;
 mod sandbox;
 mod shapes;
+mod sharing;
 mod stack;
 mod sys;
 mod table;

@@ -3,6 +3,7 @@
 //! Law: as of `layout`; a word of the header is written once, by whoever comes first.
 
 use super::layout::{DEVICES, Device, KINDS, MAGIC, Node, SIZE, SLOTS, Table, VERSION};
+use super::sharing::{SHARERS, Sharer};
 use super::sync::{AtomicU32, AtomicU64};
 use crate::device::{DeviceKind, DeviceUuid};
 use core::mem::offset_of;
@@ -23,6 +24,8 @@ pub(super) struct Header {
     noted: [Noted; DEVICES],
     /// Who has the turn on a device, as `notes` writes it.
     turns: [AtomicU64; DEVICES],
+    /// One more than the highest sharer that was ever used: see `sharing`.
+    sharers: AtomicU32,
 }
 
 /// What is remembered of a device besides who holds what.
@@ -54,6 +57,7 @@ pub(super) struct File {
     pub(super) pending: [AtomicU64; SLOTS],
     pub(super) nodes: [Node; SLOTS],
     pub(super) kinds: [[AtomicU64; KINDS]; SLOTS],
+    sharing: [Sharer; SHARERS],
 }
 
 const _: () = assert!(size_of::<File>() == SIZE);
@@ -68,6 +72,8 @@ impl File {
             pending: &self.pending,
             nodes: &self.nodes,
             kinds: &self.kinds,
+            sharers: &self.header.sharers,
+            sharing: &self.sharing,
         }
     }
 }
@@ -152,6 +158,7 @@ pub(super) fn check(magic: u64, version: u32, slots: u32) -> Result<(), Foreign>
 pub(super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(super) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(super) const NOTED_AT: usize = offset_of!(Header, noted);
+pub(super) const SHARING_AT: usize = offset_of!(File, sharing);
 
 /// The uuid that three words of the table stand for.
 pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

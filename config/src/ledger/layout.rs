@@ -1,7 +1,8 @@
-//! The bytes of a ledger file, 64 KiB, the same on every machine that we run on.
+//! The bytes of a ledger file, 164 KiB, the same on every machine that we run on.
 //! Touches: its arguments.
 //! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
 
+use super::sharing::Sharer;
 use super::sync::{AtomicU32, AtomicU64};
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -10,12 +11,12 @@ pub const SLOTS: usize = 512;
 /// How many devices a slice has memory on.
 pub const DEVICES: usize = 64;
 /// The length of a ledger file.
-pub const SIZE: usize = 64 << 10;
+pub const SIZE: usize = (64 << 10) + super::sharing::SIZE;
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
 /// The version of the layout: another one is refused, never guessed at.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// What is held, for people: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +254,10 @@ pub(super) struct Table<'a> {
     pub(super) nodes: &'a [Node],
     /// What was granted, by kind.
     pub(super) kinds: &'a [[AtomicU64; KINDS]],
+    /// One more than the highest sharer that was ever used.
+    pub(super) sharers: &'a AtomicU32,
+    /// What was exported and imported.
+    pub(super) sharing: &'a [Sharer],
 }
 
 impl<'a> Table<'a> {

@@ -1,5 +1,5 @@
 //! The memory ledger: who in a slice holds how much of which device.
-//! Touches: a file of 64 KiB that every process of the slice maps, and locks on its bytes.
+//! Touches: a file of 164 KiB that every process of the slice maps, and locks on its bytes.
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel, not we,
 //! decides who is dead; nothing that a SIGKILL at any moment can poison.
 //!
@@ -16,6 +16,7 @@
 mod layout;
 mod protocol;
 mod reserve;
+mod sharing;
 mod sync;
 
 #[cfg(not(all(test, loom)))]
@@ -24,6 +25,8 @@ mod calls;
 mod elsewhere;
 #[cfg(not(all(test, loom)))]
 mod file;
+#[cfg(not(all(test, loom)))]
+mod imports;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
@@ -41,6 +44,8 @@ mod sys;
 
 #[cfg(not(all(test, loom)))]
 pub use file::beginning;
+#[cfg(not(all(test, loom)))]
+pub use imports::Import;
 pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
@@ -49,6 +54,7 @@ pub use private::Private;
 pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving, STEP};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
+pub use sharing::{CLASSES, Class, key_of};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
 #[cfg(not(all(test, loom)))]
@@ -73,3 +79,5 @@ mod processes;
 mod protocol_tests;
 #[cfg(all(test, loom))]
 mod reserve_loom_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod sharing_tests;

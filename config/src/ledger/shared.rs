@@ -360,6 +360,10 @@ impl Ledger {
         self.file.header.uncounted.load(Relaxed)
     }
 
+    pub(super) fn table(&self) -> layout::Table<'static> {
+        self.file.table()
+    }
+
     /// In a forked child: closes what the parent had open in the moment of the fork.
     pub(super) fn settle(&self) {
         if self.private.settled.load(Relaxed) == 0 {

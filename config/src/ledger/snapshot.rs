@@ -5,8 +5,9 @@
 //! between them. A slice that is never still for so long is shown as it was read, each process
 //! within what it was just taking or giving back.
 
-use super::file::{DEVICES_AT, File, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
+use super::file::{DEVICES_AT, File, NOTED_AT, Noted, SHARING_AT, UNCOUNTED_AT, uuid_of};
 use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, SIZE, SLOTS};
+use super::sharing::payers;
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, Refusals, refuse};
 use crate::units::Bytes;
@@ -64,9 +65,42 @@ impl<'a> Snapshot<'a> {
         Ok(snapshot)
     }
 
-    /// The slots that are taken.
+    /// The slots that are taken. What a process has imported, and pays for because nobody who has
+    /// exported it holds it any more, is in what it holds.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
-        (0..SLOTS).filter_map(|slot| self.record(slot))
+        let charges = self.imports();
+        (0..SLOTS).filter_map(move |slot| {
+            let mut record = self.record(slot)?;
+            let charged = charges.get(slot).copied().unwrap_or(0);
+            record.used = record.used.saturating_add(charged);
+            let mut kinds = record.by_kind.iter_mut();
+            if let Some((_, held)) = kinds.find(|(kind, _)| *kind == Kind::Vmm) {
+                *held = held.saturating_add(charged);
+            }
+            Some(record)
+        })
+    }
+
+    /// What each slot is charged for what it has imported.
+    fn imports(&self) -> [u64; SLOTS] {
+        let mut charges = [0u64; SLOTS];
+        let copy = self.bytes.get(SHARING_AT..).unwrap_or_default();
+        let device = |slot: usize| {
+            let head = self.head(slot);
+            let is_counted = head.taken() && self.fd.locked(slot).unwrap_or(true);
+            is_counted.then(|| head.device())
+        };
+        payers(copy, device, |slot, bytes| {
+            if let Some(charge) = charges.get_mut(slot) {
+                *charge = charge.saturating_add(bytes);
+            }
+        });
+        charges
+    }
+
+    fn head(&self, slot: usize) -> Head {
+        let at = slot.saturating_mul(size_of::<Node>());
+        Head(self.u64(offset_of!(File, nodes).saturating_add(at)))
     }
 
     /// Claims that were let through uncounted.

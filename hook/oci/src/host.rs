@@ -44,7 +44,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostErr
 
 /// The ledger, its folder, and room for nothing else.
 const LEDGER_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
-    [(c"size", c"64k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
+    [(c"size", c"168k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
 
 /// 4 KiB for each slice, and enough of them.
 const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =

@@ -20,6 +20,7 @@ use crate::device;
 use crate::pools::{self, Pool};
 use crate::real::Slot;
 use crate::reserves;
+use crate::sharing;
 use crate::table::{self, Call};
 
 type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
@@ -320,6 +321,7 @@ pub(crate) unsafe fn free_async(
     let code = unsafe { (call.real)(dptr, stream) };
     if code == SUCCESS {
         if let Some(memory) = memory {
+            sharing::freed(dptr);
             account::memory_freed(memory);
         }
         if let Some(leftover) = leftover {

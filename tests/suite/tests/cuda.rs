@@ -8,5 +8,7 @@ mod codes;
 mod contexts;
 #[path = "cuda/devices.rs"]
 mod devices;
+#[path = "cuda/imports.rs"]
+mod imports;
 #[path = "cuda/pools.rs"]
 mod pools;
