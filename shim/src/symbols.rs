@@ -46,6 +46,13 @@ symbols! {
     Cuda fn cuMemRetainAllocationHandle(handle: *mut c_ulonglong, addr: *mut c_void) -> CUresult = vmm::retain, as "cuMemRetainAllocationHandle" since 11000;
     Cuda fn cuMemImportFromShareableHandle(handle: *mut c_ulonglong, osHandle: *mut c_void, shHandleType: i32) -> CUresult = vmm::import, as "cuMemImportFromShareableHandle" since 10020;
 
+    Cuda fn cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: c_ulonglong, handleType: i32, flags: c_ulonglong) -> CUresult = vmm::export, as "cuMemExportToShareableHandle" since 10020;
+
+    Cuda fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = ipc::get, as "cuIpcGetMemHandle" since 4010;
+    Cuda fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> CUresult = ipc::open, as "cuIpcOpenMemHandle" since 4010;
+    Cuda fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> CUresult = ipc::open, as "cuIpcOpenMemHandle" since 11000;
+    Cuda fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult = ipc::close, as "cuIpcCloseMemHandle" since 4010;
+
     Cuda fn cuArrayCreate(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_v1, as "cuArrayCreate" since 2000;
     Cuda fn cuArrayCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create, as "cuArrayCreate" since 3020;
     Cuda fn cuArray3DCreate(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_3d_v1, as "cuArray3DCreate" since 2000;

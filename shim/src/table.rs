@@ -10,8 +10,8 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
-    pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
+    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, ipc, mappings,
+    nvml, pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -399,6 +399,7 @@ asked! {
     Cuda fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
     Cuda fn cuGraphMemAllocNodeGetParams(CUgraphNode, *mut c_void) -> CUresult;
     Cuda fn cuGraphNodeGetType(CUgraphNode, *mut i32) -> CUresult;
+    Cuda fn cuMemGetAllocationPropertiesFromHandle(*mut c_void, c_ulonglong) -> CUresult;
     Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;

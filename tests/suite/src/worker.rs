@@ -5,7 +5,7 @@
 use crate::run::{Machine, Run};
 use crate::slice::write;
 use crate::{compile, place};
-use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Snapshot};
+use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
 use gpuslice_sim_machine::{Machine as Simulated, Truth};
 use serde_json::{Value, json};
 use std::ffi::CString;
@@ -149,6 +149,19 @@ impl Counted {
         let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
         let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
         snapshot.slots().filter(|record| record.alive).collect()
+    }
+
+    /// What was refused on the ledger's first device.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        let mut bytes = vec![0; MAX_SIZE];
+        let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
+        let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let mut refusals = snapshot.refusals().map(|(_, refusals)| refusals);
+        refusals.next().unwrap_or_default()
     }
 
     /// Waits until the kernel has let go of all but so many living processes that hold memory.
