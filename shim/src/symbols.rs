@@ -214,4 +214,8 @@ symbols! {
     Libc fn setgroups(count: usize, groups: *const u32) -> i32 = alone::set_groups;
     Libc fn initgroups(user: *const c_char, group: u32) -> i32 = alone::init_groups;
     Libc fn capset(header: *mut c_void, data: *const c_void) -> i32 = alone::set_capabilities;
+    Libc fn preadv2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
+    Libc fn preadv64v2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
+    Libc fn lockf(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;
+    Libc fn lockf64(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;
 }
