@@ -339,6 +339,39 @@ pub(crate) fn map(length: usize) -> Result<*mut u8, Errno> {
     unsafe { syscall(number::MMAP, arguments) }.map(|place| place as *mut u8)
 }
 
+/// What a file has, mapped for reading until it goes. A file that is cut meanwhile ends who reads it, as
+/// it would end who loads it.
+pub(crate) struct Contents {
+    place: *const u8,
+    length: usize,
+}
+
+impl Contents {
+    /// Maps a regular file.
+    pub(crate) fn of(file: &File) -> Result<Contents, Errno> {
+        const READ: usize = 1;
+        const PRIVATE: usize = 2;
+        let length = file.length()?;
+        // SAFETY: a new mapping where the kernel likes it disturbs nobody.
+        let place = unsafe { syscall(number::MMAP, [0, length, READ, PRIVATE, file.0, 0]) }?;
+        let place = place as *const u8;
+        Ok(Contents { place, length })
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `length` bytes are mapped there for as long as this is.
+        unsafe { core::slice::from_raw_parts(self.place, self.length) }
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone.
+        unsafe { unmap(self.place.cast_mut(), self.length) };
+    }
+}
+
 /// Fresh memory, zeroed, that reads as zeros again in a forked child.
 pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
     const WIPE_ON_FORK: usize = 18;
