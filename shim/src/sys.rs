@@ -54,8 +54,11 @@ mod number {
     pub(super) const OPENAT: usize = 257;
     pub(super) const O_NOFOLLOW: usize = 0o400_000;
     pub(super) const O_DIRECTORY: usize = 0o200_000;
+    pub(super) const GETEUID: usize = 107;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
+    /// Where `st_uid` does.
+    pub(super) const STAT_UID: usize = 28;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -86,8 +89,11 @@ mod number {
     pub(super) const OPENAT: usize = 56;
     pub(super) const O_NOFOLLOW: usize = 0o100_000;
     pub(super) const O_DIRECTORY: usize = 0o40_000;
+    pub(super) const GETEUID: usize = 175;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
+    /// Where `st_uid` does.
+    pub(super) const STAT_UID: usize = 24;
 }
 
 const AT_FDCWD: usize = -100isize as usize;
@@ -157,12 +163,33 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
     }
 
-    /// Opens a file for appending, and makes it where there is none.
-    pub(crate) fn append(path: &CStr) -> Result<File, Errno> {
-        let flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    /// Opens a log for appending, and makes it where there is nothing. The environment names it, which
+    /// a root program may have from another user: so it is this user's own, no link leads to it, and
+    /// what is in it already begins as its lines do.
+    pub(crate) fn append_to_log(path: &CStr, begins: &[u8; 9]) -> Result<File, Errno> {
+        const O_RDWR: usize = 2;
+        match File::open_in(AT_FDCWD, path, O_RDWR | O_APPEND) {
+            Ok(file) => file.is_own_log(begins).then_some(file).ok_or(EINVAL),
+            Err(ENOENT) => File::new_log(path),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new_log(path: &CStr) -> Result<File, Errno> {
+        const O_EXCL: usize = 0o200;
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }.map(File)
+    }
+
+    fn is_own_log(&self, begins: &[u8; 9]) -> bool {
+        // SAFETY: takes no arguments.
+        let user = unsafe { syscall(number::GETEUID, [0; 6]) };
+        let Ok(stat) = self.stat() else { return false };
+        let own = user.is_ok_and(|user| user == stat.owner as usize);
+        // A pipe or a terminal has no beginning.
+        own && (!stat.regular || stat.length == 0 || starts_with(self.0, begins))
     }
 
     /// Opens a file for writing, and follows no link.
@@ -294,6 +321,11 @@ pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
     if !seals.is_ok_and(|seals| seals & ALL_SEALS == ALL_SEALS) {
         return false;
     }
+    starts_with(descriptor, start)
+}
+
+/// Whether a file begins with this.
+fn starts_with(descriptor: usize, start: &[u8; 9]) -> bool {
     let mut read = [0u8; 9];
     let (place, length) = ((&raw mut read) as usize, read.len());
     // SAFETY: the kernel writes at most `length` bytes into `read`.
