@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::real::Library;
 use crate::sys::{Contents, File};
-use crate::{elf, runtime, table};
+use crate::{loader, runtime, table};
 
 /// Whether a library that prefers its own definitions would pass us by, and may not.
 ///
@@ -21,11 +21,8 @@ pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
     let path = unsafe { CStr::from_ptr(path) };
     let bytes = path.to_bytes();
     if !bytes.contains(&b'/') {
-        return match is_of_a_gpu(bytes) {
-            true => tell(path, "it is the driver's", b""),
-            // Only the loader knows where it would look.
-            false => tell(path, "its path is not given", b""),
-        };
+        // Only the loader knows where it would look.
+        return tell(path, "its path is not given", b"");
     }
     let contents = File::open(path).and_then(|file| Contents::of(&file));
     // What cannot be opened the loader does not open either.
@@ -52,8 +49,10 @@ fn tell(path: &CStr, why: &str, what: &[u8]) -> bool {
 }
 
 fn is_of_a_gpu(name: &[u8]) -> bool {
-    let libraries: [&[u8]; 3] = [b"libcuda.so", b"libcudart.so", b"libnvidia-ml.so"];
-    libraries.iter().any(|library| name.starts_with(library))
+    // No list of them: it would be relocated at every start.
+    name.starts_with(b"libcuda.so")
+        || name.starts_with(b"libcudart.so")
+        || name.starts_with(b"libnvidia-ml.so")
 }
 
 /// Whether it matters in this slice that a library calls this function of the table.
@@ -172,10 +171,9 @@ impl<'a> Dynamic<'a> {
             let Some(needed) = name(needed) else {
                 return tell(path, UNKNOWN, b"");
             };
-            let needed = needed.to_bytes();
             // What is there already has found what it calls.
-            if is_of_a_gpu(needed) || !elf::is_there(needed) {
-                return tell(path, "it loads ", needed);
+            if is_of_a_gpu(needed.to_bytes()) || !loader::has(needed) {
+                return tell(path, "it loads ", needed.to_bytes());
             }
         }
         for symbol in symbols.chunks_exact(SYMBOL).take(count) {

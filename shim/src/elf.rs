@@ -283,11 +283,6 @@ pub(crate) fn named(wanted: fn(&[u8]) -> bool) -> Option<Object> {
     search(&mut |object, _| wanted(object.file_name()))
 }
 
-/// Whether there is an object whose file has this name.
-pub(crate) fn is_there(name: &[u8]) -> bool {
-    search(&mut |object, _| object.file_name() == name).is_some()
-}
-
 /// Whether the object with this dynamic section is still loaded in our namespace.
 pub(crate) fn is_loaded(dynamic: usize) -> bool {
     search(&mut |object, _| object.dynamic == dynamic).is_some()

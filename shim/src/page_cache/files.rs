@@ -178,10 +178,15 @@ fn new_hint(fd: Descriptor) -> Option<&'static Hint> {
     hint(fd)
 }
 
-/// Whether a descriptor may be one of a model file.
+/// Whether a descriptor may be one of a model file. Of high ones that is not looked up here: a call
+/// would cost every caller a frame.
 #[inline]
 pub(super) fn may_be(fd: Descriptor) -> bool {
-    any() && hint(fd).is_some_and(Hint::is_set)
+    any()
+        && usize::try_from(fd.0).is_ok_and(|number| match HINTS.get(number) {
+            Some(hint) => hint.is_set(),
+            None => !MORE_HINTS.load(Ordering::Relaxed).is_null(),
+        })
 }
 
 impl Number {
@@ -446,7 +451,8 @@ pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
 pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> {
     let end = HIGHEST.load(Ordering::Acquire).min(last.saturating_add(1));
     let fds = (first..end).filter_map(|fd| i32::try_from(fd).ok());
-    fds.map(Descriptor).filter(|fd| may_be(*fd))
+    fds.map(Descriptor)
+        .filter(|fd| hint(*fd).is_some_and(Hint::is_set))
 }
 
 /// Forgets the descriptors of a file that are no longer open on it: they would keep it in use.

@@ -102,7 +102,24 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
 ///
 /// # Safety
 /// As `close`.
+#[inline(always)]
 pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
+    // As the last thing done here, so that nothing need be kept while it is.
+    match page_cache::in_use() {
+        // SAFETY: the caller's own arguments.
+        false => unsafe { (call.real)(fd, command, argument) },
+        // SAFETY: as above.
+        true => unsafe { fcntl_of_model(call, fd, command, argument) },
+    }
+}
+
+/// `fcntl`, where there is a model that it may be of.
+///
+/// # Safety
+/// As `close`.
+#[cold]
+#[inline(never)]
+unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
     const F_DUPFD: c_int = 0;
     const F_DUPFD_CLOEXEC: c_int = 1030;
     // F_GETLK, F_SETLK, F_SETLKW, and the same for open file descriptions.
