@@ -24,9 +24,11 @@ pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
         // Only the loader knows where it would look.
         return tell(path, "its path is not given", b"");
     }
+    // A path with $ORIGIN in it is another to the loader.
     let contents = File::open(path).and_then(|file| Contents::of(&file));
-    // What cannot be opened the loader does not open either.
-    let Ok(contents) = contents else { return false };
+    let Ok(contents) = contents else {
+        return tell(path, "its file cannot be read", b"");
+    };
     match Dynamic::of(contents.bytes()) {
         Some(dynamic) => dynamic.needs_us(path),
         None => tell(path, UNKNOWN, b""),
@@ -76,7 +78,8 @@ struct Dynamic<'a> {
 
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
-const DT_NEEDED: u64 = 1;
+/// `DT_NEEDED`, `DT_AUXILIARY`, `DT_FILTER`.
+const BRING: [u64; 3] = [1, 0x7fff_fffd, 0x7fff_ffff];
 const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
@@ -167,7 +170,7 @@ impl<'a> Dynamic<'a> {
             let at = usize::try_from(at).ok()?;
             CStr::from_bytes_until_nul(strings.get(at..)?).ok()
         };
-        for (_, needed) in self.entries().filter(|(tag, _)| *tag == DT_NEEDED) {
+        for (_, needed) in self.entries().filter(|(tag, _)| BRING.contains(tag)) {
             let Some(needed) = name(needed) else {
                 return tell(path, UNKNOWN, b"");
             };

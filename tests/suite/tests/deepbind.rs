@@ -84,3 +84,18 @@ fn a_plug_in_that_brings_another_library_loses_it_and_the_log_says_so() {
         "{log}"
     );
 }
+
+#[test]
+fn a_plug_in_whose_path_only_the_loader_understands_loses_it() {
+    let plugin = plugin("deepbind-own.so", &[]);
+    let path = PathBuf::from("$ORIGIN").join(plugin.file_name().unwrap());
+    let [bare, sliced, log] = said(&[path], DISCRETE);
+    assert_eq!(
+        (&*bare, &*sliced),
+        ("its version is 2\n", "its version is 1\n")
+    );
+    assert!(
+        log.contains("RTLD_DEEPBIND: its file cannot be read"),
+        "{log}"
+    );
+}
