@@ -50,6 +50,7 @@ impl Host {
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
+            sandbox: None,
             devices: vec![Budget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
@@ -62,6 +63,7 @@ impl Host {
                 owner,
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
+                no_slice: None,
             }],
         };
         registry.write(&record).unwrap();

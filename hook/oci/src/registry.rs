@@ -40,6 +40,9 @@ pub struct Record {
     /// Whether a pod's containers have it together.
     #[serde(default)]
     pub shared: bool,
+    /// The whole id of the sandbox of that pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// What it was admitted for.
     pub devices: Vec<Budget>,
     /// What it was promised of the host's own memory, where that is less: it is over-committed.
@@ -77,6 +80,9 @@ pub struct Member {
     /// The folders whose resident pages are dropped when it has stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<PathBuf>,
+    /// Why it runs without its slice, where no library could be loaded into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_slice: Option<String>,
 }
 
 impl Record {

@@ -2,7 +2,7 @@
 //! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
-use crate::create::{self, Failure, Lines, Stage, create};
+use crate::create::{self, Failure, Lines, Report, Stage, create};
 use crate::delete::delete;
 use crate::policy::OnError;
 use crate::state::{self, State};
@@ -72,8 +72,15 @@ fn stage(arguments: &Arguments) -> u8 {
     if arguments.dry_run {
         return dry_run(&state, stage, arguments);
     }
-    match create(&state, stage, arguments) {
-        Ok(lines) => told(&lines),
+    let mut report = Report::default();
+    let created = create(&state, stage, arguments, &mut report);
+    told(&report.lines);
+    if let Some(line) = &report.no_slice {
+        log.tell(line);
+        tell(line);
+    }
+    match created {
+        Ok(()) => SUCCESS,
         Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
             log.tell(&format!("{} is refused: {error:#}", state.id));
             refuse(&error)
