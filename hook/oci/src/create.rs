@@ -198,6 +198,7 @@ pub fn create(
     };
     if stage == Stage::Container {
         container::is_in_one().map_err(|error| on.by_host(error))?;
+        container::is_out_of_reach(&spec).map_err(|error| on.by_container(error))?;
     }
     let known = run.admit(state, owner, stage)?;
     // An earlier stage has done what can be done for this image. Here the host's own mounts, the

@@ -173,6 +173,9 @@ pub struct Namespace {
     /// `mount`, `user`, ...
     #[serde(rename = "type")]
     pub kind: String,
+    /// The one that it joins; none for a new one.
+    #[serde(default)]
+    pub path: PathBuf,
 }
 
 /// Why a config.json cannot be used.
@@ -241,6 +244,14 @@ impl Spec {
     pub fn has_user_namespace(&self) -> bool {
         let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
         namespaces.into_iter().any(|own| own.kind == "user")
+    }
+
+    /// Whether processes of others are in its pid namespace: it joins one, or has the runtime's.
+    #[must_use]
+    pub fn shares_pids(&self) -> bool {
+        let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
+        let mut pids = namespaces.filter(|own| own.kind == "pid");
+        !pids.any(|own| own.path.as_os_str().is_empty())
     }
 
     /// The folder of the host that the container sees at `destination`.
