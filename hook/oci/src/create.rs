@@ -13,7 +13,7 @@ use crate::policy::{self, NotInjectable, OnError, Policy};
 use crate::registry::{self, Member, Registry};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, container, driver_limit, gc, host, page_cache};
+use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, page_cache};
 use anyhow::{Context, anyhow, bail};
 
 /// In whose namespaces the hook runs.
@@ -93,7 +93,7 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
-            .is_ok_and(|spec| annotations::any(&spec.annotations));
+            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
     let policy = policy::read(&given.places)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
     let on = Outcomes::of(&policy, annotated);
@@ -113,6 +113,12 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
         spec,
         on,
     }))
+}
+
+/// Whether a hook of the container, this one or another, gives a size. Sizes that differ are asked
+/// for, too.
+fn asks_by_hook(spec: &Spec) -> bool {
+    !matches!(hook_sizes::of(spec, None), Ok(None))
 }
 
 /// What would become of the container: its plan, None where there is nothing to be done, and what

@@ -17,6 +17,7 @@ pub mod driver_limit;
 pub mod elf;
 pub mod gc;
 pub mod given_gpus;
+pub mod hook_sizes;
 pub mod host;
 pub mod identity;
 pub mod image;

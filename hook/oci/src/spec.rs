@@ -165,6 +165,9 @@ pub struct Hook {
     /// The program.
     #[serde(default)]
     pub path: PathBuf,
+    /// Its name and arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 /// One of `linux.namespaces`.

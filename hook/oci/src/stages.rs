@@ -62,7 +62,10 @@ fn stage(arguments: &Arguments) -> u8 {
         Stage::Runtime | Stage::Container => Log::default(),
     };
     let state = match state() {
-        Ok(state) => state,
+        Ok(mut state) => {
+            state.bundle = arguments.bundle.clone().unwrap_or(state.bundle);
+            state
+        }
         // Whose it is, and what it asks for, nobody knows.
         Err(error) => {
             log.tell(&format!("{error:#}"));
