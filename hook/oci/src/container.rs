@@ -84,6 +84,15 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     }
 }
 
+/// Whether the hook's root is another user of the host: a rootless engine has started it.
+pub(crate) fn is_rootless() -> bool {
+    let map = read::file(Path::new("/proc/self/uid_map"), 1 << 16).unwrap_or_default();
+    let map = String::from_utf8_lossy(&map).into_owned();
+    let mut fields = map.split_ascii_whitespace();
+    let own = (fields.next(), fields.next(), fields.next());
+    !map.is_empty() && own != (Some("0"), Some("0"), Some("4294967295"))
+}
+
 /// The device that the host's own /dev is on.
 pub(crate) fn hosts_dev() -> anyhow::Result<u64> {
     let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;

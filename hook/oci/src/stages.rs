@@ -2,6 +2,7 @@
 //! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
+use crate::container;
 use crate::create::{self, Failure, Lines, Report, Stage, create};
 use crate::delete::delete;
 use crate::policy::OnError;
@@ -16,6 +17,10 @@ pub const SUCCESS: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The hook is configured wrongly.
 pub const USAGE: u8 = 2;
+
+/// Why nothing can be done below a rootless engine, and what works there.
+const ROOTLESS: &str = "gpuslice-hook does not run as the host's root: containers of rootless podman and rootless \
+                        Docker have no slices (take gpuslice run in the container, or an engine that root runs)";
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.
@@ -82,6 +87,12 @@ fn stage(arguments: &Arguments) -> u8 {
         log.tell(line);
         tell(line);
     }
+    let created = created.map_err(|failure| match failure {
+        Failure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
+            Failure::Failed(error.context(ROOTLESS), on)
+        }
+        failure => failure,
+    });
     match created {
         Ok(()) => SUCCESS,
         Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {

@@ -99,3 +99,48 @@ fn a_hook_in_another_time_namespace_sees_who_lives() {
     let done = hook_in(&host, days, &second);
     assert!(done.status.success(), "{done:?}");
 }
+
+#[test]
+fn below_a_rootless_engine_one_line_says_what_works_instead() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    let user = [
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+    ];
+    let run = |container: &Container<'_>| {
+        let mut hook = Command::new("setpriv")
+            .args(user)
+            .args([env!("CARGO_BIN_EXE_gpuslice-hook"), "--root"])
+            .arg(host.path(""))
+            .arg("createRuntime")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let state = container.state();
+        let _ = hook.stdin.take().unwrap().write_all(state.as_bytes());
+        hook.wait_with_output().unwrap()
+    };
+    let done = run(&container);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("rootless podman") && said.contains("gpuslice run"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let done = run(&host.asking("c2", &[]));
+    assert!(done.status.success(), "{done:?}");
+}
