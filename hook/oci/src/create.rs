@@ -368,13 +368,8 @@ impl Run<'_> {
     fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
         let on = self.on;
         let container = |error| on.by_container(error);
-        for folder in &self.plan.drops {
-            if let Err(error) = page_cache::drop_folder(folder) {
-                let path = folder.display();
-                let line = format!("cannot drop the pages of {path}: {error}");
-                self.report.lines.push(line);
-            }
-        }
+        let lines = page_cache::drop_folders(&self.plan.drops);
+        self.report.lines.extend(lines);
         let home = container::own_namespace().map_err(|error| on.by_host(error))?;
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),

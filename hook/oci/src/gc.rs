@@ -4,7 +4,7 @@
 use crate::host::{self, HostError};
 use crate::owner::Life;
 use crate::place::Places;
-use crate::registry::{Damaged, Member, Record, Registry, RegistryError, survey};
+use crate::registry::{Damaged, Member, NEW, Record, Registry, RegistryError, survey};
 use crate::traces;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -148,6 +148,13 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         return Ok(Collected::default());
     }
     let registry = Registry::lock(places)?;
+    // Of a hook that was killed while it wrote a record: nobody else writes now.
+    for name in names(&places.slices()) {
+        let path = places.slices().join(name);
+        if path.extension().is_some_and(|extension| extension == NEW) {
+            host::remove_file(&path)?;
+        }
+    }
     let (records, damaged) = survey(places)?;
     let (living, mut collected) = drop_dead_of(&registry, records);
     let mut kept = false;
