@@ -28,8 +28,19 @@ pub struct Asking<'a> {
 pub struct Host {
     /// What the kernel says at this moment.
     pub memory: HostMemory,
-    /// What was promised to others and is not spent, by slice.
-    pub unused: Vec<(String, Bytes)>,
+    /// What was promised and is not spent.
+    pub unused: Vec<Unused>,
+}
+
+/// What a slice was promised and has not spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// The slice's id.
+    pub slice: String,
+    /// What people call it.
+    pub name: String,
+    /// How much.
+    pub memory: Bytes,
 }
 
 /// Who holds what.
@@ -230,9 +241,13 @@ fn host_fits(
 ) -> Result<(), AdmissionError> {
     let reserve = policy.reserve;
     let reserve = reserve.unwrap_or_else(|| default_reserve(host.memory.total));
-    let unspent =
-        |(slice, unused): &&(String, Bytes)| *slice != asking.slice && *unused > Bytes::ZERO;
-    let holders: Vec<_> = host.unused.iter().filter(unspent).cloned().collect();
+    let others = host
+        .unused
+        .iter()
+        .filter(|unused| unused.slice != asking.slice && unused.memory > Bytes::ZERO);
+    let holders: Vec<_> = others
+        .map(|unused| (unused.name.clone(), unused.memory))
+        .collect();
     let promised = holders
         .iter()
         .fold(Bytes::ZERO, |sum, (_, unused)| sum.plus(*unused));

@@ -34,6 +34,7 @@ fn record(slice: &str, namespace: Option<&str>, budget: Budget) -> Record {
         name: format!("team/{slice}"),
         namespace: namespace.map(str::to_owned),
         shared: false,
+        sandbox: None,
         devices: vec![budget],
         promised: None,
         containers: Vec::new(),
@@ -63,7 +64,11 @@ fn host(available: Bytes, unused: &[(&str, Bytes)]) -> Host {
         },
         unused: unused
             .iter()
-            .map(|(name, unused)| ((*name).to_owned(), *unused))
+            .map(|(name, unused)| Unused {
+                slice: (*name).to_owned(),
+                name: (*name).to_owned(),
+                memory: *unused,
+            })
             .collect(),
     }
 }

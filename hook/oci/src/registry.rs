@@ -24,6 +24,7 @@ const CAP: usize = 1 << 20;
 
 /// How long a hook waits for others. What they do under the lock takes a millisecond.
 const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Record {
     /// Whether a pod's containers have it together.
     #[serde(default)]
     pub shared: bool,
+    /// The whole id of the sandbox of that pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// What it was admitted for.
     pub devices: Vec<Budget>,
     /// What it was promised of the host's own memory, where that is less: it is over-committed.
@@ -77,6 +81,9 @@ pub struct Member {
     /// The folders whose resident pages are dropped when it has stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<PathBuf>,
+    /// Why it runs without its slice, where no library could be loaded into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_slice: Option<String>,
 }
 
 impl Record {
@@ -174,11 +181,23 @@ impl<'a> Registry<'a> {
     /// # Errors
     /// When they cannot be made, or nobody gives the lock back.
     pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(places, PATIENCE)
+    }
+
+    /// The same, where what is to be done can also be done by whoever comes next.
+    ///
+    /// # Errors
+    /// As [`Registry::lock`].
+    pub fn lock_soon(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(places, SHORT_PATIENCE)
+    }
+
+    fn lock_within(places: &'a Places, patience: Duration) -> Result<Registry<'a>, RegistryError> {
         run_folder::make(places)?;
         let path = places.lock();
         let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = sys::make(&path, flags, 0o600).map_err(failed("open", &path))?;
-        let lock = wait_for(file, &path)?;
+        let lock = wait_for(file, &path, patience)?;
         Ok(Registry {
             places,
             _lock: lock,
@@ -285,7 +304,7 @@ pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryEr
     Ok((records, damaged))
 }
 
-fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
+fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<File>, RegistryError> {
     let started = Instant::now();
     let mut pause = Duration::from_micros(100);
     loop {
@@ -294,7 +313,7 @@ fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
             Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
             Err((_, error)) => return Err(failed("lock", path)(error.into())),
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > patience {
             return Err(RegistryError::Locked(path.to_owned()));
         }
         thread::sleep(pause);
@@ -304,8 +323,11 @@ fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
 
 fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = sys::make(new, OFlag::O_WRONLY | OFlag::O_TRUNC, 0o600)?;
-    file.write_all(text)?;
-    fs::rename(new, path)
+    let replaced = file.write_all(text).and_then(|()| fs::rename(new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(new);
+    }
+    replaced
 }
 
 mod uuid_text {
