@@ -3,6 +3,7 @@
 
 use super::change;
 use super::toml_file::{find, list, parse, strings, table};
+use crate::hook_entry::HOOK;
 use anyhow::Context;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,24 @@ impl Engine {
                 "{name} reads this folder, and may have been given them, too ({out} removes them)"
             )
         })
+    }
+
+    /// The files of our hook that the engine reads without the file at `own`: a package's, or a
+    /// person's.
+    pub(super) fn hooks_left(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+        let mut left = Vec::new();
+        for folder in self.hooks_read(own)? {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            for entry in entries {
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                let is_one = entry.path().extension().is_some_and(|it| it == "json");
+                if is_one && text.contains(HOOK) {
+                    left.push(entry.path().display().to_string());
+                }
+            }
+        }
+        left.sort();
+        Ok(left)
     }
 
     /// The folders that hooks are read from without the file at `own`.
