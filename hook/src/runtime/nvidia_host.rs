@@ -99,6 +99,13 @@ pub(super) fn result(wanted: &Configure) -> anyhow::Result<Vec<String>> {
         "a container of nvidia-container-runtime with annotation gpuslice.io/memory gets a slice; {} runs it",
         below.display()
     )];
+    if path.ends_with(".config/nvidia-container-runtime/config.toml") {
+        lines.push(format!(
+            "the GPU operator writes {} anew at each start: set NVIDIA_CONTAINER_RUNTIME_RUNTIMES={wrapper},runc,crun \
+             in its toolkit.env",
+            path.display()
+        ));
+    }
     lines.extend(containerd_host::deaf_handlers(Path::new(
         containerd_host::CONFIG,
     )));
