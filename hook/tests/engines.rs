@@ -209,6 +209,41 @@ fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
 }
 
 #[test]
+fn the_wrapper_does_not_take_the_place_of_a_runtime_that_it_would_not_run() {
+    let Some(engine) = Engine::new("containerd") else {
+        return;
+    };
+    let file = engine.path("config.toml");
+    let text = nvidia_ctk("").replace(
+        "containerd]\n",
+        "containerd]\n      default_runtime_name = \"nvidia\"\n",
+    );
+    fs::write(&file, &text).unwrap();
+    let mut command = engine.here.gpuslice();
+    command
+        .args([
+            "runtime",
+            "configure",
+            "--runtime",
+            "containerd",
+            "--by",
+            "runtime",
+        ])
+        .arg("--config")
+        .arg(&file);
+    let (_, err, status) = told(&mut command);
+    assert_eq!(status, 125, "{err}");
+    assert!(
+        err.contains("write runtime = [\"/usr/bin/nvidia-container-runtime\"] into"),
+        "{err}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    // By hooks the handler runs NVIDIA's, and so brings the GPU.
+    let said = engine.configure("containerd", &file, &[]);
+    assert!(!said.contains("does not run NVIDIA's runtime"), "{said}");
+}
+
+#[test]
 fn remove_gives_every_file_back_byte_for_byte() {
     let Some(engine) = Engine::new("containerd") else {
         return;

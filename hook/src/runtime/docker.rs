@@ -102,14 +102,15 @@ fn is_ours(text: &str, name: &str, value: &Range<usize>) -> bool {
     let Ok(runtime) = serde_json::from_str::<Value>(value) else {
         return false;
     };
-    let program = Path::new(runtime["path"].as_str().unwrap_or_default());
-    let arguments = match &runtime["runtimeArgs"] {
-        Value::Null => Vec::new(),
-        Value::Array(all) => all
+    let program = runtime.get("path").and_then(Value::as_str);
+    let program = Path::new(program.unwrap_or_default());
+    let arguments = match runtime.get("runtimeArgs") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(all)) => all
             .iter()
             .map(|it| it.as_str().unwrap_or_default())
             .collect(),
-        _ => return false,
+        Some(_) => return false,
     };
     let is_sized = matches!(&arguments[..], [only] if only.starts_with("--gpuslice-memory="));
     program.file_name().is_some_and(|name| name == RUNTIME)
@@ -136,7 +137,8 @@ pub(super) fn default_runtime(text: Option<&str>) -> Option<String> {
 pub(super) fn program(text: Option<&str>, name: &str) -> Option<String> {
     let text = start(text);
     let file: Value = serde_json::from_str(&text).ok()?;
-    file[RUNTIMES][name]["path"].as_str().map(str::to_owned)
+    let runtime = file.get(RUNTIMES)?.get(name)?;
+    runtime.get("path")?.as_str().map(str::to_owned)
 }
 
 /// A file that is not there, or has nothing in it, is an empty object: the daemon takes both so.

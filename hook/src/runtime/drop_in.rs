@@ -4,7 +4,7 @@
 use super::change;
 use super::toml_file::{find, list, parse, strings, table};
 use crate::hook_entry::HOOK;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, value};
@@ -94,6 +94,14 @@ impl Engine {
             }
         }
         if wanted.default {
+            if let Some(theirs) = self.nvidias_default(own)? {
+                bail!(
+                    "the default runtime is {theirs}: with {name} in its place, containers that have \
+                     NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime \
+                     nvidia, which puts gpuslice below it",
+                    name = super::NAME
+                );
+            }
             table(&mut document, self.hooks)?.insert(self.default, value(super::NAME));
         }
         Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
@@ -145,6 +153,20 @@ impl Engine {
         }
         left.sort();
         Ok(left)
+    }
+
+    /// The name of the default runtime in the other files where it is NVIDIA's.
+    fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
+        let path = [self.hooks, &[self.default]].concat();
+        let mut said = None;
+        for file in self.others(own)? {
+            let text = change::read(&file)?;
+            let document = parse(text.as_deref());
+            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+            let name = find(&document, &path).and_then(Item::as_str);
+            said = name.map(str::to_owned).or(said);
+        }
+        Ok(said.filter(|name| name.contains("nvidia")))
     }
 
     /// The folders that hooks are read from without the file at `own`.

@@ -188,3 +188,24 @@ fn hooks_that_an_engine_reads_by_itself_are_named_after_remove() {
         "{left:?}"
     );
 }
+
+#[test]
+fn the_default_of_nvidias_runtime_is_not_taken_away() {
+    for (engine, file, text) in [
+        (
+            &CRIO,
+            "crio.conf.d/99-nvidia.conf",
+            "[crio.runtime]\ndefault_runtime = \"nvidia\"\n",
+        ),
+        (
+            &PODMAN,
+            "containers.conf",
+            "[engine]\nruntime = \"/usr/bin/nvidia-container-runtime\"\n",
+        ),
+    ] {
+        let (_place, own) = place(engine, &[(file, text)]);
+        let error = format!("{:#}", engine.file(&own, &BY_RUNTIME).unwrap_err());
+        assert!(error.contains("would have no driver"), "{error}");
+        assert!(engine.file(&own, &BY_HOOKS).is_ok());
+    }
+}
