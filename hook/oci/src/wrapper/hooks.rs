@@ -209,11 +209,26 @@ fn entries(text: &str, list: &Range<usize>, ours: &Ours<'_>) -> Result<Vec<Entry
     Ok(found)
 }
 
-/// The value of a member that is there, and not null.
+/// Returns the value of a member, unless it is null. A key that differs from `key` only in case or
+/// by escapes is refused: runc, which is written in Go, would read it as `key`, and crun would not.
 fn there(text: &str, of: &Range<usize>, key: &str) -> Result<Option<Range<usize>>, JsonError> {
+    let exact = quoted(key);
+    for member in json_text::members(text, of)? {
+        let written = text.get(member.key).unwrap_or_default();
+        let read = serde_json::from_str::<String>(written).unwrap_or_default();
+        if folded(&read) == folded(key) && written != exact {
+            return Err(JsonError::Twice);
+        }
+    }
     let found = json_text::member(text, of, key)?;
     let value = found.map(|member| member.value);
     Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
+}
+
+/// Go compares keys by simple case folding, for which the long s is an s and the Kelvin sign a k.
+fn folded(key: &str) -> String {
+    let upper = key.chars().flat_map(char::to_uppercase);
+    upper.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
@@ -365,6 +380,26 @@ mod tests {
             said.contains("8.00 GiB") && said.contains("2.00 GiB"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_key_that_runc_would_read_as_hooks_is_refused() {
+        for config in [
+            r#"{"hooks":{},"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"Hooks":null}"#,
+            r#"{"hoo\u212as":{}}"#,
+            r#"{"hook\u017f":{}}"#,
+            r#"{"hooks":{"createruntime":[]}}"#,
+            r#"{"hooks":{"createRuntime":[{"path":"/o","Path":"/usr/bin/gpuslice-hook"}]}}"#,
+        ] {
+            let refused = add(config, &OURS).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                JsonError::Twice.to_string(),
+                "{config}"
+            );
+        }
     }
 
     #[test]
