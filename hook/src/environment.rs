@@ -8,6 +8,7 @@ use crate::private_dir::PrivateDir;
 use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
+use crate::tenancy::Tenancy;
 use crate::{preload, sim_host};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
@@ -112,6 +113,8 @@ pub struct Prepared {
     pub private: Option<PrivateDir>,
     /// What the slice was promised on unified memory; taken back when this goes out of use.
     pub promise: Option<OwnPromise>,
+    /// Its place on cards with memory of their own; given back when this goes out of use.
+    pub tenancy: Tenancy,
     /// The simulated machine's meminfo, where its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }
@@ -190,7 +193,13 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         _ => None,
     };
     let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let file = plan.finish(private.as_mut(), meminfo.as_deref(), promise.as_ref())?;
+    let tenancy = plan.claim(state.as_deref())?;
+    let file = plan.finish(
+        private.as_mut(),
+        meminfo.as_deref(),
+        promise.as_ref(),
+        &tenancy,
+    )?;
 
     let config = file.clone().map(OsString::from);
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
@@ -214,6 +223,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         warnings: plan.warnings,
         private,
         promise,
+        tenancy,
         meminfo,
     })
 }

@@ -1,6 +1,6 @@
 //! The slice of a run: from the options or a file, and then with everything that it refers to.
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
-//! a child), what earlier runs have taught, the promises of the other slices.
+//! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
 use crate::budget::budget;
 use crate::environment::{EnvironmentError, mounted_slice};
@@ -12,6 +12,7 @@ use crate::private_dir::PrivateDir;
 use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
+use crate::tenancy::{self, Card, Tenancy};
 use crate::{promise, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
@@ -34,8 +35,10 @@ pub(crate) struct Plan {
     pub(crate) warnings: Vec<String>,
     /// Whether its name can come again, so that it can be learned from.
     named: bool,
-    /// Whether it may start although it does not fit on its host.
+    /// Whether it may start although it does not fit.
     overcommit: bool,
+    /// What it asks for of cards with memory of their own.
+    cards: Vec<Card>,
 }
 
 impl Plan {
@@ -73,6 +76,8 @@ impl Plan {
         };
         let planned = budget(options, &inventory, &name, &headrooms)?;
         warnings.extend(planned.warnings);
+        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+        let cards = tenancy::cards(options, &inventory, &planned.slice, visible.as_deref());
         Ok(Plan {
             slice: Some(planned.slice),
             file: None,
@@ -81,6 +86,7 @@ impl Plan {
             named: options.name.is_some(),
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
+            cards,
         })
     }
 
@@ -130,6 +136,15 @@ impl Plan {
         Ok(Some(own))
     }
 
+    /// Takes the slice's place on cards with memory of their own, where it fits beside the others.
+    pub(crate) fn claim(&mut self, simulated: Option<&Path>) -> anyhow::Result<Tenancy> {
+        let name = self.slice.map(|slice| slice.name);
+        let name = name.as_ref().map_or("", |name| name.as_str());
+        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit)?;
+        self.warnings.append(&mut tenancy.warnings);
+        Ok(tenancy)
+    }
+
     /// The largest budget of a device that shares the host's memory; None where there is none.
     fn unified_budget(&self) -> Option<Bytes> {
         let slice = self.slice.as_ref()?;
@@ -153,6 +168,7 @@ impl Plan {
         private: Option<&mut PrivateDir>,
         meminfo: Option<&Path>,
         promise: Option<&OwnPromise>,
+        tenancy: &Tenancy,
     ) -> anyhow::Result<Option<PathBuf>> {
         let writes = self.writes_file();
         let Some(slice) = &mut self.slice else {
@@ -180,9 +196,14 @@ impl Plan {
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
         }
+        let unwritable = || format!("cannot write to {}", folder.display());
         if let Some(promise) = promise {
-            promise::remember(folder, promise)
-                .with_context(|| format!("cannot write to {}", folder.display()))?;
+            promise::remember(folder, promise).with_context(unwritable)?;
+        }
+        tenancy::remember(folder, tenancy).with_context(unwritable)?;
+        let promised = promise.and_then(|promise| promise.file.as_ref());
+        for file in promised.into_iter().chain(&tenancy.file) {
+            private.hold(file).context("cannot talk to the watcher")?;
         }
         if self.named
             && let Ok(place) = learned::place()

@@ -93,8 +93,8 @@ pub struct SliceOptions {
     #[arg(long, requires = "limit")]
     pub page_cache_share: bool,
 
-    /// On unified memory, start although the host cannot promise as much; the slice is then shown
-    /// free what is really left
+    /// Start although other slices leave no room for this one on a GPU, or on unified memory on the
+    /// host; it is then shown free what is really left, and may be refused memory below its limit
     #[arg(long, requires = "limit")]
     pub overcommit: bool,
 

@@ -338,10 +338,24 @@ fn a_program_that_gives_up_root_is_still_counted_and_refused() {
         "chmod -R a+rwX $GPUSLICE_SIM_STATE; stat -c %a $GPUSLICE_CONFIG; \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{ask}\""
     );
-    let mut command = HERE.run(&SLICED, &script);
-    let command = command.env("GPUSLICE_SIM_STATE", state.path());
-    let (out, err, status) = told(command.env("GPUSLICE_LOG", "warn"));
-    assert_eq!((out.as_str(), status), ("600\n0 0 2\n", 0), "{err}");
+    for umask in ["022", "077"] {
+        let run = HERE.run(&SLICED, &script);
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("umask {umask}; exec \"$0\" \"$@\""));
+        command.arg(run.get_program()).args(run.get_args());
+        command
+            .env_remove("GPUSLICE_CONFIG")
+            .env_remove("LD_PRELOAD");
+        let command = command.env("GPUSLICE_SIM_STATE", state.path());
+        let (out, err, status) = told(command.env("GPUSLICE_LOG", "warn"));
+        assert_eq!(
+            (out.as_str(), status),
+            ("600\n0 0 2\n", 0),
+            "umask {umask}: {err}"
+        );
+    }
 }
 
 #[test]

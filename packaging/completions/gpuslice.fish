@@ -63,7 +63,7 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
@@ -92,7 +92,7 @@ debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer; without it, 120 for the first, which may have to load the driver, and for the others three times what that took, but at least 10' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
