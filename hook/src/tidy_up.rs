@@ -5,8 +5,9 @@
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
 //! translation; somebody else then has to remove the folder. The users of the folder are the
-//! process that made it and every process whose environment names it: a server that the
-//! command left in the background must still find its slice. When the watcher is killed too (as
+//! process that made it and every process whose environment names it (another user's: and the random
+//! name of the ledger in it): a server that the command left in the background must still find its
+//! slice. When the watcher is killed too (as
 //! with a command that is process 1 of a container) the folder stays until the next
 //! `gpuslice status` of this user.
 
@@ -23,7 +24,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -286,8 +287,12 @@ pub(crate) fn start_time(pid: Pid) -> Option<String> {
     (state != "Z").then(|| started.to_owned())
 }
 
-/// A process whose environment names the folder, or a file.
+/// A process whose environment names the folder, or a file. Everybody can name a folder of root's,
+/// and would keep it for as long as he likes: another user's process is believed only where it
+/// knows the name of the ledger, which is random, or has the ledger open.
 pub(crate) fn another_user(folder: &Path) -> Option<Process> {
+    let own = geteuid().as_raw();
+    let ledger = ledger_of(folder);
     let folder = folder.as_os_str().as_bytes();
     fs::read_dir("/proc")
         .ok()?
@@ -295,11 +300,42 @@ pub(crate) fn another_user(folder: &Path) -> Option<Process> {
         .find_map(|pid| {
             // Others' processes cannot be read; they cannot enter the folder either.
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            environment
-                .windows(folder.len())
-                .any(|window| window == folder)
-                .then(|| Process::open(Pid::from_raw(pid)).ok())?
+            let names = |text: &[u8]| environment.windows(text.len()).any(|window| window == text);
+            let stranger = || {
+                fs::metadata(format!("/proc/{pid}"))
+                    .ok()
+                    .map(|facts| facts.uid())
+            };
+            let ledger = || ledger.as_ref();
+            let is_user = names(folder)
+                && (stranger()? == own
+                    || ledger().is_some_and(|(path, facts)| {
+                        names(path.as_os_str().as_bytes()) || has_open(pid, facts)
+                    }));
+            is_user.then(|| Process::open(Pid::from_raw(pid)).ok())?
         })
+}
+
+/// The ledger of root's run, whose name nobody can guess.
+fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
+    let mut entries = fs::read_dir(folder).ok()?.flatten();
+    let ledger = entries.find(|entry| {
+        let name = entry.file_name();
+        name.as_bytes().starts_with(b"ledger.") && name.len() > SECRET
+    })?;
+    Some((ledger.path(), ledger.metadata().ok()?))
+}
+
+/// The letters of a ledger's random name.
+const SECRET: usize = 32;
+
+/// Whether a process has a file open.
+fn has_open(pid: i32, file: &fs::Metadata) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let mut open = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    open.any(|facts| (facts.dev(), facts.ino()) == (file.dev(), file.ino()))
 }
 
 fn remove(folder: &Path) {

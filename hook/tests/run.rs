@@ -253,6 +253,33 @@ fn a_slice_file_is_used_as_it_is() {
 }
 
 #[test]
+fn a_slice_file_cannot_turn_an_empty_file_into_a_ledger() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| place.path().join(name).display().to_string();
+    fs::write(path("empty.conf"), "").unwrap();
+    let run = |ledger: &str| {
+        let text = format!(
+            "{{\"version\":1,\"memory\":8589934592,\"ledger\":\"{}\"}}",
+            path(ledger)
+        );
+        fs::write(path("slice.json"), text).unwrap();
+        let config = format!("--config={}", path("slice.json"));
+        told(&mut HERE.run(&["--sim=rtx3090", &config], "echo started"))
+    };
+    let message = format!(
+        "gpuslice: cannot make {}, the ledger of the slice: it is an empty file that gpuslice has \
+         not made (remove it, or name another)\n",
+        path("empty.conf")
+    );
+    assert_eq!(run("empty.conf"), (String::new(), message, 125));
+    assert_eq!(fs::metadata(path("empty.conf")).unwrap().len(), 0);
+    // One that is not there is made, and used again.
+    for _ in 0..2 {
+        assert_eq!(run("ledger"), ("started\n".to_owned(), String::new(), 0));
+    }
+}
+
+#[test]
 fn a_reader_of_the_device_list_may_leave_early() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

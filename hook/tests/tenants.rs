@@ -390,3 +390,19 @@ fn without_roots_folder_the_runs_of_one_user_see_each_other() {
     assert!(out.starts_with("gpuslice: no room for run-"), "{out}{err}");
     assert!(out.ends_with("\nstarted\n"), "{out}{err}");
 }
+
+#[test]
+fn a_stranger_does_not_keep_roots_run_by_naming_its_folder() {
+    let script = "exec 3>&2; unset GPUSLICE_SIM; config() { gpuslice run --sim rtx3090 --memory 8GiB --name $1 -- sh -c \"$2\"; }
+        folder=$(config left 'setpriv --reuid=65533 --regid=65533 --clear-groups sleep 3 <&- >&- 2>&- & dirname $GPUSLICE_CONFIG')
+        other=$(config right 'dirname $GPUSLICE_CONFIG; sleep 1')
+        as 65534 env X=$other sleep 30 & as 65534 env X=$folder sleep 30 &
+        sleep 1; [ -e $folder ] && echo kept
+        gone() { for i in $(seq 100); do [ -e $1 ] || { echo gone; return; }; sleep 0.1; done; echo stays; }
+        gone $other; gone $folder";
+    let Some((out, err, _)) = of_its_own(script) else {
+        return;
+    };
+    // What root's run has started itself and goes on as another user keeps it.
+    assert_eq!(out, "kept\ngone\ngone\n", "{err}");
+}
