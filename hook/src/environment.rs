@@ -3,6 +3,7 @@
 
 use crate::cli::tell;
 use crate::inventory::Inventory;
+use crate::inventory::ask::AskError;
 use crate::plan::Plan;
 use crate::private_dir::PrivateDir;
 use crate::promise::OwnPromise;
@@ -29,8 +30,9 @@ pub enum EnvironmentError {
     Mounted(PathBuf),
     /// Two descriptions of one slice.
     #[error(
-        "GPUSLICE_CONFIG names a slice file already ({0}): unset it, or leave out --memory and \
-         --device"
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), and a slice cannot be divided: \
+         leave out --memory and --device to stay in it, or leave it with `gpuslice run --bare -- \
+         gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
     /// The library is missing.
@@ -177,7 +179,8 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let sim_vars = sim.as_ref().map(|sim| sim.vars(library_path.as_deref()));
     let sim_vars = sim_vars.unwrap_or_default();
 
-    let mut plan = Plan::make(options, &sim_vars)?;
+    let plan = Plan::make(options, &sim_vars);
+    let mut plan = plan.map_err(|error| explain(error, options))?;
     let state = state_in_environment(sim.is_some())?;
     let mut private = (plan.writes_file() || (sim.is_some() && state.is_none()))
         .then(|| PrivateDir::create().context("cannot make a private folder"))
@@ -226,6 +229,14 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         tenancy,
         meminfo,
     })
+}
+
+/// A machine that does not exist has no driver either: the simulator says what is wrong with it.
+fn explain(error: anyhow::Error, options: &SliceOptions) -> anyhow::Error {
+    match (&options.sim, error.is::<AskError>()) {
+        (Some(machine), true) => crate::devices::simulated(machine).err().unwrap_or(error),
+        _ => error,
+    }
 }
 
 fn folder_of_executable() -> anyhow::Result<PathBuf> {

@@ -13,7 +13,7 @@ use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::tenancy::{self, Card, Tenancy};
-use crate::{promise, slice_file, slice_ledger};
+use crate::{promise, sim, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::units::Bytes;
@@ -33,8 +33,8 @@ pub(crate) struct Plan {
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
-    /// Whether its name can come again, so that it can be learned from.
-    named: bool,
+    /// Whether it is learned from when it ends.
+    learns: bool,
     /// Whether it may start although it does not fit.
     overcommit: bool,
     /// What it asks for of cards with memory of their own.
@@ -70,10 +70,16 @@ impl Plan {
         let name = options.name.clone();
         let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
         let mut warnings = Vec::new();
-        let headrooms = match options.headroom {
-            Some(Headroom::Learned) => learned(&name, &mut warnings),
-            _ => Headrooms::new(),
+        let mut learns = options.headroom == Some(Headroom::Learned);
+        let headrooms = match learns {
+            true => learned(&name, &mut warnings),
+            false => Headrooms::new(),
         };
+        // What a simulated card teaches is of no use to a real one.
+        if learns && is_simulated(sim_vars) && env::var_os("XDG_STATE_HOME").is_none() {
+            learns = false;
+            warnings.push(NOT_REMEMBERED.to_owned());
+        }
         let planned = budget(options, &inventory, &name, &headrooms)?;
         warnings.extend(planned.warnings);
         let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -83,7 +89,7 @@ impl Plan {
             file: None,
             inventory: Some(inventory),
             warnings,
-            named: options.name.is_some(),
+            learns,
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
             cards,
@@ -127,7 +133,11 @@ impl Plan {
         let reserve = slice.reserve;
         let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
         let name = slice.name.as_str();
-        let own = Promises::of(simulated).make(name, budget, &host, reserve, self.overcommit)?;
+        let promises = Promises::of(simulated);
+        if let Some(pid) = promises.run_called(name) {
+            self.warnings.push(tenancy::same_name(name, pid));
+        }
+        let own = promises.make(name, budget, &host, reserve, self.overcommit)?;
         if let Some(full) = &own.overcommitted {
             self.warnings.push(full.to_string());
         }
@@ -205,7 +215,7 @@ impl Plan {
         for file in promised.into_iter().chain(&tenancy.file) {
             private.hold(file).context("cannot talk to the watcher")?;
         }
-        if self.named
+        if self.learns
             && let Ok(place) = learned::place()
         {
             learned::remember(folder, &place)
@@ -220,6 +230,13 @@ impl Plan {
 
 const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
                         allocate is neither counted nor refused";
+
+const NOT_REMEMBERED: &str = "the headroom of a simulated run is remembered only where XDG_STATE_HOME \
+                              is set";
+
+fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {
+    !sim_vars.is_empty() || env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty())
+}
 
 /// What earlier runs of that name have taught. A run does not fail for want of it.
 fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {

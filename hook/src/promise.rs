@@ -140,6 +140,15 @@ impl Promises {
         .collect()
     }
 
+    /// The first process of a run of that name, where there is one.
+    #[must_use]
+    pub fn run_called(&self, name: &str) -> Option<i32> {
+        let held = tenants::promised(&self.folder).unwrap_or_default();
+        let mut makers = held.iter().filter_map(|held| owner(&held.slice));
+        let same = makers.find(|maker| maker.name == name.replace('/', "_"));
+        same.map(|maker| maker.process.pid)
+    }
+
     /// Admits a slice and writes down what it was promised. No two are admitted at once.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[derive(Args, Clone, Debug, Default)]
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)
+    /// Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)
     #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
@@ -42,7 +42,8 @@ pub struct SliceOptions {
     )]
     pub present_as: Option<PresentAsChoice>,
 
-    /// Show this much less than the limit; or by what earlier runs of this --name were short
+    /// Show this much less than the limit; or by what earlier runs of this --name with the same
+    /// option were short
     #[arg(
         long,
         value_name = "SIZE|learned",

@@ -157,6 +157,13 @@ pub fn claim(
         std::thread::sleep(INTERVAL);
     };
     let mut tenancy = Tenancy::default();
+    let own = geteuid().as_raw();
+    let mut others = held
+        .iter()
+        .filter(|tenant| tenant.uid == own && tenant.name == name);
+    if let Some(owner) = others.find_map(|tenant| tenant.owner) {
+        tenancy.warnings.push(same_name(name, owner.pid));
+    }
     match full {
         Some(full) if !overcommit => return Err(no_room(name, full, cards)),
         Some(full) => tenancy.warnings.push(format!(
@@ -185,6 +192,13 @@ pub fn claim(
     }
     drop(lock);
     Ok(tenancy)
+}
+
+/// What is said where a run of that name is there already.
+#[must_use]
+pub fn same_name(name: &str, pid: i32) -> String {
+    let name = crate::text::printable(name);
+    format!("another slice is called {name} already (pid {pid}); each has a limit of its own")
 }
 
 fn is_ending(tenant: &Tenant) -> bool {

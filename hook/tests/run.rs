@@ -436,3 +436,59 @@ fn a_check_of_a_slice_without_a_driver_has_the_status_of_no_driver() {
     assert_eq!((out.as_str(), status), ("", 2), "{err}");
     assert!(err.starts_with("gpuslice: no NVIDIA driver here"), "{err}");
 }
+
+#[test]
+fn a_machine_that_does_not_exist_is_named_and_not_the_driver() {
+    for options in [&["--sim=rtx309", "--memory=8GiB"][..], &["--sim=rtx309"]] {
+        let (out, err, status) = told(&mut HERE.run(options, "echo started"));
+        assert_eq!((out.as_str(), status), ("", 125));
+        let start = "gpuslice: cannot start the simulated machine: ";
+        assert!(err.starts_with(start) && err.contains("rtx309"), "{err}");
+        assert!(!err.contains("cuInit"), "{err}");
+    }
+}
+
+#[test]
+fn options_for_unified_memory_are_told_to_have_no_effect_on_a_card() {
+    let options = [
+        "--reserve=1GiB",
+        "--pressure=release",
+        "--present-as=discrete",
+    ];
+    let run = |machine: &str, options: &[&str]| {
+        told(&mut HERE.run(
+            &[&[machine, "--memory=8GiB"], options].concat(),
+            "echo started",
+        ))
+    };
+    let warning = "gpuslice: warning: --reserve, --pressure, --present-as have no effect: no GPU of \
+                   this slice shares the host's memory\n";
+    let started = |err: &str| ("started\n".to_owned(), err.to_owned(), 0);
+    assert_eq!(run("--sim=rtx3090", &options), started(warning));
+    assert_eq!(run("--sim=rtx3090", &[]), started(""));
+    assert_eq!(run("--sim=gb10", &options), started(""));
+}
+
+#[test]
+fn a_slice_inside_a_slice_is_refused_with_the_two_ways_on() {
+    let inner = format!(
+        "{} run --memory=4GiB -- echo started",
+        HERE.executable().display()
+    );
+    let (out, err, status) = told(&mut HERE.run(&SLICED, &inner));
+    assert_eq!((out.as_str(), status), ("", 125));
+    let start = "gpuslice: this program is in a slice already (GPUSLICE_CONFIG names ";
+    assert!(
+        err.starts_with(start) && err.contains("gpuslice run --bare -- gpuslice run"),
+        "{err}"
+    );
+    let gpuslice = HERE.executable().display().to_string();
+    let inner = format!(
+        "echo $GPUSLICE_CONFIG; {gpuslice} run -- sh -c 'echo $GPUSLICE_CONFIG'; \
+         {gpuslice} run --bare -- {gpuslice} run --sim=rtx3090 --memory=4GiB -- sh -c 'echo $GPUSLICE_CONFIG'"
+    );
+    let (out, err, status) = told(&mut HERE.run(&SLICED, &inner));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((lines.len(), status), (3, 0), "{err}");
+    assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
+}

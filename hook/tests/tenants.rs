@@ -97,6 +97,32 @@ fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named()
 }
 
 #[test]
+fn a_second_slice_of_one_name_is_told_of_the_first() {
+    for sim in ["--sim=rtx3090", "--sim=gb10"] {
+        let machine = Machine::new();
+        let run = |script: &str| {
+            let mut command = HERE.run(&[sim, "--memory=8GiB", "--name=llama"], script);
+            machine
+                .home
+                .of(&mut command)
+                .env("GPUSLICE_SIM_STATE", machine.state.path());
+            command
+        };
+        let (child, _) = start(run("echo started; read line").stdin(Stdio::piped()));
+        let warning = format!(
+            "gpuslice: warning: another slice is called llama already (pid {}); each has a limit of \
+             its own\n",
+            child.id()
+        );
+        assert_eq!(
+            told(&mut run("echo started")),
+            ("started\n".to_owned(), warning, 0)
+        );
+        end(child);
+    }
+}
+
+#[test]
 fn an_overcommitted_slice_takes_nothing_from_those_that_are_admitted_later() {
     let machine = Machine::new();
     let (first, _) = machine.slice(&["--memory=20GiB"]);
