@@ -130,7 +130,8 @@ pub enum AdmissionError {
     NoHost,
 }
 
-/// Whether the slice fits beside those that are there. Where policy lets in more of the host's
+/// Whether the slice fits beside those that are there: containers, and the runs that hold cards with
+/// memory of their own. Where policy lets in more of the host's
 /// memory than is left, what it can be promised of it is returned: more would be taken from those
 /// that were admitted.
 ///
@@ -139,6 +140,7 @@ pub enum AdmissionError {
 pub fn admit(
     asking: &Asking<'_>,
     held: &[Record],
+    runs: &[Record],
     devices: &Devices,
     policy: &Policy,
     host: Option<&Host>,
@@ -154,7 +156,7 @@ pub fn admit(
             });
         }
         if !policy.overcommit && !budget.integrated {
-            fits(budget, &target, others())?;
+            fits(budget, &target, others().chain(runs))?;
         }
         namespace_fits(asking, budget, &target, others(), policy)?;
     }

@@ -10,9 +10,9 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::read;
 use crate::registry::{Record, unified};
+use crate::tenants;
 use anyhow::{Context, bail};
 use gpuslice_config::meminfo;
-use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 
 /// Who wants in.
@@ -123,8 +123,16 @@ impl Wanted<'_> {
             namespace: plan.namespace.as_deref(),
             budgets: &plan.devices,
         };
-        admit(&asking, records, self.devices, self.policy, host.as_ref())
-            .with_context(|| format!("no room for {}", plan.name))
+        let runs = tenants::runs(self.places);
+        admit(
+            &asking,
+            records,
+            &runs,
+            self.devices,
+            self.policy,
+            host.as_ref(),
+        )
+        .with_context(|| format!("no room for {}", plan.name))
     }
 }
 
@@ -173,7 +181,7 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
     let held = match folder.try_exists() {
         // Since boot nobody has asked for any.
         Ok(false) => Ok(Vec::new()),
-        _ => promises::read_folder(&folder),
+        _ => tenants::promised(&folder),
     };
     let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
     let unused = held.into_iter().map(|promise| {

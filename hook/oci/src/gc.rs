@@ -5,7 +5,7 @@ use crate::host::{self, HostError};
 use crate::owner::Life;
 use crate::place::Places;
 use crate::registry::{Damaged, Member, NEW, Record, Registry, RegistryError, survey};
-use crate::traces;
+use crate::{tenants, traces};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -193,6 +193,9 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
             collected.containers.push(id);
         }
     }
+    let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
+    tenants::keep_containers(places, is_slice);
+    tenants::remove_dead(&places.run().join(tenants::FOLDER));
     for slice in names(&places.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
             host::remove_ledger(&places.ledger(&slice))?;

@@ -6,7 +6,7 @@
 use crate::host::HostError;
 use crate::owner::Owner;
 use crate::place::Places;
-use crate::{read, run_folder, sys};
+use crate::{read, run_folder, sys, tenants};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
@@ -227,7 +227,13 @@ impl<'a> Registry<'a> {
         let new = path.with_extension(NEW);
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = replace(&new, &path, &text);
-        written.map_err(failed("write", &path))
+        written.map_err(failed("write", &path))?;
+        // For runs of users who may not read the record itself. Whoever fills that folder does not
+        // keep containers from starting.
+        if record.devices.iter().any(|budget| !budget.integrated) {
+            let _ = tenants::publish(self.places, record);
+        }
+        Ok(())
     }
 
     /// Removes a record.
@@ -236,6 +242,7 @@ impl<'a> Registry<'a> {
     /// When it cannot be removed.
     pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
         let path = self.places.slice(slice);
+        let _ = tenants::withdraw(self.places, slice);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &path)(error))
