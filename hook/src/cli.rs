@@ -61,6 +61,9 @@ pub enum Verb {
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
+    /// Ask NVML for the processes on each GPU and print them as JSON (gpuslice's own child)
+    #[command(hide = true)]
+    DriverProcesses,
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(driver_limit::probe::Args),
@@ -121,6 +124,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::probe::main(&args),
         Verb::InventoryProbe => inventory::probe::main(),
+        Verb::DriverProcesses => inventory::processes::main(),
         Verb::TidyUp(args) => tidy_up::main(&args),
     }
 }
