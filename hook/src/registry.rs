@@ -187,7 +187,10 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
         Some((user, entry.path().join("gpuslice")))
     });
     let without = listed("/tmp").filter_map(|entry| {
-        let user = number(entry.file_name().to_str()?.strip_prefix("gpuslice-")?)?;
+        // Behind the number another one may stand, where the first name was not free.
+        let name = entry.file_name();
+        let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
+        let user = number(numbers.split('-').next()?)?;
         Some((user, entry.path()))
     });
     let is_the_users = |(user, folder): &(u32, PathBuf)| {

@@ -20,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, eventually, start, told};
+use support::{Home, Installation, eventually, start, told, with_usual_signals};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("status"));
 
@@ -302,6 +302,30 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
 }
 
 #[test]
+fn a_slice_file_whose_path_is_no_text_is_escaped_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff.json");
+    let file = home.state.path().join(name);
+    fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--config"])
+        .arg(&file);
+    let command = command.args(["--", "sh", "-c", "echo ready; read line"]);
+    let (child, _) = start(command.stdin(Stdio::piped()));
+    for verb in ["status", "report"] {
+        let mut command = HERE.gpuslice();
+        let (out, err, status) = told(home.of(&mut command).args([verb, "--json"]));
+        assert_eq!((err.as_str(), status), ("", 0), "{verb}");
+        let json: Value = serde_json::from_str(&out).unwrap();
+        let shown = json["slices"][0]["file"].as_str().unwrap().to_owned();
+        assert!(shown.ends_with("/bad\\xff.json"), "{shown}");
+    }
+    end(child);
+}
+
+#[test]
 fn runs_of_slice_files_that_name_one_ledger_share_it() {
     let home = Home::new();
     let (file, ledger) = (
@@ -382,7 +406,8 @@ fn a_watch_goes_on_until_it_is_interrupted() {
         let home = Home::new();
         let mut command = HERE.gpuslice();
         home.of(&mut command).arg("status").args(options);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let command = with_usual_signals(&mut command).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         for expected in lines {
             let mut line = String::new();

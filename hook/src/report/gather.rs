@@ -1,13 +1,14 @@
 //! Where the memory of the slices is at one moment.
 //! Touches: what `gpuslice status` touches; /proc; cgroups, by reading them.
 
+use super::allowance::Allowance;
 use super::host::{self, HostUse};
 use crate::status::driver::Drivers;
 use crate::status::gather::gather;
 use crate::status::model::{DeviceStatus, Escaped, SliceStatus};
 use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::status::users::User;
-use crate::{environment, past_the_library};
+use crate::{environment, past_the_library, text};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
@@ -35,6 +36,7 @@ pub(super) struct SliceReport {
     /// The user whose slice it is; None in a container.
     pub(super) user: Option<User>,
     /// The slice file.
+    #[serde(serialize_with = "text::serialize_path")]
     pub(super) file: PathBuf,
     /// Why its programs do not load the library: nothing is limited then.
     pub(super) no_slice: Option<String>,
@@ -143,13 +145,19 @@ pub(super) fn report(drivers: &mut Drivers) -> Report {
     let processes = Processes::default();
     let mut report = Report::default();
     let mut named = None;
-    for status in gather(&Places::default(), &processes, drivers) {
+    let slices = gather(&Places::default(), &processes, drivers);
+    let count = slices.len();
+    for status in slices {
         named = named.or(status.meminfo.clone());
-        report.slices.push(slice_report(status, &processes));
+        report.slices.push(slice_report(
+            status,
+            &processes,
+            &mut Allowance::share_of(count),
+        ));
     }
     let named = named.unwrap_or_else(|| PathBuf::from("/proc/meminfo"));
-    let text = past_the_library::read(&named).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let read = past_the_library::read(&named).unwrap_or_default();
+    let text = String::from_utf8_lossy(&read).into_owned();
     let host = meminfo::parse(text.as_bytes());
     report.machine = host.map(|host| machine(&host, &text, &report.slices));
     report
@@ -171,7 +179,7 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
     }
 }
 
-fn slice_report(status: SliceStatus, all: &Processes) -> SliceReport {
+fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance) -> SliceReport {
     let mut processes = holders(&status.devices);
     let contained = status.containers.iter();
     let contained = contained.flat_map(|container| all.of_container(container.pid));
@@ -190,7 +198,7 @@ fn slice_report(status: SliceStatus, all: &Processes) -> SliceReport {
     let mut processes: Vec<ProcessReport> = processes.into_values().collect();
     for one in &mut processes {
         // Without a name it is a number of another pid namespace, and here perhaps another's.
-        one.host = one.name.as_ref().and_then(|_| host::of(one.pid));
+        one.host = one.name.as_ref().and_then(|_| host::of(one.pid, allowance));
     }
     processes.sort_by_key(|one| {
         let all = one.on_device().saturating_add(one.on_host());

@@ -2,6 +2,7 @@
 //! of it grows.
 //! Touches: what `gather` touches, standard output, the file of the plot.
 
+mod allowance;
 mod gather;
 mod heap;
 mod history;
@@ -45,7 +46,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw it over time: an SVG picture, which is up to date as long as it is watched
+    /// Draw it over time, with --watch or --for: an SVG picture, up to date as long as it is watched
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
@@ -54,7 +55,8 @@ const NOTES: &str = "\
 DEVICE is what the process has allocated, CONTEXT what its contexts take. For a process of the slice
 that has not loaded libgpuslice.so, DEVICE is what NVML reports, and a warning names it. HOST is
 memory of its own that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would
-give it back; ? with another allocator, or another user's process). MAPPED is page cache that it has
+give it back; ? with another allocator, another user's process, or heaps too large to walk in the
+second that all slices share). MAPPED is page cache that it has
 mapped. What processes share is divided between them. \"Everything else\" is what the machine uses
 less all that: the kernel, drivers, other programs. Where pinned memory is also host memory, it is
 in both.
@@ -74,6 +76,9 @@ Examples:
 /// # Errors
 /// When there is no such slice, or nothing can be printed or drawn.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
+    if args.plot.is_some() && !args.watch && args.seconds.is_none() {
+        bail!("--plot draws memory over time: add --watch or --for SECONDS");
+    }
     let start = Instant::now();
     let mut history = History::new();
     let mut drivers = Drivers::default();

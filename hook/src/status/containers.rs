@@ -5,9 +5,10 @@ use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{self, Damaged, Record};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A container of a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,6 +73,12 @@ impl Besides {
     }
 }
 
+/// A ledger that nobody can cut short is a file of an overlay.
+fn is_sealed(ledger: &Path) -> Option<bool> {
+    let found = statfs(ledger).ok()?;
+    Some(found.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
+}
+
 fn reason(said: &Value) -> Option<String> {
     match said {
         Value::Null | Value::Bool(false) => None,
@@ -119,7 +126,9 @@ fn of(places: &Places, record: &Record) -> Option<Held> {
             ledger: places.ledger_file(&record.slice),
             promise,
         },
-        sealed: besides.sealed(),
+        sealed: besides
+            .sealed()
+            .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
         containers,
     })
 }

@@ -3,6 +3,7 @@
 
 use super::containers::ContainerStatus;
 use super::users::User;
+use crate::text;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -20,10 +21,12 @@ pub(crate) struct SliceStatus {
     /// The user whose slice it is; None in a container.
     pub(crate) user: Option<User>,
     /// The slice file.
+    #[serde(serialize_with = "text::serialize_path")]
     pub(crate) file: PathBuf,
     /// Why its programs do not load the library: nothing is limited then.
     pub(crate) no_slice: Option<String>,
     /// Its ledger; None where nothing is counted.
+    #[serde(serialize_with = "text::serialize_some_path")]
     pub(crate) ledger: Option<PathBuf>,
     /// Whether the ledger is sealed, so that nobody can cut it short; None where that is unknown.
     pub(crate) sealed: Option<bool>,
@@ -48,6 +51,7 @@ pub(crate) struct SliceStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PromiseStatus {
     /// Its file.
+    #[serde(serialize_with = "text::serialize_path")]
     pub(crate) file: PathBuf,
     /// What was promised.
     pub(crate) budget: u64,

@@ -19,6 +19,7 @@ pub(crate) struct Installation {
 impl Installation {
     /// Puts one together. `name` keeps test binaries that run at once apart.
     pub(crate) fn new(name: &str) -> Installation {
+        limit_all_waits();
         let built = built();
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         // Left by an earlier run, perhaps of another gpuslice.
@@ -117,6 +118,38 @@ pub(crate) fn start(command: &mut Command) -> (Child, String) {
     let out = child.stdout.take().unwrap();
     BufReader::new(out).read_line(&mut line).unwrap();
     (child, line.trim().to_owned())
+}
+
+/// Lets a command find the usual signals. Whoever runs the tests may ignore them (nohup, a job in
+/// the background), and a program that was started so cannot be interrupted.
+pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use std::os::unix::process::CommandExt;
+    let usual = || {
+        for one in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE] {
+            // SAFETY: no handler is installed.
+            unsafe { signal(one, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe { command.pre_exec(usual) }
+}
+
+/// The time that the tests of one binary may take.
+const END: Duration = Duration::from_secs(900);
+
+/// Ends the test binary when its tests wait for something that never comes: reading from a child
+/// has no time limit of its own.
+fn limit_all_waits() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(END);
+            eprintln!("these tests have waited for {} s: given up", END.as_secs());
+            std::process::abort();
+        });
+    });
 }
 
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
