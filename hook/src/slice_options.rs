@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[derive(Args, Clone, Debug, Default)]
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)
+    /// Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)
     #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 

@@ -527,3 +527,32 @@ fn an_edited_slice_file_is_shown_as_pending_and_the_limit_in_force_stays() {
     );
     end(child);
 }
+
+#[test]
+fn one_slice_is_shown_by_its_name_or_by_a_process() {
+    let home = Home::new();
+    let (one, config) = slice(&home, &LLAMA);
+    let (two, _) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
+    Member::of(&config).take(Bytes::gib(1), Kind::Linear);
+    let llama = status(&home, &["llama"]);
+    assert!(
+        llama.starts_with("llama (pid ") && !llama.contains("other"),
+        "{llama}"
+    );
+    assert_eq!(status(&home, &[&one.id().to_string()]), llama);
+    assert_eq!(status(&home, &[&std::process::id().to_string()]), llama);
+    assert!(status(&home, &["other", "--json"]).contains("\"other\""));
+    for (name, message) in [
+        ("nosuch", "gpuslice: no slice is called \"nosuch\"\n"),
+        (
+            "1",
+            "gpuslice: process 1 is in no slice that can be seen from here\n",
+        ),
+    ] {
+        let mut command = HERE.gpuslice();
+        let told = told(home.of(&mut command).args(["status", name]));
+        assert_eq!(told, (String::new(), message.to_owned(), 125));
+    }
+    end(one);
+    end(two);
+}

@@ -293,3 +293,30 @@ impl fmt::Display for Rate {
         write!(out, ", {rate:.2} GiB/s")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(files: &[Option<u64>]) -> String {
+        let files = files.iter().map(|before| FileReport {
+            before: *before,
+            ..FileReport::new("/m/a.gguf".into(), 8 << 20, State::Cached)
+        });
+        Report::new(files.collect(), Duration::ZERO).residency()
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_unknown_and_not_nothing() {
+        let last = |text: String| text.lines().next_back().unwrap().to_owned();
+        let unknown = "of 2 files (16.00 MiB) it is not known how much is in the page cache";
+        assert_eq!(last(seen(&[None, None])), unknown);
+        assert!(!seen(&[None, None]).contains("0 B"));
+        let some = seen(&[Some(4 << 20), None]);
+        let known = "4.00 MiB of 8.00 MiB are in the page cache, of 1 of 1 file\n\
+                     of 1 file (8.00 MiB) it is not known how much is in the page cache\n";
+        assert!(some.ends_with(known), "{some}");
+        let all = "4.00 MiB of 16.00 MiB are in the page cache, of 1 of 2 files";
+        assert_eq!(last(seen(&[Some(4 << 20), Some(0)])), all);
+    }
+}

@@ -13,7 +13,7 @@ mod table;
 
 use crate::replace::{self, Durability};
 use crate::status::driver::Drivers;
-use crate::status::on_screen;
+use crate::status::{no_such_slice, on_screen};
 use crate::{exit, standard_streams};
 use anyhow::{Context, bail};
 use gather::Report;
@@ -56,14 +56,13 @@ DEVICE is what the process has allocated, CONTEXT what its contexts take. For a 
 that has not loaded libgpuslice.so, DEVICE is what NVML reports, and a warning names it. HOST is
 memory of its own that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would
 give it back; ? with another allocator, another user's process, or heaps too large to walk in the
-second that all slices share). MAPPED is page cache that it has
-mapped. What processes share is divided between them. \"Everything else\" is what the machine uses
-less all that: the kernel, drivers, other programs. Where pinned memory is also host memory, it is
-in both.
+second that all slices share). MAPPED is page cache that it has mapped. What processes share is
+divided between them. \"Everything else\" is what the machine uses less all that: the kernel,
+drivers, other programs. Where pinned memory is also host memory, it is in both.
 
-JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used, by_kind,
-without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by NVML),
-host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
+JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
+by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
+NVML), host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
 over_seconds}], page_cache_unmapped (of a cgroup of its own)], machine {total, available, slices,
 unaccounted, page_cache_clean}. Amounts are bytes; null is what is not known.
 
@@ -135,10 +134,7 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
         named.slices.retain(|slice| !slice.processes.is_empty());
     }
     if must && !found(&named) {
-        match pid {
-            Some(pid) => bail!("process {pid} is in no slice that can be seen from here"),
-            None => bail!("no slice is called \"{}\"", crate::text::printable(only)),
-        }
+        return Err(no_such_slice(only));
     }
     *report = named;
     Ok(())

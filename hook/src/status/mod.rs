@@ -26,6 +26,10 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
+    /// Only this slice, by its name, by its container's id, or by the number of a process
+    #[arg(value_name = "SLICE|PID")]
+    pub only: Option<String>,
+
     /// Show it again every second, until ^C
     #[arg(long)]
     pub watch: bool,
@@ -74,16 +78,44 @@ pub(crate) fn on_screen(said: &str) -> String {
     format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE))
 }
 
+/// Leaves the slices that a person has asked for.
+fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Vec<SliceStatus>> {
+    let (named, others): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| {
+        let mut containers = slice.containers.iter();
+        slice.name == only || containers.any(|one| !only.is_empty() && one.id.starts_with(only))
+    });
+    let pid: Option<u32> = only.parse().ok();
+    let found = match (named.is_empty(), pid) {
+        (true, Some(pid)) => others.into_iter().filter(|slice| slice.has(pid)).collect(),
+        _ => named,
+    };
+    if must && found.is_empty() {
+        return Err(no_such_slice(only));
+    }
+    Ok(found)
+}
+
+/// Says that there is no slice of that name, or with that process.
+pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
+    match only.parse::<u32>() {
+        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that can be seen from here"),
+        Err(_) => anyhow::anyhow!("no slice is called \"{}\"", crate::text::printable(only)),
+    }
+}
+
 /// Shows them.
 ///
 /// # Errors
-/// When nothing can be printed.
+/// When there is no such slice, or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
     loop {
-        let slices = gather::gather(&places, &Processes::default(), &mut drivers);
+        let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
+        if let Some(only) = &args.only {
+            slices = choose(slices, only, !args.watch)?;
+        }
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),

@@ -47,6 +47,23 @@ pub(crate) struct SliceStatus {
     pub(crate) meminfo: Option<PathBuf>,
 }
 
+impl SliceStatus {
+    /// Whether a process is known to be in it.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        let mut first = self
+            .containers
+            .iter()
+            .map(|container| container.pid)
+            .chain(self.pid);
+        first.any(|first| u32::try_from(first) == Ok(pid))
+            || self.devices.iter().any(|device| {
+                let held = device.processes.iter().map(|one| one.pid);
+                let escaped = device.without_library.iter().map(|one| one.pid);
+                held.chain(escaped).any(|one| one == pid)
+            })
+    }
+}
+
 /// What a slice was promised, and what its host can still promise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PromiseStatus {

@@ -113,6 +113,7 @@ fn built() -> PathBuf {
 
 /// Starts a script that prints a line when it is ready, and returns that line.
 pub(crate) fn start(command: &mut Command) -> (Child, String) {
+    limit_all_waits();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let out = child.stdout.take().unwrap();
@@ -141,7 +142,7 @@ const END: Duration = Duration::from_secs(900);
 
 /// Ends the test binary when its tests wait for something that never comes: reading from a child
 /// has no time limit of its own.
-fn limit_all_waits() {
+pub(crate) fn limit_all_waits() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         std::thread::spawn(|| {
@@ -154,6 +155,7 @@ fn limit_all_waits() {
 
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
 pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
+    limit_all_waits();
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), status(&output))
