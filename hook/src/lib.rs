@@ -24,6 +24,7 @@ mod plan;
 pub mod preload;
 pub mod pressure_options;
 pub mod private_dir;
+pub mod program;
 pub mod promise;
 pub mod registry;
 pub mod replace;

@@ -67,6 +67,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-sha
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r

@@ -6,7 +6,7 @@ use crate::place::Places;
 use crate::plan::{PRELOAD, Plan};
 use crate::registry::{Record, unified};
 use crate::steps::Steps;
-use crate::sys;
+use crate::{run_folder, sys};
 use gpuslice_config::ledger::{self, Ledger, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
@@ -20,7 +20,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something on the host could not be made or removed.
@@ -33,7 +33,7 @@ pub struct HostError {
     source: io::Error,
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
     let path = path.to_owned();
     move |source| HostError {
         doing,
@@ -45,10 +45,6 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostErr
 /// The ledger, its folder, and room for nothing else.
 const LEDGER_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
     [(c"size", c"64k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
-
-/// 4 KiB for each slice, and enough of them.
-const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
-    [(c"size", c"4m"), (c"nr_inodes", c"2k"), (c"mode", c"0755")];
 
 /// Makes everything that the plan needs. Called under the lock.
 ///
@@ -165,9 +161,8 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
 }
 
 fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), HostError> {
+    run_folder::make_promises(places)?;
     let place = places.promises();
-    folder(&place).map_err(failed("make", &place))?;
-    own_file_system(&place).map_err(failed("mount", &place))?;
     let name = promises::file_name(promised, slice).unwrap_or_default();
     let path = place.join(name);
     let made = match reserve(&path, 0o666, promises::SIZE) {
@@ -178,17 +173,6 @@ fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), Hos
         made => made,
     };
     made.map(drop).map_err(failed("make", &path))
-}
-
-/// Mounts the promises' own file system, unless it is there, or somebody has made promises
-/// without it.
-fn own_file_system(place: &Path) -> io::Result<()> {
-    let above = place.parent().unwrap_or(place);
-    let is_mount = fs::metadata(place)?.dev() != fs::metadata(above)?.dev();
-    match is_mount || fs::read_dir(place)?.next().is_some() {
-        true => Ok(()),
-        false => mount_at(place, &PROMISES_MOUNT),
-    }
 }
 
 /// Cuts promises to what promises are.

@@ -22,7 +22,7 @@ mod units;
 pub use charge::{Kind, Refused, STEP};
 pub use faults::{Faults, Verdict};
 pub use limits::{Limit, NotSet};
-pub use map::{Machine, OpenError};
+pub use map::{Machine, OpenError, memory_file};
 pub use meminfo::HostMemory;
 pub use query::{ProcessUse, Use};
 pub use scenario::{Domain, Gpu, Mig, NvmlMemory, Scenario, ScenarioError, names};

@@ -20,6 +20,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
+/// Driver branches that `NAME@BRANCH` can name: branch, version, CUDA version. 535 and 550 are held to
+/// recordings of NVIDIA's libraries (`tests/sim/recorded/`); 615 is the first with memory limits.
+const DRIVERS: &[(&str, &str, i32)] = &[
+    ("535", "535.261.03", 12_020),
+    ("550", "550.163.01", 12_040),
+    ("580", "580.95.05", 13_000),
+    ("615", "615.71.09", 13_040),
+];
+
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -180,7 +189,7 @@ impl fmt::Display for ScenarioError {
         let names: Vec<_> = names().collect();
         write!(
             f,
-            "{} (scenarios: {}; also 2xNAME, NAME+NAME, or a path)",
+            "{} (scenarios: {}; also 2xNAME, NAME+NAME, or a path; @550 after it chooses the driver)",
             self.0,
             names.join(", ")
         )
@@ -190,8 +199,32 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Scenario {
-    /// Reads `rtx3090`, `2xh200`, `rtx3090+h200` or the path of a scenario file.
+    /// Reads `rtx3090`, `2xh200`, `rtx3090+h200` or the path of a scenario file. `@550` after it
+    /// replaces the driver that the file names.
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
+        let Some((machine, branch)) = name
+            .rsplit_once('@')
+            .filter(|(_, branch)| !branch.contains('/'))
+        else {
+            return Self::machine(name);
+        };
+        let (_, driver, cuda) = DRIVERS
+            .iter()
+            .find(|(known, ..)| *known == branch)
+            .ok_or_else(|| {
+                let known: Vec<_> = DRIVERS.iter().map(|(known, ..)| *known).collect();
+                ScenarioError(format!(
+                    "there is no driver `{branch}` (drivers: {})",
+                    known.join(", ")
+                ))
+            })?;
+        let mut machine = Self::machine(machine)?;
+        (*driver).clone_into(&mut machine.driver);
+        machine.cuda = *cuda;
+        Ok(machine)
+    }
+
+    fn machine(name: &str) -> Result<Self, ScenarioError> {
         let mut machine: Option<Self> = None;
         let parts: Vec<&str> = if name.contains('/') {
             vec![name]
@@ -383,6 +416,19 @@ mod tests {
             text.contains("rtx9999") && text.contains("h200-mig"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_driver_branch_after_the_name_replaces_the_drivers_version() {
+        let machine = Scenario::load("2xrtx3090@550").unwrap();
+        assert_eq!(
+            (machine.driver.as_str(), machine.cuda),
+            ("550.163.01", 12_040)
+        );
+        assert_eq!(machine.nvml_version(), "12.550.163.01");
+        assert_eq!(machine.gpu.len(), 2);
+        let text = Scenario::load("rtx3090@1").unwrap_err().to_string();
+        assert!(text.contains("535, 550"), "{text}");
     }
 
     #[test]

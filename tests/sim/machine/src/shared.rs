@@ -20,7 +20,7 @@ pub(crate) const CGROUPS: usize = 16;
 pub(crate) const KINDS: usize = 7;
 
 /// Changes whenever the layout does.
-pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0004;
+pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0005;
 
 /// A short text in shared memory.
 #[repr(C)]
@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     /// Reclaimable page cache and what the host's programs took since the start, in bytes.
     pub(crate) cache: AtomicU64,
     pub(crate) anon: AtomicU64,
+    /// Calls that named something which had been destroyed. A real driver may crash in them.
+    pub(crate) misuses: AtomicU64,
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) segments: [Segment; SEGMENTS],
     pub(crate) limits: [LimitEntry; LIMITS],
