@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use support::{limit_all_waits, start, told};
+use support::{start, told};
 use tempfile::TempDir;
 
 const SIZE: usize = 8 << 20;
@@ -26,7 +26,6 @@ struct Daemon {
 
 impl Daemon {
     fn start(folder: &Path, config: &str) -> Daemon {
-        limit_all_waits();
         // It is the same executable by another name.
         let named = folder.join("gpusliced");
         fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), &named).unwrap();
@@ -174,31 +173,6 @@ fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
 }
 
 #[test]
-fn a_file_that_a_container_knows_by_another_path_is_tried_again() {
-    let folder = folder();
-    let mut daemon = Daemon::watching(folder.path(), "contained", 0.0);
-    let scanner = Fanotify::init(InitFlags::FAN_CLASS_NOTIF, EventFFlags::O_RDONLY).unwrap();
-    let model = folder.path().join("model.contained");
-    write(&model);
-    daemon.until("/model.contained, 0 B left");
-    let (add, mask) = (MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_CLOSE);
-    (scanner.mark(add, mask, nix::fcntl::AT_FDCWD, Some(&model))).unwrap();
-    let script = "mount --make-rprivate / && mount --bind \"$0\" /mnt && \
-                  cat /mnt/model.contained > /dev/null";
-    let mut reader = Command::new("unshare");
-    reader
-        .args(["--mount", "sh", "-c", script])
-        .arg(folder.path());
-    assert_eq!(told(&mut reader), (String::new(), String::new(), 0));
-    let open_in_it = scanner.read_events().unwrap();
-    // The daemon has found it in use by then, and comes back for it.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    drop(open_in_it);
-    daemon.until("/model.contained, 0 B left");
-    assert_eq!(resident(&model), 0);
-}
-
-#[test]
 fn more_closes_than_the_kernel_remembers_leave_no_model_behind() {
     let folder = folder();
     let mut daemon = Daemon::watching(folder.path(), "overflown", 0.0);
@@ -224,4 +198,37 @@ fn a_configuration_with_an_unknown_key_is_refused_by_name() {
     let said = daemon.until("unknown field `smalest`");
     assert!(said.concat().starts_with("gpusliced: in "), "{said:?}");
     assert_eq!(daemon.process.wait().unwrap().code(), Some(125));
+}
+
+#[test]
+fn a_file_that_a_container_knows_by_another_path_is_tried_again() {
+    let folder = folder();
+    let suffix = format!("contained{}", std::process::id());
+    let mut daemon = Daemon::watching(folder.path(), &suffix, 0.0);
+    let scanner = Fanotify::init(InitFlags::FAN_CLASS_NOTIF, EventFFlags::O_RDONLY).unwrap();
+    let model = folder.path().join(format!("model.{suffix}"));
+    let dropped = |name: &str| format!("/{name}.{suffix}, 0 B left");
+    write(&model);
+    daemon.until(&dropped("model"));
+    let (add, mask) = (MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_CLOSE);
+    (scanner.mark(add, mask, nix::fcntl::AT_FDCWD, Some(&model))).unwrap();
+    let pid = Pid::from_raw(i32::try_from(daemon.process.id()).unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let script = "mount --make-rprivate / && mount --bind \"$0\" /mnt && cat \"/mnt/$1\" | wc -c";
+    let mut reader = Command::new("unshare");
+    reader
+        .args(["--mount", "sh", "-c", script])
+        .arg(folder.path());
+    let (out, err, status) = told(reader.arg(model.file_name().unwrap()));
+    assert_eq!((out, err, status), (format!("{SIZE}\n"), String::new(), 0));
+    let open_in_it = scanner.read_events().unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
+    // Closed later and dropped already: the model's first turn is over, too, and it was in use.
+    write(&folder.path().join(format!("marker.{suffix}")));
+    let on_the_way = daemon.until(&dropped("marker"));
+    let of_the_model = |line: &&String| line.contains(&format!("/model.{suffix}"));
+    assert_eq!(on_the_way.iter().find(of_the_model), None);
+    drop(open_in_it);
+    daemon.until(&dropped("model"));
+    assert_eq!(resident(&model), 0);
 }

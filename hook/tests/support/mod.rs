@@ -19,7 +19,6 @@ pub(crate) struct Installation {
 impl Installation {
     /// Puts one together. `name` keeps test binaries that run at once apart.
     pub(crate) fn new(name: &str) -> Installation {
-        limit_all_waits();
         let built = built();
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         // Left by an earlier run, perhaps of another gpuslice.
@@ -113,7 +112,6 @@ fn built() -> PathBuf {
 
 /// Starts a script that prints a line when it is ready, and returns that line.
 pub(crate) fn start(command: &mut Command) -> (Child, String) {
-    limit_all_waits();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let out = child.stdout.take().unwrap();
@@ -137,25 +135,8 @@ pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(usual) }
 }
 
-/// The time that the tests of one binary may take.
-const END: Duration = Duration::from_secs(900);
-
-/// Ends the test binary when its tests wait for something that never comes: reading from a child
-/// has no time limit of its own.
-pub(crate) fn limit_all_waits() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        std::thread::spawn(|| {
-            std::thread::sleep(END);
-            eprintln!("these tests have waited for {} s: given up", END.as_secs());
-            std::process::abort();
-        });
-    });
-}
-
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
 pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
-    limit_all_waits();
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), status(&output))
