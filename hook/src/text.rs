@@ -60,7 +60,6 @@ pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Er
 ///
 /// # Errors
 /// As the serializer.
-#[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
 pub fn serialize_some_path<S: Serializer>(
     path: &Option<std::path::PathBuf>,
     out: S,

@@ -100,3 +100,37 @@ fn read(path: &Path, user: User) -> Option<Folder> {
         neighbours,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_folder_of_promises_is_read_once_for_all_slices() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("promises");
+        fs::create_dir(&folder).unwrap();
+        let meminfo = place.path().join("meminfo");
+        fs::write(
+            &meminfo,
+            "MemTotal: 64 kB\nMemFree: 32 kB\nMemAvailable: 48 kB\n",
+        )
+        .unwrap();
+        let file = |id: &str| {
+            let name = promises::file_name(Bytes::gib(1), id).unwrap();
+            folder.join(name)
+        };
+        for id in ["one", "two"] {
+            fs::write(file(id), [0; promises::SIZE]).unwrap();
+        }
+        let text = format!("{{\"version\":1,\"meminfo\":{meminfo:?}}}");
+        let slice = gpuslice_config::slice::parse(text.as_bytes()).unwrap();
+        let promised = Promised::default();
+        let budget = |id: &str| promised.of(&slice, file(id), User::own()).unwrap().budget;
+        assert_eq!(budget("one"), 1 << 30);
+        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_file(&meminfo).unwrap();
+        assert_eq!(budget("two"), 1 << 30);
+    }
+}
