@@ -92,7 +92,7 @@ pub fn running() -> Vec<Entry> {
 }
 
 impl Entry {
-    fn read(link: PathBuf) -> Option<Entry> {
+    pub(crate) fn read(link: PathBuf) -> Option<Entry> {
         let file = fs::read_link(&link).ok()?;
         let name = link.file_name()?.to_str()?;
         let (_, pid) = name.rsplit_once('-')?;
@@ -100,7 +100,7 @@ impl Entry {
         Some(Entry { link, file, pid })
     }
 
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         // Its file may be gone, when a program has removed it: the folder is its watcher's.
         if private_folder(&self.file).is_some_and(is_watched) {
             return true;
@@ -190,6 +190,36 @@ fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
         Some(chosen) if chosen != usual => vec![chosen.join("gpuslice")],
         _ => vec![usual.join("gpuslice"), without],
     }
+}
+
+/// Whether a runtime folder was chosen, which stands alone.
+pub(crate) fn stands_alone() -> bool {
+    folders().len() == 1
+}
+
+/// The registries of other users, with the user's number. Only root can look into them.
+pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
+    let listed = |folder| fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |name: &str| name.parse::<u32>().ok();
+    let of_sessions = listed("/run/user").filter_map(|entry| {
+        let user = number(entry.file_name().to_str()?)?;
+        Some((user, entry.path().join("gpuslice")))
+    });
+    let without = listed("/tmp").filter_map(|entry| {
+        // Behind the number another one may stand, where the first name was not free.
+        let name = entry.file_name();
+        let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
+        let user = number(numbers.split('-').next()?)?;
+        Some((user, entry.path()))
+    });
+    let is_the_users = |(user, folder): &(u32, PathBuf)| {
+        let facts = fs::symlink_metadata(folder);
+        facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == *user)
+    };
+    let own = geteuid().as_raw();
+    let all = of_sessions.chain(without);
+    all.filter(|found| found.0 != own && is_the_users(found))
+        .collect()
 }
 
 /// The one folder that every session of this user takes, as long as the machine runs.

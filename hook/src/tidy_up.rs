@@ -119,6 +119,18 @@ pub fn start(folder: &Path) -> io::Result<Watcher> {
     }
 }
 
+/// The folder and the command's process that a watcher's command line names; None where it is
+/// another program's.
+pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let is_watcher = words.next()? == b"gpuslice" && words.next()? == b"tidy-up";
+    let folder = Path::new(OsStr::from_bytes(words.next()?));
+    let name = folder.file_name().unwrap_or_default();
+    let is_ours = is_watcher && name.as_bytes().starts_with(PREFIX.as_bytes());
+    let command = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    is_ours.then(|| (folder.to_owned(), command))
+}
+
 /// The watcher. Its first process ends as soon as the second watches, which nobody waits for.
 ///
 /// # Errors

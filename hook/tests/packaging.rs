@@ -261,3 +261,16 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         assert_eq!(below(&root), [root.join("etc/gpuslice/config.toml")]);
     }
 }
+
+#[test]
+fn the_daemons_example_is_installed_and_understood() {
+    let config = packaging("examples/gpusliced.toml");
+    let table: toml::Table = read("examples/gpusliced.toml").parse().unwrap();
+    let keys: Vec<&str> = table.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["paths", "settle_seconds", "smallest"]);
+    assert!(config.exists());
+    let makefile = read("../Makefile");
+    assert!(makefile.contains("packaging/examples/*"));
+    // Without a configuration the unit must fail, and not be skipped without a word.
+    assert!(!read("systemd/gpusliced.service").contains("Condition"));
+}
