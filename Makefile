@@ -27,6 +27,7 @@ preflight:
 
 clients: preflight ## the real programs that the tests and the demo run
 	tests/setup.sh clients
+	tests/setup.sh examples
 
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers

@@ -5,6 +5,7 @@
 
 mod bare;
 mod crash;
+mod examples;
 mod gpus;
 mod hostile_input;
 mod hostile_root;
