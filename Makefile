@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ check-flaky: build clients containers ## the whole suite QUIET times (10), and B
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
 
 check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
+
+check-all: check ## the same, and every old C library: Ubuntu 16.04 and 20.04, Debian 11
+	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:
 	$(CARGO) fmt --all --check

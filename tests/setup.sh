@@ -32,7 +32,10 @@ build)
     ;;
 demo | clients)
     need python3 python3
+    need curl curl
     tests/clients/setup.sh
+    [ "$1" = demo ] || tests/clients/nvidia.sh "$target/nvidia" ||
+        echo "gpuslice: the tests use the recorded answers of NVIDIA's libraries instead" >&2
     ;;
 readers)
     need node nodejs

@@ -25,9 +25,9 @@ symbols! {
     Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = release::linear, as "cuMemFree" since 3020;
 
     Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020;
-    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async_ptsz, as "cuMemAllocAsync" since 11020 per_thread;
     Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
-    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool_ptsz, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
     Cuda fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020;
     Cuda fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020 per_thread;
     Cuda fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const c_void) -> CUresult = pool::create, as "cuMemPoolCreate" since 11020;

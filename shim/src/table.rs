@@ -219,7 +219,7 @@ macro_rules! hook {
                 match unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) } {
                     // SAFETY: the arguments are the caller's own, for the function of this name.
                     Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
-                    None => <$ret as Failure>::FAILED,
+                    None => real::not_in_libc(),
                 }
             }
         }
@@ -255,7 +255,7 @@ macro_rules! hook {
                 match real() {
                     // SAFETY: the caller's own arguments.
                     Some(_) => unsafe { super::$name($($arg),*) },
-                    None => <$ret as Failure>::FAILED,
+                    None => real::not_in_libc(),
                 }
             }
 
@@ -386,7 +386,10 @@ asked! {
     Cuda fn cuArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
+    Cuda fn cuCtxPopCurrent_v2(*mut CUcontext) -> CUresult;
+    Cuda fn cuCtxPushCurrent_v2(CUcontext) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetGraphMemAttribute(CUdevice, i32, *mut c_void) -> CUresult;
     Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
@@ -400,6 +403,8 @@ asked! {
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
+    Cuda fn cuStreamGetCtx(CUstream, *mut CUcontext) -> CUresult;
+    Cuda fn cuStreamGetDevice(CUstream, *mut CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
     Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;

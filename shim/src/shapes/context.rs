@@ -20,7 +20,7 @@ use crate::measure::Grown;
 use crate::real::Slot;
 use crate::shapes::{green, pool};
 use crate::table::{self, Call};
-use crate::{answer, contexts, count, device, graphs};
+use crate::{answer, contexts, count, device, graphs, pools};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -151,6 +151,9 @@ pub(crate) fn make(
     }
     if known.is_some() {
         turn.take().map(ManuallyDrop::into_inner);
+    } else if !there && account.is_closed() {
+        turn.take().map(ManuallyDrop::into_inner);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let claimed = match known {
         // Somebody has made it where we did not see it.
@@ -240,28 +243,38 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
 /// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
     // SAFETY: the caller's own argument.
-    let code = unsafe { (call.real)(dev) };
-    if code == SUCCESS
-        && let Some(ordinal) = device::ordinal(dev)
-    {
-        primary_let_go(call.slot, ordinal);
+    let ask = || unsafe { (call.real)(dev) };
+    match device::ordinal(dev) {
+        Some(ordinal) => primary_let_go(call.slot, ordinal, ask),
+        None => ask(),
     }
-    code
 }
 
-/// Somebody has let go of a device's primary context: if it was the last, it is gone, and with it
-/// what was allocated in it.
-pub(crate) fn primary_let_go(slot: Slot, ordinal: CudaOrdinal) {
-    let found = account::find(Space::Primary, u64::from(ordinal.0));
-    if let Some(found) = found
-        && !is_active(slot, ordinal)
-    {
+/// Lets go of a device's primary context: if it is the last that does so, the context is gone, and
+/// with it what was allocated in it. By the vendor's word that is a reset, which destroys all
+/// resources of the device: so nobody may call the driver with its pools meanwhile.
+pub(crate) fn primary_let_go(
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let closes = account::counts() && is_active(slot, ordinal);
+    if closes {
+        pools::close_all(ordinal);
+    }
+    let code = ask();
+    let gone = code == SUCCESS && !is_active(slot, ordinal);
+    if closes {
+        pools::closed(slot, ordinal, gone);
+    }
+    if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
         let held = found.held();
         account::freed(found);
         account::context_gone(held.context);
         green::primary_ended(held.device);
         ended(slot);
     }
+    code
 }
 
 /// A context is gone.
