@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -27,6 +27,7 @@ preflight:
 
 clients: preflight ## the real programs that the tests and the demo run
 	tests/setup.sh clients
+	tests/setup.sh examples
 
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
@@ -52,6 +53,9 @@ soak: build ## a web server and a compiler under the preload, SOAK seconds each 
 
 law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
 	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
+
+check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
+	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
 
 check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 

@@ -93,8 +93,11 @@ fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
     assert!(all.thresholds.full.is_some() && all.thresholds.freed.is_some());
 }
 
+/// The least memory that the driver reports of a card that is sold with 16 GiB (a T4).
+const CARD: u64 = 15_360 << 20;
+
 #[test]
-fn the_annotations_of_the_examples_are_understood() {
+fn the_slices_of_the_example_fit_together_on_a_card_of_16_gib() {
     let pod = read("examples/pod.yaml");
     let lines = pod.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once(": ")?;
@@ -103,7 +106,9 @@ fn the_annotations_of_the_examples_are_understood() {
     });
     let lines: std::collections::BTreeMap<String, String> = lines.collect();
     assert_eq!(lines.len(), 2);
-    for (container, memory) in [("small", 8_u64), ("large", 24)] {
+    let mut sum = 0;
+    for (container, memory) in [("chat", 8_u64), ("embeddings", 4)] {
+        assert!(pod.contains(&format!("- name: {container}\n")));
         let who = Identity {
             name: Some(container.to_owned()),
             ..Identity::default()
@@ -112,7 +117,11 @@ fn the_annotations_of_the_examples_are_understood() {
             panic!("{container} asks for nothing");
         };
         assert_eq!(request.memory.unwrap().get(), memory << 30);
+        sum += memory << 30;
     }
+    assert!(sum <= CARD);
+    // Nothing but a limit puts a GPU into a container.
+    assert_eq!(pod.matches("nvidia.com/gpu: 1").count(), 2);
 }
 
 #[test]

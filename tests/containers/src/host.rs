@@ -137,13 +137,20 @@ impl Host {
         command
     }
 
+    /// A command there that is killed after ten minutes: a test may fail, and never hang.
+    fn limited(&self, program: &str) -> Command {
+        let mut command = self.command("timeout");
+        command.args(["--foreground", "--signal=KILL", "600", program]);
+        command
+    }
+
     /// Runs a program there.
     ///
     /// # Panics
     /// When there is no such program.
     #[must_use]
     pub fn run(&self, program: &str, arguments: &[&str]) -> Done {
-        let output = self.command(program).args(arguments).output();
+        let output = self.limited(program).args(arguments).output();
         Done::from(&output.expect("nsenter"))
     }
 
@@ -153,7 +160,7 @@ impl Host {
     /// When there is no such program.
     #[must_use]
     pub fn run_with(&self, program: &str, arguments: &[&str], input: &[u8]) -> Done {
-        let mut command = self.command(program);
+        let mut command = self.limited(program);
         command.args(arguments).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("nsenter");
