@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Installation, told};
 use tempfile::TempDir;
 
@@ -26,7 +27,10 @@ impl Engine {
             eprintln!("not run: {program} is not installed (tests/setup.sh containers)");
             return None;
         }
-        let here = Installation::new(&format!("engines-{program}"));
+        // Each test has its own: they run at once.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let here = Installation::new(&format!("engines-{program}-{count}"));
         for name in ["gpuslice-hook", "gpuslice-runtime"] {
             symlink("/bin/true", here.folder.join(name)).unwrap();
         }

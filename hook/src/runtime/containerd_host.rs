@@ -15,11 +15,22 @@ use toml_edit::DocumentMut;
 /// containerd's own file.
 pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
 
+/// Distributions that bring a containerd of their own, and where its configuration is: they make
+/// it anew from a template, which is no TOML.
+const OTHERS: [(&str, &str); 3] = [
+    ("k3s", "/var/lib/rancher/k3s/agent/etc/containerd"),
+    ("RKE2", "/var/lib/rancher/rke2/agent/etc/containerd"),
+    ("MicroK8s", "/var/snap/microk8s/current/args"),
+];
+
 const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
 /// What is to be done.
 pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
     let path = wanted.config(CONFIG)?;
+    if wanted.config.is_none() && !wanted.remove && !path.exists() {
+        refuse_where_another_is_read(OTHERS)?;
+    }
     let spec = path.with_file_name("gpuslice-base-spec.json");
     let old = change::read(&path)?;
     let wrong = || format!("cannot change {}", path.display());
@@ -82,6 +93,21 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
         notes,
         next: "systemctl restart containerd".to_owned(),
     })
+}
+
+/// Refuses to make a file that nothing would read.
+///
+/// # Errors
+/// When a distribution has a containerd of its own here.
+fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()> {
+    match others.iter().find(|(_, folder)| Path::new(folder).is_dir()) {
+        None => Ok(()),
+        Some((name, folder)) => bail!(
+            "{name} has a containerd of its own, which does not read {CONFIG}: add the handler of \
+             /usr/share/doc/gpuslice/examples/containerd.toml to its template in {folder}, or name its file \
+             by --config"
+        ),
+    }
 }
 
 /// What a file begins with that is not there yet: containerd 2 reads the folder beside it then, and

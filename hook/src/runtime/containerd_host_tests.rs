@@ -167,3 +167,22 @@ fn containerd_that_passes_cdi_devices_over_is_recognised() {
         "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n"
     ));
 }
+
+#[test]
+fn no_file_is_made_beside_the_containerd_of_k3s() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display().to_string();
+    let nowhere = [
+        ("k3s", "/no/such"),
+        ("RKE2", "/no/such"),
+        ("MicroK8s", "/no/such"),
+    ];
+    assert!(refuse_where_another_is_read(nowhere).is_ok());
+    let [first, _, last] = nowhere;
+    let error = refuse_where_another_is_read([first, ("RKE2", &folder), last]).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("RKE2 has a containerd of its own") && said.contains(&folder),
+        "{said}"
+    );
+}
