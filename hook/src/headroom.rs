@@ -2,8 +2,7 @@
 //! Touches: what `learned` touches, standard output.
 
 use crate::learned::{self, Learned};
-use crate::{exit, text};
-use std::io::{self, Write};
+use crate::{exit, standard_streams, text};
 
 /// `gpuslice headroom`.
 #[derive(clap::Args, Debug)]
@@ -34,8 +33,8 @@ pub struct ResetArgs {
 
 const NOTES: &str = "\
 A program that sizes itself by TOTAL may then ask for more than is left, and be refused. When a
-run with a --name ends, gpuslice remembers by how many bytes its worst refusal was short. The
-next run of that name with --headroom learned shows a TOTAL that is smaller by this.
+run with a --name and --headroom learned ends, gpuslice remembers by how many bytes its worst
+refusal was short. The next such run of that name shows a TOTAL that is smaller by this.
 
 Examples:
   gpuslice run --name llama --memory 12GiB --headroom learned -- vllm serve MODEL
@@ -69,9 +68,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             }
         }
     };
-    let mut out = io::stdout();
-    out.write_all(said.as_bytes())?;
-    out.flush()?;
+    standard_streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)
 }
 

@@ -2,17 +2,18 @@
 //! Touches: the ledger's file.
 
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Ledger, LedgerError, Open, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, size_for};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How a run's own ledger is called, beside its slice file.
 const NAME: &str = "ledger";
@@ -35,7 +36,7 @@ impl Writers {
     }
 }
 
-/// Makes the ledger of a run in its private folder, and says where it is.
+/// Makes the ledger of a run on so many devices in its private folder, and says where it is.
 ///
 /// What root starts may go on as another user (gosu, setpriv), and must still be counted. So
 /// root's ledger can be written to by everybody who knows its name, of 128 random bits, and those
@@ -45,10 +46,10 @@ impl Writers {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn make_in(folder: &Path) -> Result<PathBuf, SliceLedgerError> {
+pub fn make_in(folder: &Path, devices: usize) -> Result<PathBuf, SliceLedgerError> {
     if !nix::unistd::geteuid().is_root() {
         let path = folder.join(NAME);
-        return make(&path, Writers::User).map(|()| path);
+        return make(&path, Writers::User, devices).map(|()| path);
     }
     let mut bits = [0; 16];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
@@ -57,7 +58,7 @@ pub fn make_in(folder: &Path) -> Result<PathBuf, SliceLedgerError> {
         source,
     })?;
     let path = folder.join(format!("{NAME}.{:032x}", u128::from_ne_bytes(bits)));
-    make(&path, Writers::WhoKnowsIt).map(|()| path)
+    make(&path, Writers::WhoKnowsIt, devices).map(|()| path)
 }
 
 /// Why there is no ledger.
@@ -83,17 +84,17 @@ pub enum SliceLedgerError {
     },
 }
 
-/// Makes the ledger if there is none, and looks whether it is one.
+/// Makes the ledger of a slice of so many devices if there is none, and looks whether it is one.
 ///
 /// # Errors
 /// When it cannot be made, or is something else.
-pub fn make(path: &Path, writers: Writers) -> Result<(), SliceLedgerError> {
+pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
     let mode = writers.mode();
-    reserve(path, mode).map_err(|source| SliceLedgerError::Make {
+    reserve(path, mode, size_for(devices)).map_err(|source| SliceLedgerError::Make {
         path: path.to_owned(),
         source,
     })?;
-    Ledger::open(&c_path(path), Open::Create { mode })
+    Ledger::open(&c_path(path), Open::Create { mode, devices })
         .map(drop)
         .map_err(|source| SliceLedgerError::Use {
             path: path.to_owned(),
@@ -102,22 +103,22 @@ pub fn make(path: &Path, writers: Writers) -> Result<(), SliceLedgerError> {
 }
 
 /// Takes the whole file from the file system at once: on one that is full, a program that comes
-/// to a page that is not there yet would be killed.
-fn reserve(path: &Path, mode: u32) -> io::Result<()> {
+/// to a page that is not there yet would be killed. A file that is there is never made into one: a
+/// slice file may name any.
+fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new()
+    let made = OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
-        .truncate(false)
+        .create_new(true)
         .mode(mode)
         .custom_flags(flags.bits())
-        .open(path)?;
-    let facts = file.metadata()?;
-    if !facts.is_file() || facts.len() > 0 {
-        return Ok(());
-    }
-    let length = i64::try_from(SIZE).unwrap_or(i64::MAX);
+        .open(path);
+    let file = match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return not_empty(path),
+        made => made?,
+    };
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
     // Whatever the umask says.
     file.set_permissions(Permissions::from_mode(mode))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
@@ -127,10 +128,29 @@ fn reserve(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
+/// How long another may take that has made the file and not yet reserved its pages.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn not_empty(path: &Path) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        let facts = fs::metadata(path)?;
+        if !facts.is_file() || facts.len() > 0 {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other(
+                "it is an empty file that gpuslice has not made (remove it, or name another)",
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// What was refused to the processes of a slice; nothing where the ledger cannot be read.
 #[must_use]
 pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&c_path(path), &mut bytes);
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
 }

@@ -3,16 +3,22 @@
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/member.rs"]
+mod member;
 mod support;
 
-use gpuslice_config::ledger::{Ledger, Open};
+use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::owner::Owner;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{Budget, Member, Record, Registry};
-use serde_json::Value;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Home, Installation, told};
@@ -50,6 +56,7 @@ impl Host {
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
+            sandbox: None,
             devices: vec![Budget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
@@ -62,6 +69,7 @@ impl Host {
                 owner,
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
+                no_slice: None,
             }],
         };
         registry.write(&record).unwrap();
@@ -79,7 +87,14 @@ impl Host {
         }
         let ledger = places.ledger_file(id).display().to_string();
         let ledger = CString::new(ledger).unwrap();
-        Ledger::open(&ledger, Open::Create { mode: 0o600 }).unwrap();
+        Ledger::open(
+            &ledger,
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
     }
 
     fn told(&self, words: &[&str]) -> (String, String, i32) {
@@ -128,7 +143,7 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     host.container("dead", &other);
     drop(other);
     let shown = format!(
-        "team/living (container living, pid {})\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        "team/living (container living, pid {}, ledger not sealed)\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
         one.0.id()
     );
     assert_eq!(host.told(&["status"]), said(&shown));
@@ -202,4 +217,170 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
     assert_eq!(left(&host.places().containers()), 0);
     assert_eq!(left(&host.places().ledgers()), 0);
+}
+
+/// Not a test: a process of a container, in a pid namespace of its own.
+#[test]
+#[ignore = "a process of another test"]
+fn a_member_of_a_container() {
+    let (Ok(ledger), Ok(gib)) = (std::env::var("MEMBER_OF"), std::env::var("TAKES")) else {
+        return;
+    };
+    let takes = Bytes::gib(gib.parse().unwrap());
+    member::Member::of_ledger(&ledger).take(takes, Kind::Linear);
+    std::io::Write::write_all(&mut std::io::stdout(), b"\nready\n").unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// A process that calls itself 1 and holds so many GiB of a container's slice: `unshare`, and its
+/// number here.
+fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_member_of_a_container",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("MEMBER_OF", ledger)
+        .env("TAKES", gib.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut member = command.spawn().unwrap();
+    let mut out = BufReader::new(member.stdout.take().unwrap());
+    assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
+    let children = format!("/proc/{0}/task/{0}/children", member.id());
+    let here = fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    (Sleeper(member), here)
+}
+
+#[test]
+fn each_containers_process_is_shown_in_its_own_slice_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: only root can mount the ledgers of containers");
+        return;
+    }
+    // Its mounts are this thread's own, and end with it.
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    mount(none, "/", none, flags, none).unwrap();
+    let host = Host::new("containers-processes");
+    let sleepers = [sleeper(), sleeper(), sleeper()];
+    let names = ["conta", "contb", "contc"];
+    let members: Vec<(Sleeper, u32)> = (1..)
+        .zip(names.iter().zip(&sleepers))
+        .map(|(gib, (name, first))| {
+            host.container(name, first);
+            member_of(&host.places().ledger_file(name), gib)
+        })
+        .collect();
+    let inode = |name: &str| fs::metadata(host.places().ledger_file(name)).unwrap().ino();
+    assert_eq!(inode("conta"), inode("contb"), "nothing is tested");
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let shown = |slice: usize| {
+        let processes = json["slices"][slice]["devices"][0]["processes"].as_array();
+        let processes = processes.unwrap().iter();
+        let named = processes.map(|one| json!([one["pid"], one["used"]]));
+        named.collect::<Vec<_>>()
+    };
+    for (slice, (_, pid)) in members.iter().enumerate() {
+        let gib = u64::try_from(slice).unwrap() + 1;
+        assert_eq!(shown(slice), [json!([pid, gib << 30])], "{json}");
+    }
+}
+
+impl Host {
+    /// Adds keys to a record, as the hook writes them.
+    fn records(&self, id: &str, change: impl FnOnce(&mut Value)) {
+        let path = self.places().slice(id);
+        let mut record = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut record);
+        fs::write(path, record.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_container_that_started_without_its_slice_is_shown_as_such() {
+    let host = Host::new("containers-musl");
+    let (one, other) = (sleeper(), sleeper());
+    host.container("musl", &one);
+    host.container("usual", &other);
+    host.records("musl", |record| {
+        record["containers"][0]["no_slice"] = json!("its libc is musl");
+        record["sealed"] = json!(true);
+    });
+    host.records("usual", |record| record["sealed"] = json!(false));
+    let shown = format!(
+        "team/musl (container musl, pid {}, ledger sealed)\n  no slice: its libc is musl\n  \
+           {UUID}  limit 8.00 GiB, not in force\n\n\
+         team/usual (container usual, pid {}, ledger not sealed)\n  \
+           {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        one.0.id(),
+        other.0.id()
+    );
+    assert_eq!(host.told(&["status"]), said(&shown));
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let told = |slice: usize| {
+        let slice = &json["slices"][slice];
+        let container = &slice["containers"][0]["no_slice"];
+        json!([slice["no_slice"], container, slice["sealed"]])
+    };
+    assert_eq!(
+        told(0),
+        json!(["its libc is musl", "its libc is musl", true])
+    );
+    assert_eq!(told(1), json!([null, null, false]));
+    drop((one, other));
+    host.told(&["gc"]);
+}
+
+#[test]
+fn a_record_of_an_unknown_shape_is_read_as_far_as_it_is_known() {
+    let host = Host::new("containers-shape");
+    let one = sleeper();
+    host.container("other", &one);
+    host.records("other", |record| {
+        record["no_slice"] = json!({"why": 7});
+        record["sealed"] = json!("perhaps");
+    });
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(
+        shown.contains("  no slice: the hook recorded no reason\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("ledger not sealed"), "{shown}");
+    drop(one);
+    host.told(&["gc"]);
+}
+
+#[test]
+fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
+    let host = Host::new("containers-damaged");
+    let one = sleeper();
+    host.container("damaged", &one);
+    let ledger = host.places().ledger_file("damaged");
+    let member = member::Member::of_ledger(ledger.to_str().unwrap());
+    member.take(Bytes::gib(1), Kind::Linear);
+    // No machine can be short of an exbibyte.
+    member.is_refused(Bytes::new(1 << 60));
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
+    assert!(shown.contains(line), "{shown}");
+    assert!(
+        !shown.contains("refused") && !shown.contains("TiB"),
+        "{shown}"
+    );
+    drop(one);
+    host.told(&["gc"]);
 }

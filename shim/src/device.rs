@@ -8,7 +8,10 @@ use gpuslice_config::device::{CudaOrdinal, DeviceKind, DeviceUuid};
 use gpuslice_config::ledger;
 use gpuslice_config::slice::DeviceSlice;
 
-use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUuuid, NVML_UUID_LENGTH, SUCCESS, nvmlDevice_t};
+use crate::abi::{
+    ATTRIBUTE_INTEGRATED, CUcontext, CUdevice, CUstream, CUuuid, NVML_UUID_LENGTH, SUCCESS,
+    nvmlDevice_t,
+};
 use crate::log::Piece::{Dec, Str};
 use crate::real::{self, SLOTS, Slot};
 use crate::runtime::{Budget, Runtime};
@@ -97,6 +100,59 @@ fn context_device(slot: Slot) -> Option<CudaOrdinal> {
     let code = unsafe { ask(&raw mut device) };
     (code == SUCCESS).then_some(())?;
     ordinal(device)
+}
+
+/// The device that a stream runs on. None: no stream that the driver knows, or no context.
+pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
+    /// `CU_STREAM_PER_THREAD`: this and the numbers below are the current context's streams.
+    const PER_THREAD: usize = 2;
+    let alone = ALONE.get(usize::from(slot.0))?.load(Ordering::Relaxed) == 1;
+    if alone || stream as usize <= PER_THREAD {
+        return current(slot);
+    }
+    let mut device: CUdevice = 0;
+    if let Some(ask) = table::cuStreamGetDevice::real(slot) {
+        // SAFETY: cuStreamGetDevice's contract; the stream is the caller's own.
+        let code = unsafe { ask(stream, &raw mut device) };
+        if code == SUCCESS {
+            return ordinal(device);
+        }
+    }
+    let mut context = core::ptr::null_mut();
+    let ask = table::cuStreamGetCtx::real(slot)?;
+    // SAFETY: cuStreamGetCtx's contract; the stream is the caller's own.
+    let code = unsafe { ask(stream, &raw mut context) };
+    (code == SUCCESS).then_some(())?;
+    within(slot, context, || context_device(slot)).flatten()
+}
+
+/// Asks something of a context, which is current meanwhile.
+pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
+    let push = table::cuCtxPushCurrent_v2::real(slot)?;
+    let pop = table::cuCtxPopCurrent_v2::real(slot)?;
+    // SAFETY: cuCtxPushCurrent_v2's contract: a context that the driver has just named.
+    let code = unsafe { push(context) };
+    (code == SUCCESS).then_some(())?;
+    let answer = ask();
+    let mut popped = core::ptr::null_mut();
+    // SAFETY: pushed just now, by this thread.
+    unsafe { pop(&raw mut popped) };
+    Some(answer)
+}
+
+/// All devices of a driver.
+pub(crate) fn all(slot: Slot) -> impl Iterator<Item = CudaOrdinal> {
+    let mut devices = 0;
+    if let Some(count) = table::cuDeviceGetCount::real(slot) {
+        // SAFETY: cuDeviceGetCount's contract.
+        unsafe { count(&raw mut devices) };
+    }
+    (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
+}
+
+/// Whether the calling thread has a current context that is alive.
+pub(crate) fn has_context(slot: Slot) -> bool {
+    context_device(slot).is_some()
 }
 
 /// The ordinal that a device handle of the driver API is.

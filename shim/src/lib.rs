@@ -42,6 +42,8 @@ mod reserves;
 mod runtime;
 mod sandbox;
 mod shapes;
+mod sharing;
+mod slice_ledger;
 mod stack;
 mod sys;
 mod table;

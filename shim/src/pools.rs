@@ -8,14 +8,14 @@ use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUdeviceptr, CUmemoryPool, SUCCESS};
+use crate::abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, SUCCESS};
 use crate::account::{self, Account};
 use crate::held::{self, Space};
 use crate::log::Piece::Str;
 use crate::private::{self, Private};
 use crate::real::Slot;
-use crate::reserves::{self, Known, What};
-use crate::{count, table};
+use crate::reserves::{self, Entered, Known, What};
+use crate::{count, device, table};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED: i32 = 5;
@@ -37,6 +37,7 @@ pub(crate) struct Pool {
     pub(crate) slot: Slot,
     handle: CUmemoryPool,
     known: Known,
+    entered: Entered,
 }
 
 impl Reserving for Pool {
@@ -58,25 +59,104 @@ impl Pool {
     pub(crate) fn reserve(&self) -> &'static Reserve {
         self.known.reserve()
     }
+
+    /// It is no pool that the driver knows: nobody asks about it any more.
+    pub(crate) fn forget(&self) {
+        destroyed(self.slot, self.known, 0);
+    }
+
+    /// The driver is not called with it any more: another thread may destroy it.
+    pub(crate) fn leave(&self) {
+        self.known.leave(self.entered);
+    }
 }
 
-/// A pool, which is its own device's or, where nothing is known of it yet, that of the device that
-/// it is used on. None: nobody counts it.
-pub(crate) fn known(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
+/// A pool that the program names. Where nothing is known of it yet it is charged to the device that
+/// it belongs to. None: nobody counts it. Not destroyed by another thread until `Pool::leave`.
+pub(crate) fn named(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
     let private = private::page()?;
-    let known = reserves::known(private, What::Pool(handle as u64), Some(here));
+    let known = reserves::pool(private, handle as u64)
+        .or_else(|| learn(private, handle, owner(slot, handle).unwrap_or(here)))?;
+    of(slot, handle, known, Known::enter_later)
+}
+
+/// The current pool of a device, from which memory comes where no pool is named. As `named`.
+pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
+    /// How often another thread may make another pool the current one meanwhile.
+    const ROUNDS: u32 = 16;
+    let private = private::page()?;
+    for _ in 0..ROUNDS {
+        let handle = current_handle(slot, here)?;
+        let known = match reserves::pool(private, handle as u64) {
+            Some(known) => known,
+            // What was destroyed in this moment is not current any more.
+            None if current_handle(slot, here) != Some(handle) => continue,
+            None => learn(private, handle, here)?,
+        };
+        let Some(pool) = of(slot, handle, known, Known::enter_later) else {
+            continue;
+        };
+        if current_handle(slot, here) == Some(handle) {
+            return Some(pool);
+        }
+        pool.leave();
+    }
+    None
+}
+
+fn current_handle(slot: Slot, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
+    ask_handle(table::cuDeviceGetMemPool::real(slot)?, ordinal)
+}
+
+type AskHandle = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
+
+fn ask_handle(ask: AskHandle, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
+    let mut pool = core::ptr::null_mut();
+    let dev = CUdevice::try_from(ordinal.0).ok()?;
+    // SAFETY: cuDeviceGetMemPool's contract, which is cuDeviceGetDefaultMemPool's too.
+    let code = unsafe { ask(&raw mut pool, dev) };
+    (code == SUCCESS && !pool.is_null()).then_some(pool)
+}
+
+/// The device whose default or current pool this is, or where the driver says that it lies.
+fn owner(slot: Slot, handle: CUmemoryPool) -> Option<CudaOrdinal> {
+    /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, of CUDA 13.
+    const LOCATION: [i32; 2] = [11, 12];
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: u64 = 1;
+    let default = table::cuDeviceGetDefaultMemPool::real(slot);
+    let is_its = |ordinal: &CudaOrdinal| {
+        let default = default.and_then(|ask| ask_handle(ask, *ordinal));
+        default == Some(handle) || current_handle(slot, *ordinal) == Some(handle)
+    };
+    let found = device::all(slot).find(is_its);
+    found.or_else(|| {
+        let [id, kind] = LOCATION.map(|one| attribute(slot, handle, one));
+        let id = id.filter(|_| kind == Some(DEVICE))?;
+        u32::try_from(id).ok().map(CudaOrdinal)
+    })
+}
+
+fn learn(private: &'static Private, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
+    let known = reserves::known(private, What::Pool(handle as u64), Some(device));
     if known.is_none() {
         uncounted();
     }
-    of(slot, handle, known?)
+    known
 }
 
-fn of(slot: Slot, handle: CUmemoryPool, known: Known) -> Option<Pool> {
+fn of(
+    slot: Slot,
+    handle: CUmemoryPool,
+    known: Known,
+    enter: fn(&Known) -> Option<Entered>,
+) -> Option<Pool> {
     Some(Pool {
         account: account::of(slot, known.ordinal()?)?,
         slot,
         handle,
         known,
+        entered: enter(&known)?,
     })
 }
 
@@ -90,6 +170,12 @@ pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdin
     if let Some(old) = reserves::pool(private, handle as u64) {
         destroyed(slot, old, 0);
     }
+    if let Some(old) = held::find(private, Space::Doomed, handle as u64) {
+        account::freed(old);
+    }
+    if let Some(old) = held::find(private, Space::DoomedUse, handle as u64) {
+        old.take();
+    }
     if reserves::made(private, What::Pool(handle as u64), device).is_none() {
         uncounted();
     }
@@ -98,6 +184,32 @@ pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdin
 #[cold]
 fn uncounted() {
     count::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
+}
+
+/// Lets nobody call the driver with the pools of a device any more, and waits for those that do:
+/// its primary context may be about to end, and with it they do.
+pub(crate) fn close_all(ordinal: CudaOrdinal) {
+    each_on(ordinal, |known| known.close());
+    each_on(ordinal, |known| known.wait_until_left());
+}
+
+/// What `close_all` has closed is gone with the primary context, or is still there.
+pub(crate) fn closed(slot: Slot, ordinal: CudaOrdinal, gone: bool) {
+    each_on(ordinal, |known| match gone {
+        true => destroyed(slot, known, 0),
+        false => known.open(),
+    });
+}
+
+fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
+    let Some(private) = account::page() else {
+        return;
+    };
+    reserves::each(private, |known| {
+        if matches!(known.what(), What::Pool(_)) && known.ordinal() == Some(ordinal) {
+            visit(known);
+        }
+    });
 }
 
 /// Memory from a pool that is still in use, before that is destroyed.
@@ -214,9 +326,10 @@ fn each(slot: Slot, mut visit: impl FnMut(&Pool)) {
     };
     reserves::each(private, |known| {
         if let What::Pool(handle) = known.what()
-            && let Some(pool) = of(slot, handle as CUmemoryPool, known)
+            && let Some(pool) = of(slot, handle as CUmemoryPool, known, Known::enter)
         {
             visit(&pool);
+            pool.leave();
         }
     });
 }

@@ -4,6 +4,9 @@
 //! Law: a place is one pool's from when it is known until it is destroyed, and each pool has one
 //! place: an unknown one is put where the first is free that never was another's, and there a
 //! second thread finds it. Only who has just been given a pool by the driver takes a used place.
+//!
+//! A handle is a pointer: the driver is called with it only between `enter` and `leave`, and whoever
+//! is about to destroy it closes its place first and waits until all have left.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
@@ -20,6 +23,9 @@ use crate::sys;
 #[repr(C)]
 struct Place {
     key: AtomicU64,
+    /// How many threads have entered, how often the place has had another, and how many threads
+    /// are about to destroy what is there.
+    users: AtomicU64,
     reserve: Reserve,
 }
 
@@ -51,6 +57,21 @@ const HOST: u64 = 0;
 const GONE: u64 = ORDINAL;
 /// ... or is going.
 const GOING: u64 = ORDINAL + 1;
+
+const ENTERED: u64 = (1 << 32) - 1;
+const GENERATION: u64 = 1 << 32;
+const GENERATIONS: u64 = 0xffff << 32;
+const CLOSED: u64 = 1 << 48;
+
+/// How long those that have entered are waited for, in nanoseconds: a thread that was cancelled in
+/// the driver never leaves.
+const DESTROY_PATIENCE: u64 = 1_000_000_000;
+
+/// That a thread has entered a place. It has no destructor: the thread may be cancelled meanwhile.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    generation: u64,
+}
 
 /// A pool, or a device's graphs, as they are known.
 #[derive(Clone, Copy)]
@@ -107,6 +128,63 @@ impl Known {
         }
     }
 
+    /// Keeps it from being destroyed until [`Known::leave`]. None: it is about to be, or is gone.
+    pub(crate) fn enter(&self) -> Option<Entered> {
+        let Known { place, key } = self;
+        let open = |seen: u64| (seen < CLOSED).then(|| seen.wrapping_add(1));
+        let seen = place.users.fetch_update(SeqCst, SeqCst, open).ok()?;
+        let entered = Entered {
+            generation: seen & GENERATIONS,
+        };
+        // Another pool may have this place by now.
+        if place.key.load(SeqCst) == *key {
+            return Some(entered);
+        }
+        self.leave(entered);
+        None
+    }
+
+    /// The same; waits for the thread that may be about to destroy it.
+    pub(crate) fn enter_later(&self) -> Option<Entered> {
+        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        loop {
+            let entered = self.enter();
+            let here = self.place.key.load(SeqCst) == self.key;
+            if entered.is_some() || !here || sys::clock() >= end {
+                return entered;
+            }
+            sys::nap();
+        }
+    }
+
+    /// The driver is not called with it any more by who has entered.
+    pub(crate) fn leave(&self, entered: Entered) {
+        let fewer = |seen: u64| {
+            let same = seen & GENERATIONS == entered.generation && seen & ENTERED != 0;
+            same.then(|| seen.wrapping_sub(1))
+        };
+        let _ = self.place.users.fetch_update(SeqCst, SeqCst, fewer);
+    }
+
+    /// It is about to be destroyed: nobody enters any more.
+    pub(crate) fn close(&self) {
+        self.place.users.fetch_add(CLOSED, SeqCst);
+    }
+
+    /// Waits until all have left that entered before.
+    pub(crate) fn wait_until_left(&self) {
+        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        while self.place.users.load(SeqCst) & ENTERED != 0 && sys::clock() < end {
+            sys::nap();
+        }
+    }
+
+    /// It was not destroyed after all.
+    pub(crate) fn open(&self) {
+        let less = |seen: u64| seen.checked_sub(CLOSED);
+        let _ = self.place.users.fetch_update(SeqCst, SeqCst, less);
+    }
+
     /// Forgets what is gone. What the ledger has of it is the caller's to release. None: it is
     /// another's place by now.
     pub(crate) fn forget(&self) -> Option<Bytes> {
@@ -117,6 +195,8 @@ impl Known {
             .compare_exchange(*key, times | GOING, SeqCst, SeqCst);
         going.is_ok().then(|| {
             let held = place.reserve.close();
+            let next = place.users.load(SeqCst).wrapping_add(GENERATION);
+            place.users.store(next & GENERATIONS, SeqCst);
             place.key.store(times.wrapping_add(ONCE) | GONE, SeqCst);
             held
         })

@@ -25,9 +25,9 @@ symbols! {
     Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = release::linear, as "cuMemFree" since 3020;
 
     Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020;
-    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async, as "cuMemAllocAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = pool::alloc_async_ptsz, as "cuMemAllocAsync" since 11020 per_thread;
     Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
-    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = pool::from_pool_ptsz, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
     Cuda fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020;
     Cuda fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = pool::free_async, as "cuMemFreeAsync" since 11020 per_thread;
     Cuda fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const c_void) -> CUresult = pool::create, as "cuMemPoolCreate" since 11020;
@@ -45,6 +45,13 @@ symbols! {
     Cuda fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = vmm::unmap, as "cuMemUnmap" since 10020;
     Cuda fn cuMemRetainAllocationHandle(handle: *mut c_ulonglong, addr: *mut c_void) -> CUresult = vmm::retain, as "cuMemRetainAllocationHandle" since 11000;
     Cuda fn cuMemImportFromShareableHandle(handle: *mut c_ulonglong, osHandle: *mut c_void, shHandleType: i32) -> CUresult = vmm::import, as "cuMemImportFromShareableHandle" since 10020;
+
+    Cuda fn cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: c_ulonglong, handleType: i32, flags: c_ulonglong) -> CUresult = vmm::export, as "cuMemExportToShareableHandle" since 10020;
+
+    Cuda fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = ipc::get, as "cuIpcGetMemHandle" since 4010;
+    Cuda fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> CUresult = ipc::open, as "cuIpcOpenMemHandle" since 4010;
+    Cuda fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> CUresult = ipc::open, as "cuIpcOpenMemHandle" since 11000;
+    Cuda fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult = ipc::close, as "cuIpcCloseMemHandle" since 4010;
 
     Cuda fn cuArrayCreate(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create_v1, as "cuArrayCreate" since 2000;
     Cuda fn cuArrayCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const c_void) -> CUresult = array::create, as "cuArrayCreate" since 3020;

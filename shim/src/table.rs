@@ -10,8 +10,8 @@ use crate::names::Names;
 use crate::real::{self, Cells, Library, SLOTS, Slot};
 use crate::shapes::array::{self, Requirements};
 use crate::shapes::{
-    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, mappings, nvml,
-    pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
+    admit, alone, capture, context, copy, descriptors, files, graph, green, growth, ipc, mappings,
+    nvml, pinned, pool, processes, properties, query, reading, release, resolve, stat, vmm,
 };
 
 /// A call of a hooked function that has reached us.
@@ -387,7 +387,10 @@ asked! {
     Cuda fn cuArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
+    Cuda fn cuCtxPopCurrent_v2(*mut CUcontext) -> CUresult;
+    Cuda fn cuCtxPushCurrent_v2(CUcontext) -> CUresult;
     Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetGraphMemAttribute(CUdevice, i32, *mut c_void) -> CUresult;
     Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
     Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
@@ -397,10 +400,13 @@ asked! {
     Cuda fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
     Cuda fn cuGraphMemAllocNodeGetParams(CUgraphNode, *mut c_void) -> CUresult;
     Cuda fn cuGraphNodeGetType(CUgraphNode, *mut i32) -> CUresult;
+    Cuda fn cuMemGetAllocationPropertiesFromHandle(*mut c_void, c_ulonglong) -> CUresult;
     Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
     Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut Requirements, CUarray, CUdevice) -> CUresult;
     Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
+    Cuda fn cuStreamGetCtx(CUstream, *mut CUcontext) -> CUresult;
+    Cuda fn cuStreamGetDevice(CUstream, *mut CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
     Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;

@@ -316,22 +316,29 @@ fn a_slice_without_an_index_counts_on_the_gpus_that_the_container_is_given() {
 }
 
 #[test]
-fn what_the_operators_own_configuration_says_no_annotation_changes() {
+fn a_cdi_size_takes_options_and_refuses_an_annotation_of_another_size() {
     let case = Case {
         memory: Some(Bytes::gib(2)),
         ..Case::default()
     };
-    let annotated = case.plan(&[
-        ("gpuslice.io/memory", "8GiB"),
-        ("gpuslice.io/total", "device"),
-    ]);
-    assert!(
-        annotated
-            .devices
-            .iter()
-            .all(|budget| budget.memory == Bytes::gib(2))
-    );
-    assert!(annotated.files[0].text.contains("\"total\": \"device\""));
+    for (key, said) in [
+        (
+            "gpuslice.io/memory",
+            "annotation gpuslice.io/memory says 8.00 GiB",
+        ),
+        (
+            "gpuslice.io/memory.0",
+            "annotation gpuslice.io/memory.0 says 8.00 GiB",
+        ),
+    ] {
+        let refused = case.refused(&[(key, "8GiB"), ("gpuslice.io/total", "device")]);
+        assert!(
+            refused.contains(said) && refused.contains("2.00 GiB"),
+            "{refused}"
+        );
+    }
+    let same = case.plan(&[("gpuslice.io/memory", "2048MiB")]);
+    assert_eq!(same.devices[0].memory, Bytes::gib(2));
     assert_eq!(case.plan(&[]).devices[0].memory, Bytes::gib(2));
     // The size is given: an option beside it needs no other.
     let option = case.plan(&[("gpuslice.io/total", "device")]);
@@ -351,6 +358,47 @@ fn a_slice_is_shared_only_in_a_pod() {
             Err(PlanError::NoPod),
             "{forged}"
         );
+    }
+}
+
+#[test]
+fn a_pods_slice_is_named_by_a_hash_that_does_not_give_its_sandbox_away() {
+    let shared = [("gpuslice.io/memory", "8GiB"), ("gpuslice.io/share", "pod")];
+    let plan = Case::default().plan(&[POD, &shared].concat());
+    assert!(plan.slice.starts_with("pod-") && plan.slice.len() == 20);
+    assert!(!plan.slice.contains("0123456789abcdef"));
+    assert_eq!(
+        plan.sandbox.as_deref(),
+        Some("0123456789abcdef0123456789abcdef")
+    );
+    assert_ne!(
+        pod_slice("0123456789abcdef0"),
+        pod_slice("0123456789abcdef1")
+    );
+    // The reference of FNV-1a's authors.
+    assert_eq!(pod_slice("foobar"), "pod-85944171f73967e8");
+}
+
+#[test]
+fn container_ids_that_look_like_a_pods_slice_or_a_run_are_refused() {
+    for id in [
+        "pod-5f3759df0badc0de",
+        "pod-5F3759DF0BADC0DE",
+        "run.1.5.x",
+        "run.1.5",
+    ] {
+        assert!(is_reserved(id), "{id}");
+    }
+    for id in [
+        "pod-web",
+        "pod-5f3759df0badc0de1",
+        "run.1",
+        "run.a.5.x",
+        "run-1",
+        "running",
+        "5f3759df0badc0de",
+    ] {
+        assert!(!is_reserved(id), "{id}");
     }
 }
 

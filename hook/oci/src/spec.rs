@@ -1,14 +1,55 @@
 //! The container's config.json, as far as a hook needs it.
 //! Touches: its arguments; `read` the file in the bundle.
+//! Law: what a container's user sets and a hook does not need (its environment, its arguments, the
+//! annotations of others) is skipped, whatever its length.
 
-use crate::read;
+use crate::json_filter::{self, Keep};
+use crate::{annotations, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// How much is read: Docker's, with its seccomp profile, is under 100 KiB.
+/// How much is kept of it: of an ordinary one a few KiB.
 pub const CAP: usize = 8 << 20;
+
+/// What engines write down about a container and its pod.
+const ENGINES: &str = "io.kubernetes.";
+
+/// The variable by which NVIDIA's runtime is told which GPUs to bring.
+pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
+
+/// The annotations that are read.
+pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
+
+/// What is read of a config.json: the fields of [`Spec`].
+const KEPT: Keep = Keep::Members(&[
+    (
+        "root",
+        Keep::Members(&[("path", Keep::All), ("readonly", Keep::All)]),
+    ),
+    (
+        "process",
+        Keep::Members(&[("args", Keep::First), ("env", Keep::Starting(VISIBLE))]),
+    ),
+    ("mounts", Keep::All),
+    ("annotations", ANNOTATIONS),
+    (
+        "linux",
+        Keep::Members(&[
+            ("namespaces", Keep::All),
+            ("devices", Keep::All),
+            ("resources", Keep::Members(&[("devices", Keep::All)])),
+        ]),
+    ),
+    (
+        "hooks",
+        Keep::Each(&Keep::Elements(&Keep::Members(&[
+            ("path", Keep::All),
+            ("args", Keep::All),
+        ]))),
+    ),
+]);
 
 /// What a runtime was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -47,9 +88,12 @@ pub struct Root {
 /// `process`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Process {
-    /// The program and its arguments.
+    /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
+    /// The variables that begin with [`VISIBLE`].
+    #[serde(default)]
+    pub env: Vec<String>,
 }
 
 /// One of `mounts`.
@@ -85,6 +129,9 @@ pub struct Linux {
 /// One of `linux.devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct DeviceNode {
+    /// Where the container has it.
+    #[serde(default)]
+    pub path: PathBuf,
     /// `c`, `b`, ...
     #[serde(default, rename = "type")]
     pub kind: String,
@@ -130,6 +177,9 @@ pub struct Hook {
     /// The program.
     #[serde(default)]
     pub path: PathBuf,
+    /// Its name and arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 /// One of `linux.namespaces`.
@@ -138,6 +188,9 @@ pub struct Namespace {
     /// `mount`, `user`, ...
     #[serde(rename = "type")]
     pub kind: String,
+    /// The one that it joins; none for a new one.
+    #[serde(default)]
+    pub path: PathBuf,
 }
 
 /// Why a config.json cannot be used.
@@ -154,13 +207,20 @@ pub enum SpecError {
     },
     /// It is not a config.json.
     #[error("{path} is not an OCI config.json")]
-    Json {
+    Content {
         /// Which.
         path: PathBuf,
         /// Why.
         #[source]
-        source: serde_json::Error,
+        source: io::Error,
     },
+    /// The state names the root.
+    #[error(
+        "the container's state names / as its bundle, where no config.json is: crun before 1.27 does so where \
+         a container has a user namespace and devices (take crun 1.27, runc, or gpuslice-runtime, which tells \
+         the hook)"
+    )]
+    RootBundle,
     /// The state says nothing of a bundle.
     #[error("the container's state names no bundle")]
     NoBundle,
@@ -169,15 +229,18 @@ pub enum SpecError {
 /// Reads the config.json of a bundle.
 ///
 /// # Errors
-/// When it is not there, is not one, or is larger than any.
+/// When it is not there, is not one, or has more of what is needed than any.
 pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
     if bundle.as_os_str().is_empty() {
         return Err(SpecError::NoBundle);
     }
     let path = bundle.join("config.json");
-    match read::file(&path, CAP) {
+    match read::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && bundle == Path::new("/") => {
+            Err(SpecError::RootBundle)
+        }
         Err(source) => Err(SpecError::Read { path, source }),
-        Ok(text) => parse(&text).map_err(|source| SpecError::Json { path, source }),
+        Ok(file) => reduced(file).map_err(|source| SpecError::Content { path, source }),
     }
 }
 
@@ -185,8 +248,13 @@ pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
 ///
 /// # Errors
 /// When it is not one.
-pub fn parse(text: &[u8]) -> serde_json::Result<Spec> {
-    serde_json::from_slice(text)
+pub fn parse(text: &[u8]) -> io::Result<Spec> {
+    reduced(text)
+}
+
+fn reduced(from: impl Read) -> io::Result<Spec> {
+    let kept = json_filter::reduce(from, &KEPT, CAP)?;
+    Ok(serde_json::from_slice(&kept)?)
 }
 
 impl Spec {
@@ -201,6 +269,14 @@ impl Spec {
     pub fn has_user_namespace(&self) -> bool {
         let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
         namespaces.into_iter().any(|own| own.kind == "user")
+    }
+
+    /// Whether processes of others are in its pid namespace: it joins one, or has the runtime's.
+    #[must_use]
+    pub fn shares_pids(&self) -> bool {
+        let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
+        let mut pids = namespaces.filter(|own| own.kind == "pid");
+        !pids.any(|own| own.path.as_os_str().is_empty())
     }
 
     /// The folder of the host that the container sees at `destination`.
@@ -228,11 +304,14 @@ mod tests {
             "process":{"args":["/bin/sh"],"env":["LD_PRELOAD=/evil.so"]},
             "mounts":[{"destination":"/models","type":"bind","source":"/srv/models","options":["rbind","ro"]},
                       {"destination":"/proc","type":"proc","source":"proc"}],
-            "annotations":{"a":"b"},"linux":{"namespaces":[{"type":"mount"}],"seccomp":{}}}"#,
+            "annotations":{"a":"b","gpuslice.io/memory":"1GiB","io.kubernetes.cri.container-name":"c"},
+            "linux":{"namespaces":[{"type":"mount"}],"seccomp":{}}}"#,
         )
         .unwrap();
         assert_eq!(spec.rootfs(Path::new("/b")), Path::new("/b/rootfs"));
         assert!(spec.root.readonly);
+        assert_eq!(spec.process.clone().unwrap().args, ["/bin/sh"]);
+        assert_eq!(spec.annotations.len(), 2);
         let source = |path| spec.source_of(Path::new(path));
         assert_eq!(source("/models"), Some(Path::new("/srv/models")));
         assert_eq!(source("/proc"), None);
@@ -254,8 +333,27 @@ mod tests {
             .unwrap()
             .set_len(1 << 30)
             .unwrap();
-        assert!(matches!(read(bundle.path()), Err(SpecError::Read { .. })));
+        assert!(matches!(
+            read(bundle.path()),
+            Err(SpecError::Content { .. })
+        ));
         assert!(matches!(read(Path::new("")), Err(SpecError::NoBundle)));
+        assert!(matches!(read(Path::new("/")), Err(SpecError::RootBundle)));
+    }
+
+    #[test]
+    fn an_environment_of_many_megabytes_is_skipped() {
+        let bundle = tempfile::tempdir().unwrap();
+        let variable = format!("X={}", "<".repeat(60_000)).replace('<', "\\u003c");
+        let env = vec![format!("\"{variable}\""); 30].join(",");
+        let text = format!(
+            r#"{{"process":{{"env":[{env}],"args":["/bin/true",{env}]}},"annotations":{{"x":"{variable}","gpuslice.io/memory":"1GiB"}}}}"#
+        );
+        assert!(text.len() > 2 * CAP);
+        std::fs::write(bundle.path().join("config.json"), text).unwrap();
+        let spec = read(bundle.path()).unwrap();
+        assert_eq!(spec.process.unwrap().args, ["/bin/true"]);
+        assert_eq!(spec.annotations["gpuslice.io/memory"], "1GiB");
     }
 
     proptest::proptest! {

@@ -2,10 +2,10 @@
 //! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
-use crate::create::{self, Failure, Lines, Stage, create};
+use crate::container;
+use crate::create::{self, Failure, Lines, Report, Stage, create};
 use crate::delete::delete;
 use crate::policy::OnError;
-use crate::read;
 use crate::state::{self, State};
 use crate::syslog::Log;
 use std::ffi::OsString;
@@ -17,6 +17,10 @@ pub const SUCCESS: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The hook is configured wrongly.
 pub const USAGE: u8 = 2;
+
+/// Why nothing can be done below a rootless engine, and what works there.
+const ROOTLESS: &str = "gpuslice-hook does not run as the host's root: containers of rootless podman and rootless \
+                        Docker have no slices (take gpuslice run in the container, or an engine that root runs)";
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.
@@ -63,7 +67,10 @@ fn stage(arguments: &Arguments) -> u8 {
         Stage::Runtime | Stage::Container => Log::default(),
     };
     let state = match state() {
-        Ok(state) => state,
+        Ok(mut state) => {
+            state.bundle = arguments.bundle.clone().unwrap_or(state.bundle);
+            state
+        }
         // Whose it is, and what it asks for, nobody knows.
         Err(error) => {
             log.tell(&format!("{error:#}"));
@@ -73,8 +80,21 @@ fn stage(arguments: &Arguments) -> u8 {
     if arguments.dry_run {
         return dry_run(&state, stage, arguments);
     }
-    match create(&state, stage, arguments) {
-        Ok(lines) => told(&lines),
+    let mut report = Report::default();
+    let created = create(&state, stage, arguments, &mut report);
+    told(&report.lines);
+    if let Some(line) = &report.no_slice {
+        log.tell(line);
+        tell(line);
+    }
+    let created = created.map_err(|failure| match failure {
+        Failure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
+            Failure::Failed(error.context(ROOTLESS), on)
+        }
+        failure => failure,
+    });
+    match created {
+        Ok(()) => SUCCESS,
         Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
             log.tell(&format!("{} is refused: {error:#}", state.id));
             refuse(&error)
@@ -92,7 +112,7 @@ fn stage(arguments: &Arguments) -> u8 {
 /// container whose hook ends before it has written all ("writing to pipe: Broken pipe").
 fn hear() {
     if !io::stdin().is_terminal() {
-        let _ = read::capped(io::stdin().lock(), state::CAP);
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     }
 }
 
@@ -107,11 +127,7 @@ fn refuse(error: &anyhow::Error) -> u8 {
 }
 
 fn state() -> anyhow::Result<State> {
-    let text = read::capped(io::stdin().lock(), state::CAP);
-    let text = text.map_err(|error| {
-        anyhow::Error::new(error).context("cannot read the container's state on standard input")
-    })?;
-    Ok(state::parse(&text)?)
+    Ok(state::read(io::stdin().lock())?)
 }
 
 /// Whatever fails here is tried again by the next hook, or by `gpuslice gc`.

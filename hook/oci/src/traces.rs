@@ -6,7 +6,7 @@ use crate::owner::Owner;
 use crate::place::Places;
 use crate::read;
 use crate::registry::Damaged;
-use gpuslice_config::ledger::{SIZE, Snapshot};
+use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::sys::stat::{major, minor};
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -18,8 +18,7 @@ use std::path::Path;
 /// How much is read of a process's mounts: a host has hundreds, of 200 bytes each.
 const CAP: usize = 16 << 20;
 
-/// From this length on a word that begins with a slice's id means it: a pod's slice has the first
-/// letters of its sandbox's id.
+/// From this length on a word that begins with a slice's id means it.
 const LONG: usize = 12;
 
 /// The first sign of life, in words.
@@ -64,6 +63,8 @@ fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
         Some(Owner {
             pid: pid.parse().ok()?,
             starttime: starttime.parse().ok()?,
+            pid_namespace: 0,
+            boot: 0,
         })
     })
 }
@@ -77,7 +78,7 @@ fn number(text: &str) -> Option<(&str, &str)> {
 /// A process that has a slot of the slice's ledger.
 fn holder(places: &Places, slice: &str) -> Option<u32> {
     let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
     let mut slots = snapshot.slots().filter(|record| record.alive);
     slots.next().map(|record| record.pid)
@@ -165,6 +166,8 @@ mod tests {
         let one = Owner {
             pid: 12,
             starttime: 345,
+            pid_namespace: 0,
+            boot: 0,
         };
         assert_eq!(found, [one]);
         assert_eq!(owners(b"{").count(), 0);

@@ -73,15 +73,16 @@ fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
     // SAFETY: the caller's own argument.
-    let code = unsafe { (call.real)(green) };
+    let ask = || unsafe { (call.real)(green) };
+    let ordinal = found.and_then(|found| CUdevice::try_from(found.payload()).ok());
+    let code = match ordinal.and_then(device::ordinal) {
+        Some(ordinal) => context::primary_let_go(call.slot, ordinal, ask),
+        None => ask(),
+    };
     if code == SUCCESS
         && let Some(found) = found
     {
-        let number = found.payload();
         found.take();
-        if let Some(ordinal) = CUdevice::try_from(number).ok().and_then(device::ordinal) {
-            context::primary_let_go(call.slot, ordinal);
-        }
     }
     code
 }

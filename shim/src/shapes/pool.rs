@@ -7,12 +7,12 @@
 
 use core::ffi::c_void;
 
-use gpuslice_config::ledger::{Given, Growth, Kind};
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::{Given, Growth, Kind, Reserving as _};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream,
-    SUCCESS,
+    CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
 };
 use crate::account::{self, Account, Asked, stepped};
 use crate::answer;
@@ -20,6 +20,7 @@ use crate::device;
 use crate::pools::{self, Pool};
 use crate::real::Slot;
 use crate::reserves;
+use crate::sharing;
 use crate::table::{self, Call};
 
 type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
@@ -34,7 +35,7 @@ type SynchronizeAll = unsafe extern "C" fn() -> CUresult;
 /// What the driver adds to a pool at a time, where there is room.
 const GROWTH: u64 = 32 << 20;
 
-/// `cuMemAllocAsync` and its twin.
+/// `cuMemAllocAsync`.
 ///
 /// # Safety
 /// The function's own contract: so for every shape.
@@ -45,16 +46,24 @@ pub(crate) unsafe fn alloc_async(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
-    let request = bytesize as u64;
-    match counted(call.slot, None, request, stream) {
-        // SAFETY: `ask` allocates from this pool and writes its pointer there.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, stream, ask) },
-        None => ask(),
-    }
+    unsafe { alloc_in(call, dptr, bytesize, stream, stream) }
 }
 
-/// `cuMemAllocFromPoolAsync` and its twin.
+/// `cuMemAllocAsync_ptsz`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn alloc_async_ptsz(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { alloc_in(call, dptr, bytesize, stream, meant(stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync`.
 ///
 /// # Safety
 /// As `alloc_async`.
@@ -66,58 +75,134 @@ pub(crate) unsafe fn from_pool(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
+    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, stream) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn from_pool_ptsz(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, meant(stream)) }
+}
+
+/// The stream that a twin for per-thread default streams means: no stream is `CU_STREAM_PER_THREAD`.
+fn meant(stream: CUstream) -> CUstream {
+    match stream.is_null() {
+        true => core::ptr::without_provenance_mut(2),
+        false => stream,
+    }
+}
+
+/// `meant`: the stream that the driver takes `stream` for.
+///
+/// # Safety
+/// As `alloc_async`.
+unsafe fn alloc_in(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+    meant: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
     let request = bytesize as u64;
-    match counted(call.slot, Some(pool), request, stream) {
+    let here = counted(call.slot, dptr, request, meant);
+    match here.and_then(|here| pools::current(call.slot, here)) {
         // SAFETY: `ask` allocates from this pool and writes its pointer there.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, stream, ask) },
+        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
         None => ask(),
     }
 }
 
-/// The pool of a request. None: nobody counts.
-fn counted(slot: Slot, pool: Option<CUmemoryPool>, request: u64, stream: CUstream) -> Option<Pool> {
-    if request == 0 {
-        return None;
-    }
-    account::current(slot)?;
-    let here = device::current(slot)?;
-    // In a graph nothing is allocated before it is launched.
-    if is_capturing(slot, stream) {
-        return None;
-    }
-    let pool = match pool {
-        Some(pool) => pool,
-        None => {
-            let mut pool = core::ptr::null_mut();
-            let ask = table::cuDeviceGetMemPool::real(slot)?;
-            let dev = CUdevice::try_from(here.0).ok()?;
-            // SAFETY: cuDeviceGetMemPool's contract.
-            let code = unsafe { ask(&raw mut pool, dev) };
-            (code == SUCCESS).then_some(pool)?
+/// As `alloc_in`.
+///
+/// # Safety
+/// As `alloc_async`.
+unsafe fn from_pool_in(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+    meant: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
+    let request = bytesize as u64;
+    let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
+    match here.and_then(|here| pools::named(call.slot, pool, here)) {
+        // What the driver knows nothing of, it has an answer to.
+        Some(pool) if pool.reserved().is_none() => {
+            pool.forget();
+            ask()
         }
-    };
-    if pool.is_null() {
-        return None;
+        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
+        None => ask(),
     }
-    pools::known(slot, pool, here)
 }
 
-fn is_capturing(slot: Slot, stream: CUstream) -> bool {
+/// The device of the stream of a request. None: nobody counts, or the driver has an error of its
+/// own for it.
+fn counted(
+    slot: Slot,
+    place: *const CUdeviceptr,
+    request: u64,
+    stream: CUstream,
+) -> Option<CudaOrdinal> {
+    // The driver has its own answer to a request for nothing, or for nobody.
+    if request == 0 || place.is_null() || !account::counts() {
+        return None;
+    }
+    // In a graph nothing is allocated before it is launched.
+    match is_capturing(slot, stream) {
+        Some(false) => device::of_stream(slot, stream),
+        _ => None,
+    }
+}
+
+/// Whether a stream is being captured. None: the driver knows no such stream.
+fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
     let mut status = 0;
     let Some(ask) = table::cuStreamIsCapturing::real(slot) else {
-        return false;
+        return Some(false);
     };
     // SAFETY: cuStreamIsCapturing's contract.
     let code = unsafe { ask(stream, &raw mut status) };
-    code == SUCCESS && status != 0
+    (code == SUCCESS).then_some(status != 0)
+}
+
+/// Allocates from a pool what the slice has room for, and lets go of the pool.
+///
+/// # Safety
+/// As `allocate_from`.
+unsafe fn allocate(
+    pool: &Pool,
+    request: u64,
+    place: *const CUdeviceptr,
+    stream: CUstream,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let code = unsafe { allocate_from(pool, request, place, stream, ask) };
+    pool.leave();
+    code
 }
 
 /// Allocates from a pool what the slice has room for.
 ///
 /// # Safety
 /// `ask` is a call that allocates from the pool and writes its pointer to `place`.
-unsafe fn allocate(
+unsafe fn allocate_from(
     pool: &Pool,
     request: u64,
     place: *const CUdeviceptr,
@@ -236,6 +321,7 @@ pub(crate) unsafe fn free_async(
     let code = unsafe { (call.real)(dptr, stream) };
     if code == SUCCESS {
         if let Some(memory) = memory {
+            sharing::freed(dptr);
             account::memory_freed(memory);
         }
         if let Some(leftover) = leftover {
@@ -290,19 +376,21 @@ pub(crate) unsafe fn create(
 /// As `alloc_async`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
     let known = account::page().and_then(|private| reserves::pool(private, pool as u64));
-    let in_use = match known {
-        Some(_) => pools::in_use(call.slot, pool),
-        None => 0,
+    let Some(known) = known else {
+        // SAFETY: the caller's own argument.
+        return unsafe { (call.real)(pool) };
     };
-    if in_use != 0 {
+    if pools::in_use(call.slot, pool) != 0 {
         settled(call.slot);
     }
+    known.close();
+    known.wait_until_left();
+    let in_use = pools::in_use(call.slot, pool);
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(pool) };
-    if code == SUCCESS
-        && let Some(known) = known
-    {
-        pools::destroyed(call.slot, known, in_use);
+    match code {
+        SUCCESS => pools::destroyed(call.slot, known, in_use),
+        _ => known.open(),
     }
     code
 }

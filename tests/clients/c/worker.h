@@ -61,6 +61,15 @@ int cuMemAllocFromPoolAsync(word *memory, size_t bytes, void *pool, void *stream
 int cuDeviceGetDefaultMemPool(void **pool, int device);
 int cuMemPoolCreate(void **pool, const struct pool_properties *properties);
 int cuMemPoolDestroy(void *pool);
+int cuStreamCreate(void **stream, unsigned flags);
+int cuStreamDestroy_v2(void *stream);
+int cuStreamSynchronize(void *stream);
+int cuStreamBeginCapture_v2_ptsz(void *stream, int mode);
+int cuStreamEndCapture_ptsz(void *stream, void **graph);
+int cuDeviceSetMemPool(int device, void *pool);
+int cuDevicePrimaryCtxReset_v2(int device);
+int cuMemExportToShareableHandle(void *shareable, word handle, int type, word flags);
+int cuMemImportFromShareableHandle(word *handle, void *shareable, int type);
 int cuMemPoolTrimTo(void *pool, size_t keep);
 int cuGraphCreate(void **graph, unsigned flags);
 int cuGraphDestroy(void *graph);
@@ -108,6 +117,8 @@ enum kind {
     CONTEXT,
     GRAPH,
     IMPORT,
+    STREAM,
+    DESCRIPTOR,
     HOST
 };
 

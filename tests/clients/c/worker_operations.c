@@ -1,5 +1,6 @@
 /* The worker's operations: each is one call of the driver, or what a program does around it. */
 #include "worker.h"
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -63,6 +64,8 @@ static int let_go(struct thing *thing)
         code = cuMemFree_v2(was.at);
         return code ? code : cuGraphExecDestroy((void *)(uintptr_t)was.bytes);
     case IMPORT: return cuIpcCloseMemHandle(was.at);
+    case STREAM: return cuStreamDestroy_v2(handle);
+    case DESCRIPTOR: return close((int)was.at);
     case HOST: return munmap(handle, was.bytes);
     default: return 0;
     }
@@ -120,6 +123,55 @@ static int mapping(size_t number, const struct thing *of)
     return keep(number, MAPPING, address, of->bytes, 0);
 }
 
+/* Makes pools and destroys them; each is the device's current pool for a moment. */
+static int churn(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct pool_properties properties = {.type = 1, .location = 1, .id = ordinal};
+        void *pool = NULL, *before = NULL;
+        int code = cuDeviceGetDefaultMemPool(&before, ordinal);
+        if (!code)
+            code = cuMemPoolCreate(&pool, &properties);
+        if (!code && i % 2)
+            code = cuDeviceSetMemPool(ordinal, pool);
+        if (!code)
+            code = cuMemPoolDestroy(pool);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+/* Takes memory from the current pool, gives it back, and waits for it, over and over. */
+static int synchronise(size_t count, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        word at = 0;
+        int code = bytes ? cuMemAllocAsync(&at, bytes, NULL) : 0;
+        if (!code && bytes)
+            code = cuMemFreeAsync(at, NULL);
+        if (!code)
+            code = cuStreamSynchronize(NULL);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+/* Imports what a descriptor of another process stands for. */
+static int import_descriptor(size_t number, size_t pid, size_t descriptor)
+{
+    char path[64];
+    word handle = 0;
+    sprintf(path, "/proc/%zu/fd/%zu", pid, descriptor);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    int code = cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1);
+    close(fd);
+    return keep(number, PHYSICAL, handle, 0, code);
+}
+
 /* A child that never saw the parent's driver: starts it, takes memory, and leaves without a word. */
 static int child_takes(size_t bytes)
 {
@@ -133,6 +185,19 @@ static int child_takes(size_t bytes)
     return status;
 }
 
+#ifdef WITHOUT_NVML
+static int nvml_says(char said[256])
+{
+    *said = 0;
+    return -1;
+}
+
+static int nvml_lists(unsigned room, char said[256])
+{
+    *said = 0;
+    return (int)room * 0 - 1;
+}
+#else
 /* The first device of NVML, which is started when it is first wanted. */
 static int nvml_device(void **device)
 {
@@ -172,6 +237,8 @@ static int nvml_lists(unsigned room, char said[256])
         said += sprintf(said, " %u %llu", processes[i].pid, processes[i].bytes);
     return code;
 }
+
+#endif
 
 /* Allocates many, frees them first in first out or (`last`) last in first out, and says how many
  * nanoseconds an allocation and a free took. */
@@ -242,6 +309,46 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         handle = (void *)(uintptr_t)things[n[1] % THINGS].at;
         code = cuMemAllocFromPoolAsync(&at, n[2], handle, NULL);
         return keep(n[0], ASYNC, at, n[2], code);
+    }
+    if (IS("churn"))
+        return churn(n[0]);
+    if (IS("synchronise"))
+        return synchronise(n[0], n[1]);
+    if (IS("reset")) {
+        code = cuDevicePrimaryCtxReset_v2(ordinal);
+        primary = NULL;
+        following = 0;
+        return code;
+    }
+    if (IS("stream")) {
+        code = cuStreamCreate(&handle, 0);
+        return keep(n[0], STREAM, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("stream-async")) {
+        handle = (void *)(uintptr_t)things[n[1] % THINGS].at;
+        code = cuMemAllocAsync(&at, n[2], handle);
+        return keep(n[0], ASYNC, at, n[2], code);
+    }
+    if (IS("default-pool")) {
+        code = cuDeviceGetDefaultMemPool(&handle, (int)n[1]);
+        return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("capture-ptsz"))
+        return cuStreamBeginCapture_v2_ptsz(NULL, 2);
+    if (IS("captured-ptsz"))
+        return cuStreamEndCapture_ptsz(NULL, &handle);
+    if (IS("export-descriptor")) {
+        int fd = -1;
+        code = cuMemExportToShareableHandle(&fd, things[n[1] % THINGS].at, 1, 0);
+        sprintf(said, " %d", fd);
+        return keep(n[0], DESCRIPTOR, (word)fd, 0, code);
+    }
+    if (IS("import-descriptor"))
+        return import_descriptor(n[0], n[1], n[2]);
+    if (IS("map-bytes")) {
+        struct thing of = things[n[1] % THINGS];
+        of.bytes = n[2];
+        return mapping(n[0], &of);
     }
     if (IS("trim")) {
         code = cuDeviceGetDefaultMemPool(&handle, ordinal);

@@ -2,14 +2,15 @@
 //! Touches: `tests/clients/c/worker.c`, run once for each worker; the machine's and the slice's
 //! files, by reading them.
 
-use crate::run::{Machine, Run};
+use crate::run::{Machine, PATIENCE, Run};
 use crate::slice::write;
 use crate::{compile, place};
-use gpuslice_config::ledger::{Ledger, Open, Record, SIZE, Snapshot};
+use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
 use gpuslice_sim_machine::{Machine as Simulated, Truth};
 use serde_json::{Value, json};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -44,6 +45,15 @@ impl Counted {
     /// When there is no room for its files.
     #[must_use]
     pub fn with(scenario: &str, keys: &Value) -> Counted {
+        Counted::of_devices(scenario, keys, 1)
+    }
+
+    /// The same with a ledger for so many devices.
+    ///
+    /// # Panics
+    /// When there is no room for its files.
+    #[must_use]
+    pub fn of_devices(scenario: &str, keys: &Value, devices: usize) -> Counted {
         let machine = Machine::new(scenario);
         let (file, ledger) = (
             machine.folder().join("slice.json"),
@@ -59,7 +69,13 @@ impl Counted {
             slice[key] = value.clone();
         }
         write(&file, slice.to_string().as_bytes());
-        let made = Ledger::open(&c_path(&ledger), Open::Create { mode: 0o600 });
+        let made = Ledger::open(
+            &c_path(&ledger),
+            Open::Create {
+                mode: 0o600,
+                devices,
+            },
+        );
         made.unwrap_or_else(|error| panic!("no ledger: {error}"));
         let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "")
             .unwrap_or_else(|error| panic!("no machine: {error}"));
@@ -106,6 +122,12 @@ impl Counted {
         worker
     }
 
+    /// The ledger's file.
+    #[must_use]
+    pub fn ledger(&self) -> &std::path::Path {
+        &self.ledger
+    }
+
     /// What the simulated machine really holds.
     #[must_use]
     pub fn truth(&self) -> Truth {
@@ -124,10 +146,23 @@ impl Counted {
     /// When the ledger cannot be read.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        let mut bytes = Box::new([0; SIZE]);
+        let mut bytes = vec![0; MAX_SIZE];
         let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
         let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
         snapshot.slots().filter(|record| record.alive).collect()
+    }
+
+    /// What was refused on the ledger's first device.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        let mut bytes = vec![0; MAX_SIZE];
+        let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
+        let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let mut refusals = snapshot.refusals().map(|(_, refusals)| refusals);
+        refusals.next().unwrap_or_default()
     }
 
     /// Waits until the kernel has let go of all but so many living processes that hold memory.
@@ -137,7 +172,7 @@ impl Counted {
     /// our code, for up to 0.7 ms), and the locks that belong to it stay as long.
     ///
     /// # Panics
-    /// When there are others after a second.
+    /// When there are others after a minute.
     pub fn buried(&self, living: usize) {
         let start = Instant::now();
         loop {
@@ -146,7 +181,8 @@ impl Counted {
                 return;
             }
             let took = start.elapsed();
-            assert!(took < Duration::from_secs(1), "{living} live: {records:?}");
+            assert!(took < Duration::from_secs(60), "{living} live: {records:?}");
+            std::thread::yield_now();
         }
     }
 
@@ -234,11 +270,28 @@ impl Worker {
     /// Reads one answer: thread, operation, code, and what else it says. None: it is dead.
     pub fn hear(&mut self) -> Option<Vec<String>> {
         let mut line = String::new();
+        self.is_heard();
         let read = self.stdout.read_line(&mut line).unwrap_or(0);
         self.unanswered = self.unanswered.saturating_sub(1);
         // A line that was cut off by its writer's death is none.
         let whole = read > 0 && line.ends_with('\n');
         whole.then(|| line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Waits until there is something to read; what a worker writes is a line.
+    fn is_heard(&self) {
+        if !self.stdout.buffer().is_empty() {
+            return;
+        }
+        let mut poll = libc::pollfd {
+            fd: self.stdout.get_ref().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let patience = i32::try_from(PATIENCE.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one descriptor, which is open.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, patience) };
+        assert!(ready != 0, "the worker does not answer within {PATIENCE:?}");
     }
 
     /// Waits until everything that was sent is answered. False: it is dead.

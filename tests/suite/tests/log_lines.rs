@@ -52,7 +52,7 @@ fn a_line_to_a_pipe_that_nobody_empties_makes_nobody_wait() {
         goes_on(worker);
         done.send(()).unwrap();
     });
-    let in_time = waiting.recv_timeout(Duration::from_secs(20));
+    let in_time = waiting.recv_timeout(Duration::from_secs(60));
     drop(writer);
     // Whoever waits goes on now, so that the test ends either way.
     reader.read_to_end(&mut Vec::new()).unwrap();

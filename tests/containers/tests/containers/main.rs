@@ -4,14 +4,18 @@
 //! Where containers cannot be started, one line says why, and nothing is tested.
 
 mod bare;
+mod beside_runs;
 mod crash;
+mod examples;
 mod gpus;
 mod hostile_input;
+mod hostile_pids;
 mod hostile_root;
 mod hostile_run;
 mod images;
 mod inside;
 mod many;
+mod nvidia;
 mod pods;
 mod policies;
 mod race;

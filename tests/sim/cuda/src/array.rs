@@ -4,7 +4,7 @@
 use crate::abi::*;
 use crate::context::{Context, current};
 use crate::driver::{Driver, driver};
-use crate::memory::{begin, stepped};
+use crate::memory::{begin, stepped, wanted};
 use crate::state::State;
 use gpuslice_sim_machine::Kind;
 
@@ -81,6 +81,7 @@ fn size(it: &Described3D, levels: u32) -> Answer<u64> {
 fn create(out: Out<Handle>, described: Described3D, levels: u32) -> Answer {
     let driver = driver()?;
     let context: &Context = current()?;
+    wanted(out)?;
     let bytes = size(&described, levels)?;
     begin(driver, bytes)?;
     let charged = stepped(bytes)?;

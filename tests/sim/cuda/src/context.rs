@@ -88,7 +88,7 @@ fn pop() -> Answer<&'static Context> {
     Ok(context)
 }
 
-fn find(driver: &Driver, handle: Handle) -> Answer<&'static Context> {
+pub(crate) fn find(driver: &Driver, handle: Handle) -> Answer<&'static Context> {
     let greens = crate::green::contexts(driver);
     driver
         .devices
@@ -102,6 +102,9 @@ fn find(driver: &Driver, handle: Handle) -> Answer<&'static Context> {
 
 fn create(out: Out<Handle>, flags: u32, device: CUdevice) -> Answer {
     let driver = driver()?;
+    if out.is_null() {
+        return Err(INVALID_VALUE);
+    }
     let domain = driver.device(device)?.domain;
     driver
         .machine
@@ -143,6 +146,9 @@ pub(crate) fn retain_primary(driver: &Driver, device: CUdevice) -> Answer<&'stat
 
 cuda! {
     fn cuDevicePrimaryCtxRetain(out: Out<Handle>, device: CUdevice) {
+        if out.is_null() {
+            return Err(INVALID_VALUE);
+        }
         out.set(retain_primary(driver()?, device)?.handle())
     }
 

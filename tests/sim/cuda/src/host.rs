@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::context::{Context, current};
 use crate::driver::{Driver, driver};
 use crate::heap;
-use crate::memory::{begin, release, remember, stepped};
+use crate::memory::{begin, release, remember, stepped, wanted};
 use crate::state::{Paid, Sort};
 use gpuslice_sim_machine::Kind;
 
@@ -31,6 +31,7 @@ fn pay(driver: &Driver, context: &Context, bytes: u64) -> Answer<Paid> {
 fn allocate(out: Out<u64>, bytes: u64) -> Answer {
     let driver = driver()?;
     let context = current()?;
+    wanted(out)?;
     begin(driver, bytes)?;
     let paid = pay(driver, context, bytes)?;
     let at = heap::map(bytes, true)?;
@@ -48,10 +49,10 @@ fn allocate(out: Out<u64>, bytes: u64) -> Answer {
 fn register(at: u64, bytes: u64) -> Answer {
     let driver = driver()?;
     let context = current()?;
-    begin(driver, bytes)?;
     if at == 0 {
         return Err(INVALID_VALUE);
     }
+    begin(driver, bytes)?;
     if driver.state().around(at).is_some() {
         return Err(ALREADY_REGISTERED);
     }

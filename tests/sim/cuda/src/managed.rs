@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::context::current;
 use crate::driver::driver;
 use crate::heap;
-use crate::memory::{begin, remember, stepped};
+use crate::memory::{begin, remember, stepped, wanted};
 use crate::state::{Paid, Sort};
 use gpuslice_sim_machine::Kind;
 
@@ -81,6 +81,7 @@ cuda! {
     fn cuMemAllocManaged(out: Out<CUdeviceptr>, bytes: usize, flags: u32) {
         let driver = driver()?;
         let context = current()?;
+        wanted(out)?;
         begin(driver, bytes as u64)?;
         if !matches!(flags, 1 | 2) {
             return Err(INVALID_VALUE);

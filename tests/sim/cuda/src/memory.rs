@@ -26,7 +26,7 @@ fn info() -> Answer<(u64, u64)> {
         LOOKING_ITSELF_UP.with(|it| it.set(false));
         return answer;
     }
-    let now = driver.machine.query(context.domain);
+    let now = driver.machine.query_in_cgroup(context.domain);
     Ok((now.free, now.total))
 }
 
@@ -50,6 +50,14 @@ pub(crate) fn begin(driver: &Driver, bytes: u64) -> Answer {
     } else {
         Ok(())
     }
+}
+
+/// Says INVALID_VALUE before anything is allocated that could not be given to anybody.
+pub(crate) fn wanted<T>(out: Out<T>) -> Answer {
+    if out.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    Ok(())
 }
 
 /// Allocates in a context and charges this process.
@@ -227,15 +235,22 @@ cuda! {
     }
 
     fn cuMemAlloc(out: Out<u32>, bytes: u32) {
+        wanted(out)?;
         out.set(allocate_low(u64::from(bytes))?)
     }
 
     fn cuMemAlloc_v2(out: Out<CUdeviceptr>, bytes: usize) {
         let driver = driver()?;
-        out.set(allocate(driver, current()?, bytes as u64, Kind::Alloc)?)
+        let context = current()?;
+        wanted(out)?;
+        out.set(allocate(driver, context, bytes as u64, Kind::Alloc)?)
     }
 
     fn cuMemAllocPitch_v2(out: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: u32) {
+        driver()?;
+        current()?;
+        wanted(out)?;
+        wanted(pitch)?;
         let (at, real) = allocate_pitch(width as u64, height as u64, element)?;
         pitch.set(real as usize)?;
         out.set(at)

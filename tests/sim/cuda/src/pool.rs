@@ -2,12 +2,13 @@
 //! Touches: the machine's charges. Law: after a synchronisation a pool keeps max(used, threshold) of what it reserved.
 
 use crate::abi::*;
-use crate::context::current;
+use crate::context::Context;
 use crate::driver::{Driver, driver};
 use crate::graph;
 use crate::heap;
 use crate::memory::{begin, remember};
 use crate::state::{Paid, Sort, State};
+use crate::stream;
 use gpuslice_sim_machine::{Kind, STEP};
 
 /// Pools grow by this much where there is room.
@@ -138,15 +139,24 @@ pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
     }
 }
 
-/// The device has no context any more.
-pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice) {
-    for pool in state
-        .pools
-        .values_mut()
-        .filter(|pool| pool.device == device)
-    {
-        pool.used = 0;
-        shrink(driver, pool, 0);
+/// The device has no context any more. The end of a primary context is a reset, which destroys
+/// all resources of the device: its pools too, the default one included.
+pub(crate) fn forget_device(driver: &Driver, state: &mut State, last: &Context) {
+    let device = last.device;
+    let mut reset = Vec::new();
+    for (handle, pool) in &mut state.pools {
+        if pool.device == device {
+            pool.used = 0;
+            shrink(driver, pool, 0);
+            if last.is_primary {
+                reset.push(*handle);
+            }
+        }
+    }
+    for handle in reset {
+        state.pools.remove(&handle);
+        state.destroyed_pools.insert(handle);
+        state.current_pool.retain(|_, current| *current != handle);
     }
     state.pools.retain(|_, pool| !pool.doomed || pool.used != 0);
 }
@@ -163,15 +173,22 @@ pub(crate) fn gave_back(driver: &Driver, state: &mut State, handle: Handle, byte
     }
 }
 
-/// A pool that has not been destroyed.
+/// A pool that has not been destroyed. Handles are pointers: what a real driver does with one that
+/// was is its memory's business, and here it is counted.
 fn pool(state: &mut State, handle: Handle) -> Answer<&mut Pool> {
+    if state.destroyed_pools.contains(&handle) {
+        crate::driver::driver()?.machine.misused();
+    }
     let found = state.pools.get_mut(&handle);
     found.filter(|pool| !pool.doomed).ok_or(INVALID_VALUE)
 }
 
 fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>, stream: Handle) -> Answer {
     let driver = driver()?;
-    let context = current()?;
+    let context = stream::context(stream)?;
+    if out.is_null() {
+        return Err(INVALID_VALUE);
+    }
     begin(driver, bytes)?;
     let mut state = driver.state();
     if let Some(graph) = state.graphs.capturing(stream) {
@@ -254,6 +271,18 @@ cuda! {
         free(at, stream)
     }
 
+    fn cuMemAllocAsync_ptsz(out: Out<CUdeviceptr>, bytes: usize, stream: Handle) {
+        allocate(out, bytes as u64, None, stream::of_twin(stream))
+    }
+
+    fn cuMemAllocFromPoolAsync_ptsz(out: Out<CUdeviceptr>, bytes: usize, pool: Handle, stream: Handle) {
+        allocate(out, bytes as u64, Some(pool), stream::of_twin(stream))
+    }
+
+    fn cuMemFreeAsync_ptsz(at: CUdeviceptr, stream: Handle) {
+        free(at, stream::of_twin(stream))
+    }
+
     fn cuDeviceGetDefaultMemPool(out: Out<Handle>, device: CUdevice) {
         let driver = driver()?;
         driver.device(device)?;
@@ -277,6 +306,9 @@ cuda! {
 
     fn cuMemPoolCreate(out: Out<Handle>, props: In<Props>) {
         let driver = driver()?;
+        if out.is_null() {
+            return Err(INVALID_VALUE);
+        }
         let props = props.get()?;
         let domain = match props.location {
             1 => Some(driver.device(props.id)?.domain),
@@ -295,6 +327,7 @@ cuda! {
             return Err(INVALID_VALUE);
         }
         it.doomed = true;
+        state.destroyed_pools.insert(pool);
         state.current_pool.retain(|_, current| *current != pool);
         gave_back(driver, &mut state, pool, 0);
         Ok(())

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::heap;
 use gpuslice_sim_machine::{Kind, SegmentId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who paid for an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) blocks: BTreeMap<u64, Block>,
     pub(crate) pools: BTreeMap<Handle, crate::pool::Pool>,
+    pub(crate) destroyed_pools: BTreeSet<Handle>,
     pub(crate) current_pool: BTreeMap<CUdevice, Handle>,
     pub(crate) vmm: crate::vmm::Vmm,
     pub(crate) arrays: BTreeMap<Handle, crate::array::Array>,
@@ -166,8 +167,10 @@ pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
             && driver
                 .device(context.device)
                 .is_ok_and(|device| device.primary.alive().is_ok()));
+    if !someone_else || context.is_primary {
+        crate::pool::forget_device(driver, &mut state, context);
+    }
     if !someone_else {
-        crate::pool::forget_device(driver, &mut state, context.device);
         crate::graph_memory::forget_device(driver, &mut state, context.device);
     }
 }

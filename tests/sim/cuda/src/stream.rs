@@ -2,7 +2,7 @@
 //! Touches: this process's tables; synchronising settles the pools.
 
 use crate::abi::*;
-use crate::context::current;
+use crate::context::{Context, current};
 use crate::driver::driver;
 use crate::pool;
 use std::time::Instant;
@@ -30,12 +30,48 @@ pub(crate) fn known(stream: Handle) -> Answer {
         .ok_or(INVALID_HANDLE)
 }
 
+/// The context that a stream belongs to: of the default streams the calling thread's current one.
+pub(crate) fn context(stream: Handle) -> Answer<&'static Context> {
+    let driver = driver()?;
+    if stream <= 2 {
+        return current();
+    }
+    let owner = driver.state().streams.get(&stream).copied();
+    crate::context::find(driver, owner.ok_or(INVALID_HANDLE)?)?.alive()
+}
+
+/// `CU_STREAM_PER_THREAD`.
+pub(crate) const PER_THREAD: Handle = 2;
+
+/// What the twins for per-thread default streams mean by a stream.
+pub(crate) fn of_twin(stream: Handle) -> Handle {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
+fn end_capture(stream: Handle, graph: Out<Handle>) -> Answer {
+    known(stream)?;
+    let driver = driver()?;
+    let mut state = driver.state();
+    let captured = state.graphs.captured(stream);
+    match state.capturing.remove(&stream) {
+        None => Err(ILLEGAL_STATE),
+        Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
+        Some(false) => graph.set(captured.ok_or(UNKNOWN)?),
+    }
+}
+
+fn is_capturing(stream: Handle, out: Out<i32>) -> Answer {
+    known(stream)?;
+    let capture = driver()?.state().capturing.get(&stream).copied();
+    out.set(capture.map_or(0, |invalid| if invalid { 2 } else { 1 }))
+}
+
 /// Nothing is recorded: a graph of this driver is empty.
 fn begin_capture(stream: Handle) -> Answer {
     known(stream)?;
-    // The default streams cannot be captured.
+    // The legacy default stream cannot be captured, the per-thread one can.
     let mut state = driver()?.state();
-    if stream <= 2 || state.capturing.insert(stream, false).is_some() {
+    if stream < PER_THREAD || state.capturing.insert(stream, false).is_some() {
         return Err(ILLEGAL_STATE);
     }
     crate::graph::begin_capture(&mut state, stream);
@@ -113,8 +149,7 @@ cuda! {
     }
 
     fn cuStreamGetDevice(stream: Handle, out: Out<CUdevice>) {
-        known(stream)?;
-        out.set(current()?.device)
+        out.set(context(stream)?.device)
     }
 
     fn cuStreamGetId(stream: Handle, out: Out<u64>) {
@@ -123,15 +158,15 @@ cuda! {
     }
 
     fn cuStreamGetCtx(stream: Handle, out: Out<Handle>) {
-        known(stream)?;
-        let owner = driver()?.state().streams.get(&stream).copied();
-        out.set(owner.unwrap_or(current()?.handle()))
+        out.set(context(stream)?.handle())
     }
 
     fn cuStreamIsCapturing(stream: Handle, out: Out<i32>) {
-        known(stream)?;
-        let capture = driver()?.state().capturing.get(&stream).copied();
-        out.set(capture.map_or(0, |invalid| if invalid { 2 } else { 1 }))
+        is_capturing(stream, out)
+    }
+
+    fn cuStreamIsCapturing_ptsz(stream: Handle, out: Out<i32>) {
+        is_capturing(of_twin(stream), out)
     }
 
     fn cuStreamBeginCapture(stream: Handle) {
@@ -142,16 +177,16 @@ cuda! {
         begin_capture(stream)
     }
 
+    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, _mode: i32) {
+        begin_capture(of_twin(stream))
+    }
+
     fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
-        known(stream)?;
-        let driver = driver()?;
-        let mut state = driver.state();
-        let captured = state.graphs.captured(stream);
-        match state.capturing.remove(&stream) {
-            None => Err(ILLEGAL_STATE),
-            Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
-            Some(false) => graph.set(captured.ok_or(UNKNOWN)?),
-        }
+        end_capture(stream, graph)
+    }
+
+    fn cuStreamEndCapture_ptsz(stream: Handle, graph: Out<Handle>) {
+        end_capture(of_twin(stream), graph)
     }
 
     fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {

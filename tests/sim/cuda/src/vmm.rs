@@ -278,7 +278,7 @@ cuda! {
     }
 
     fn cuMemCreate(out: Out<u64>, bytes: usize, prop: In<Prop>, flags: u64) {
-        if flags != 0 {
+        if flags != 0 || out.is_null() {
             return Err(INVALID_VALUE);
         }
         out.set(create(bytes as u64, prop.get()?)?)

@@ -14,6 +14,7 @@ pub struct Faults {
     moves: u64,
     self_dlsym: bool,
     private_addresses: bool,
+    other_pid: bool,
     unknown: Vec<String>,
     any: AtomicBool,
     calls: AtomicU64,
@@ -55,6 +56,8 @@ impl Faults {
             self.self_dlsym = true;
         } else if item == "procaddress-private" {
             self.private_addresses = true;
+        } else if item == "other-pid" {
+            self.other_pid = true;
         } else if let Some(name) = item.strip_prefix("missing:") {
             self.missing.push(name.to_owned());
         } else if let Some(Ok(n)) = item.strip_prefix("oom@").map(str::parse) {
@@ -136,6 +139,12 @@ impl Faults {
     #[inline]
     pub fn self_dlsym(&self) -> bool {
         self.self_dlsym
+    }
+
+    /// Does NVML know this process by another number, and another process by this one's?
+    #[must_use]
+    pub fn other_pid(&self) -> bool {
+        self.other_pid
     }
 
     /// Does cuGetProcAddress hand out addresses that are not the exported ones?

@@ -13,14 +13,14 @@ pub(crate) const SEGMENTS: usize = 256;
 /// Processes that can hold one segment.
 pub(crate) const HOLDERS: usize = 16;
 /// Limits set through NVML.
-pub(crate) const LIMITS: usize = 32;
+pub(crate) const LIMITS: usize = 64;
 /// Cgroups above a process, its own included, that a limit may be set on.
 pub(crate) const CGROUPS: usize = 16;
 /// Kinds of charges, see [`crate::Kind`].
 pub(crate) const KINDS: usize = 7;
 
 /// Changes whenever the layout does.
-pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0004;
+pub(crate) const MAGIC: u64 = 0x6770_7573_6c69_0005;
 
 /// A short text in shared memory.
 #[repr(C)]
@@ -80,7 +80,10 @@ pub(crate) struct Segment {
 pub(crate) struct LimitEntry {
     pub(crate) gpu: AtomicU64,
     pub(crate) soft: AtomicU64,
+    /// `u64::MAX` where only a guarantee below it is kept here.
     pub(crate) hard: AtomicU64,
+    /// dmem.min: its own soft limit, and those that were ever set below it.
+    pub(crate) minimum: AtomicU64,
     pub(crate) cgroup: Text<256>,
     /// Its number; 0 where cgroups cannot be seen.
     pub(crate) number: AtomicU64,
@@ -98,6 +101,8 @@ pub(crate) struct Shared {
     /// Reclaimable page cache and what the host's programs took since the start, in bytes.
     pub(crate) cache: AtomicU64,
     pub(crate) anon: AtomicU64,
+    /// Calls that named something which had been destroyed. A real driver may crash in them.
+    pub(crate) misuses: AtomicU64,
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) segments: [Segment; SEGMENTS],
     pub(crate) limits: [LimitEntry; LIMITS],

@@ -15,6 +15,9 @@ pub struct Truth {
     pub devices: Vec<DeviceTruth>,
     /// The host's memory on unified-memory machines.
     pub host: Option<HostMemory>,
+    /// Calls, by any process so far, that named a pool which had been destroyed. Handles are
+    /// pointers: a real driver may crash in such a call.
+    pub misuses: u64,
 }
 
 /// One memory.
@@ -71,8 +74,14 @@ impl Machine {
                     .map(|domain| self.device_truth(domain))
                     .collect(),
                 host: self.host_memory(),
+                misuses: self.shared.misuses.load(Relaxed),
             }
         })
+    }
+
+    /// Counts a call that named something which had been destroyed.
+    pub fn misused(&self) {
+        self.shared.misuses.fetch_add(1, Relaxed);
     }
 
     fn device_truth(&self, domain: usize) -> DeviceTruth {

@@ -58,6 +58,8 @@ pub(crate) struct Sample {
 
 const DETAIL_VERSION_1: u32 = 0x0100_0018;
 const NO_INSTANCE: u32 = u32::MAX;
+/// How much larger this process's number is outside its pid namespace, with the fault `other-pid`.
+const OUTSIDE: u32 = 1 << 22;
 
 fn processes(device: Device) -> Answer<Vec<InfoV2>> {
     if device.gpu().nvml_minimal {
@@ -75,11 +77,26 @@ fn processes(device: Device) -> Answer<Vec<InfoV2>> {
             compute_instance: mig.map_or(NO_INSTANCE, |mig| mig.compute_instance),
         }
     };
-    Ok(device
+    let mut all: Vec<InfoV2> = device
         .domains()
         .flat_map(|domain| machine.processes(domain))
         .map(info)
-        .collect())
+        .collect();
+    if machine.faults.other_pid() {
+        let own = std::process::id();
+        for it in &mut all {
+            if it.pid == own {
+                it.pid += OUTSIDE;
+            }
+        }
+        all.push(InfoV2 {
+            pid: own,
+            used: 300 << 20,
+            gpu_instance: NO_INSTANCE,
+            compute_instance: NO_INSTANCE,
+        });
+    }
+    Ok(all)
 }
 
 /// The vendor's protocol: too small a count gets the right one and INSUFFICIENT_SIZE.

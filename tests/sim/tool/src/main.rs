@@ -107,6 +107,9 @@ fn print(truth: &Truth) {
             );
         }
     }
+    if truth.misuses != 0 {
+        println!("calls with a destroyed pool: {}", truth.misuses);
+    }
     if let Some(host) = &truth.host {
         println!(
             "host: total {} MiB, free {} MiB, available {} MiB, page cache {} MiB, programs {} MiB",

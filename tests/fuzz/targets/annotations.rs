@@ -1,0 +1,25 @@
+//! Annotations may say anything; what is understood is a limit.
+//! Touches: its input.
+#![no_main]
+
+use gpuslice_oci::annotations::{Asked, read};
+use gpuslice_oci::identity::{Annotations, Identity};
+
+// Lines `key=value`, the first of them the container's name.
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let mut lines = text.lines();
+    let name = lines.next().unwrap_or_default();
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    let mut annotations: Annotations = pairs
+        .map(|(key, value)| (format!("gpuslice.io/{key}"), value.to_owned()))
+        .collect();
+    annotations.insert(
+        "io.kubernetes.cri.container-name".to_owned(),
+        name.to_owned(),
+    );
+    let who = Identity::of("c", &annotations);
+    assert!(who.title().len() < 512);
+    if let Ok(Asked::Slice(request)) = read(&annotations, &who) {
+        assert!(request.limits_something());
+    }
+});

@@ -1,0 +1,88 @@
+//! Pools that are destroyed: the driver is not called with them any more.
+
+use gpuslice_suite::slice::GIB;
+use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
+
+const MIB: u64 = 1 << 20;
+/// What a context takes on an RTX 3090.
+const CONTEXT: u64 = 254 * MIB;
+
+#[test]
+fn a_destroyed_pool_is_not_queried_by_another_thread() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut worker = slice.worker();
+    for thread in 1..3 {
+        worker.send(thread, "churn 20000");
+    }
+    for thread in 3..6 {
+        let bytes = if thread == 3 { 0 } else { 4 * MIB };
+        worker.send(thread, &format!("synchronise 20000 {bytes}"));
+    }
+    assert!(worker.settle());
+    assert_eq!(slice.truth().misuses, 0);
+    worker.must("synchronize");
+    worker.must("trim 0");
+    assert_eq!(slice.counted(), slice.held());
+}
+
+#[test]
+fn the_pools_of_a_device_are_forgotten_before_it_is_reset() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut worker = slice.worker();
+    worker.must("pool 0");
+    worker.must(&format!("from 1 0 {}", 64 * MIB));
+    worker.must(&format!("async 2 {}", 64 * MIB));
+    worker.must("reset");
+    worker.must("start 0");
+    for _ in 0..10 {
+        worker.must("synchronize");
+        worker.free();
+    }
+    worker.must(&format!("async 3 {}", 64 * MIB));
+    assert_eq!(slice.truth().misuses, 0);
+    assert_eq!(slice.counted(), slice.held());
+    worker.must("release-primary");
+    worker.must("start 0");
+    worker.must("synchronize");
+    assert_eq!(slice.truth().misuses, 0);
+    assert_eq!((slice.counted(), slice.held()), (CONTEXT, CONTEXT));
+}
+
+#[test]
+fn a_pool_that_cannot_be_destroyed_is_counted_as_before() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("default-pool 0 0");
+    worker.must(&format!("from 1 0 {}", 512 * MIB));
+    assert_eq!(
+        worker.code("free 0"),
+        1,
+        "a default pool cannot be destroyed"
+    );
+    assert_eq!(slice.counted(), CONTEXT + 512 * MIB);
+    assert_eq!(
+        worker.code(&format!("async 2 {}", 600 * MIB)),
+        OUT_OF_MEMORY
+    );
+    worker.must("free 1");
+    worker.must("synchronise 1 0");
+    assert_eq!(slice.counted(), CONTEXT);
+}
+
+#[test]
+fn a_primary_context_that_others_still_use_keeps_its_pools() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("start 0");
+    worker.must(&format!("async 1 {}", 512 * MIB));
+    worker.must("release-primary");
+    worker.must("start 0");
+    assert_eq!(slice.counted(), CONTEXT + 512 * MIB);
+    assert_eq!(
+        worker.code(&format!("async 2 {}", 600 * MIB)),
+        OUT_OF_MEMORY
+    );
+    worker.must("free 1");
+    worker.must("synchronise 1 0");
+    assert_eq!((slice.counted(), slice.held()), (CONTEXT, CONTEXT));
+}
