@@ -160,16 +160,10 @@ symbols! {
     Libc fn openat(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
     Libc fn openat64(folder: i32, path: *const c_char, flags: i32, mode: u32) -> i32 = files::open_at;
     Libc fn __open_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
-    Libc fn __open64_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
-    Libc fn __openat_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
-    Libc fn __openat64_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
     Libc fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
     Libc fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void = files::stream;
-    Libc fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
-    Libc fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
 
     Libc fn close(fd: i32) -> i32 = descriptors::close;
-    Libc fn close_range(first: u32, last: u32, flags: i32) -> i32 = descriptors::close_range;
     Libc fn fclose(stream: *mut c_void) -> i32 = descriptors::fclose;
     Libc fn dup(fd: i32) -> i32 = descriptors::dup;
     Libc fn dup2(fd: i32, to: i32) -> i32 = descriptors::dup2;
@@ -181,7 +175,6 @@ symbols! {
     Libc fn mmap64(addr: *mut c_void, length: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void = mappings::mmap;
     Libc fn munmap(addr: *mut c_void, length: usize) -> i32 = mappings::munmap;
     Libc fn mprotect(addr: *mut c_void, length: usize, prot: i32) -> i32 = mappings::mprotect;
-    Libc fn mremap(old: *mut c_void, old_length: usize, new_length: usize, flags: i32, new: *mut c_void) -> *mut c_void = mappings::mremap;
 
     Libc fn read(fd: i32, buf: *mut c_void, count: usize) -> isize = reading::read;
     Libc fn __read_chk(fd: i32, buf: *mut c_void, count: usize, room: usize) -> isize = reading::read_checked;
@@ -190,8 +183,6 @@ symbols! {
     Libc fn pread64(fd: i32, buf: *mut c_void, count: usize, offset: i64) -> isize = reading::pread;
     Libc fn __pread_chk(fd: i32, buf: *mut c_void, count: usize, offset: i64, room: usize) -> isize = reading::pread_checked;
     Libc fn __pread64_chk(fd: i32, buf: *mut c_void, count: usize, offset: i64, room: usize) -> isize = reading::pread_checked;
-    Libc fn preadv(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
-    Libc fn preadv64(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
 
     Libc fn fstat(fd: i32, place: *mut c_void) -> i32 = stat::of_descriptor;
     Libc fn fstat64(fd: i32, place: *mut c_void) -> i32 = stat::of_descriptor;
@@ -203,8 +194,6 @@ symbols! {
 
     Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
     Libc fn sysconf(name: i32) -> isize = files::sysconf;
-    Libc fn get_phys_pages() -> isize = files::physical_pages;
-    Libc fn get_avphys_pages() -> isize = files::available_pages;
 
     Libc fn unshare(flags: i32) -> i32 = alone::unshare;
     Libc fn setns(fd: i32, kind: i32) -> i32 = alone::setns;
@@ -221,6 +210,17 @@ symbols! {
     Libc fn setgroups(count: usize, groups: *const u32) -> i32 = alone::set_groups;
     Libc fn initgroups(user: *const c_char, group: u32) -> i32 = alone::init_groups;
     Libc fn capset(header: *mut c_void, data: *const c_void) -> i32 = alone::set_capabilities;
+    Libc fn __open64_2(path: *const c_char, flags: i32) -> i32 = files::open_2;
+    Libc fn __openat_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn __openat64_2(folder: i32, path: *const c_char, flags: i32) -> i32 = files::open_at_2;
+    Libc fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+    Libc fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void = files::stream_again;
+    Libc fn close_range(first: u32, last: u32, flags: i32) -> i32 = descriptors::close_range;
+    Libc fn mremap(old: *mut c_void, old_length: usize, new_length: usize, flags: i32, new: *mut c_void) -> *mut c_void = mappings::mremap;
+    Libc fn preadv(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
+    Libc fn preadv64(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
+    Libc fn get_phys_pages() -> isize = files::physical_pages;
+    Libc fn get_avphys_pages() -> isize = files::available_pages;
     Libc fn preadv2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
     Libc fn preadv64v2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
     Libc fn lockf(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;

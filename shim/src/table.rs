@@ -135,7 +135,7 @@ macro_rules! symbols {
 
         /// The real function's places.
         pub(crate) fn cells(row: Row) -> Cells {
-            Cells::of(ASKED + row as usize)
+            Cells::of(ASKED.wrapping_add(row as usize))
         }
 
         /// What answers for the row and this copy of its library.
