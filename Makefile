@@ -55,7 +55,8 @@ law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 
 
 check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 
-check-all: check ## the same, and every old C library: Ubuntu 16.04 and 20.04, Debian 11
+check-all: check ## the same, and every old C library (Ubuntu 16.04 and 20.04, Debian 11), and every engine and way to a slice
+	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:
