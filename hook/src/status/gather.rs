@@ -8,7 +8,7 @@ use crate::promise::{self, Promises};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{Kind, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
 use gpuslice_config::{policy, promises};
@@ -172,7 +172,7 @@ fn slice(
         Some(there) => Some(there.ledger.clone()),
         None => slice_ledger::path(file, &slice),
     };
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let read = status
         .ledger
         .as_deref()
