@@ -12,6 +12,8 @@ pub enum Image {
     Musl,
     /// One static program.
     Static,
+    /// Debian's, with a link as `/etc/ld.so.preload`; made by the test that wants it.
+    Linked,
 }
 
 impl Image {
@@ -22,6 +24,7 @@ impl Image {
             Image::Debian => "debian",
             Image::Musl => "musl",
             Image::Static => "static",
+            Image::Linked => "linked",
         }
     }
 }

@@ -15,6 +15,7 @@ mod hostile_run;
 mod images;
 mod inside;
 mod many;
+mod matrix;
 mod nvidia;
 mod pods;
 mod policies;
