@@ -138,7 +138,7 @@ pub fn claim(
     name: &str,
     cards: &[Card],
     overcommit: bool,
-) -> Result<Tenancy, NoRoom> {
+) -> Result<Tenancy, Box<NoRoom>> {
     if cards.is_empty() {
         return Ok(Tenancy::default());
     }
@@ -165,7 +165,7 @@ pub fn claim(
         tenancy.warnings.push(same_name(name, owner.pid));
     }
     match full {
-        Some(full) if !overcommit => return Err(no_room(name, full, cards)),
+        Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
         Some(full) => tenancy.warnings.push(format!(
             "{full}: started all the same, so a slice on it may be refused memory below its limit"
         )),
@@ -209,13 +209,9 @@ impl Card {
     /// What others leave of it, and who they are.
     fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
         let reader = geteuid().as_raw();
-        let of = |tenant: &Tenant| {
-            let devices = tenant.devices.iter();
-            let same = devices.filter(|budget| budget.uuid == self.uuid);
-            let sum = same.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory));
-            sum.at_most(self.total)
-        };
-        let holders = held.iter().map(|tenant| (tenant.shown(reader), of(tenant)));
+        let holders = held
+            .iter()
+            .map(|tenant| (tenant.shown(reader), tenant.of_card(self.uuid, self.total)));
         let holders: Vec<_> = holders
             .filter(|(_, memory)| *memory > Bytes::ZERO)
             .collect();

@@ -6,6 +6,7 @@
 use crate::devices::{Devices, Target};
 use crate::policy::Policy;
 use crate::registry::{Budget, Record, unified};
+use crate::tenants::Tenant;
 use crate::text::shown;
 use gpuslice_config::meminfo::HostMemory;
 use gpuslice_config::policy::default_reserve;
@@ -140,7 +141,7 @@ pub enum AdmissionError {
 pub fn admit(
     asking: &Asking<'_>,
     held: &[Record],
-    runs: &[Record],
+    runs: &[Tenant],
     devices: &Devices,
     policy: &Policy,
     host: Option<&Host>,
@@ -156,7 +157,7 @@ pub fn admit(
             });
         }
         if !policy.overcommit && !budget.integrated {
-            fits(budget, &target, others().chain(runs))?;
+            fits(budget, &target, others(), runs)?;
         }
         namespace_fits(asking, budget, &target, others(), policy)?;
     }
@@ -195,9 +196,17 @@ fn fits<'a>(
     budget: &Budget,
     target: &Target<'_>,
     others: impl Iterator<Item = &'a Record>,
+    runs: &[Tenant],
 ) -> Result<(), AdmissionError> {
-    let (sum, holders) = holders(budget, others);
-    let left = target.memory.minus(sum);
+    let (sum, mut holders) = holders(budget, others);
+    let mut left = target.memory.minus(sum);
+    for run in runs {
+        let memory = run.of_card(budget.uuid, target.memory);
+        if memory > Bytes::ZERO {
+            left = left.minus(memory);
+            holders.0.push((run.shown(0), memory));
+        }
+    }
     match budget.memory <= left {
         true => Ok(()),
         false => Err(AdmissionError::Full {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::devices;
+use crate::tenants::Process;
 use proptest::prelude::*;
 
 const CARD: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
@@ -76,7 +77,16 @@ fn host(available: Bytes, unused: &[(&str, Bytes)]) -> Host {
 #[test]
 fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
     let held = [record("a", None, budget(CARD, Bytes::gib(12)))];
-    let runs = [record("", Some("team"), budget(CARD, Bytes::gib(8)))];
+    let runs = [Tenant {
+        file: "run.12.34".into(),
+        uid: 0,
+        owner: Some(Process {
+            pid: 12,
+            starttime: 34,
+        }),
+        name: "llama".to_owned(),
+        devices: vec![budget(CARD, Bytes::gib(8))],
+    }];
     let ask = |memory, policy: &Policy| {
         let budgets = [budget(CARD, Bytes::gib(memory))];
         let asking = Asking {
@@ -89,10 +99,10 @@ fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
     assert_eq!(ask(4, &Policy::default()), Ok(None));
     let refusal = ask(5, &Policy::default()).unwrap_err().to_string();
     assert!(
-        refusal.contains("has 4.00 GiB left") && refusal.contains("team/ 8.00 GiB"),
+        refusal.contains("has 4.00 GiB left") && refusal.contains("llama (pid 12) 8.00 GiB"),
         "{refusal}"
     );
-    // It is in no namespace, whatever it says.
+    // It is in no namespace.
     let mut policy = Policy::default();
     policy.maximum.namespace = Some(Bytes::gib(4));
     assert_eq!(ask(4, &policy), Ok(None));

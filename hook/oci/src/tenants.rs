@@ -15,7 +15,9 @@ use crate::read;
 use crate::registry::{Budget, Record};
 use crate::sys;
 use crate::text::shown;
+use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::promises::{self, Held};
+use gpuslice_config::units::Bytes;
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -77,6 +79,14 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// What it was admitted for of one card; nothing more than that card has.
+    #[must_use]
+    pub fn of_card(&self, card: DeviceUuid, total: Bytes) -> Bytes {
+        let same = self.devices.iter().filter(|budget| budget.uuid == card);
+        let sum = same.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory));
+        sum.at_most(total)
+    }
+
     /// A tenant as messages name it.
     #[must_use]
     pub fn shown(&self, reader: u32) -> String {
@@ -377,23 +387,12 @@ fn container_file(places: &Places, slice: &str) -> PathBuf {
         .join(format!("{CONTAINER}{slice}"))
 }
 
-/// The runs of this host, as the hook counts them beside its own records.
+/// The runs of this host, which the hook counts beside its own records.
 #[must_use]
-pub fn runs(places: &Places) -> Vec<Record> {
-    let tenants = living(&places.run().join(FOLDER)).into_iter();
-    let runs = tenants.filter(|tenant| tenant.owner.is_some());
-    runs.map(|tenant| Record {
-        version: Record::VERSION,
-        slice: String::new(),
-        name: tenant.shown(0),
-        namespace: None,
-        shared: false,
-        sandbox: None,
-        devices: tenant.devices,
-        promised: None,
-        containers: Vec::new(),
-    })
-    .collect()
+pub fn runs(places: &Places) -> Vec<Tenant> {
+    let mut tenants = living(&places.run().join(FOLDER));
+    tenants.retain(|tenant| tenant.owner.is_some());
+    tenants
 }
 
 fn replace(new: &Path, path: &Path, name: &str, devices: &[Budget]) -> io::Result<()> {

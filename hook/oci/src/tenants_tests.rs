@@ -133,16 +133,10 @@ fn a_containers_record_is_there_as_long_as_the_hooks_own() {
     let root = folder();
     let places = Places::below(root.path());
     fs::create_dir_all(places.run()).unwrap();
-    let record = Record {
-        version: Record::VERSION,
-        slice: "abc.def".to_owned(),
-        name: "team/abc".to_owned(),
-        namespace: None,
-        shared: false,
-        devices: vec![budget()],
-        promised: None,
-        containers: Vec::new(),
-    };
+    let record = serde_json::json!({
+        "version": 1, "slice": "abc.def", "name": "team/abc", "devices": [budget()], "containers": [],
+    });
+    let record: Record = serde_json::from_value(record).unwrap();
     publish(&places, &record).unwrap();
     let folder = places.run().join(FOLDER);
     let expected: &[&str] = if is_root() { &["team/abc"] } else { &[] };
