@@ -209,9 +209,15 @@ fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
         version: VERSION,
         slices: slices.collect(),
     };
+    let mut text = serde_json::to_vec_pretty(&remembered)?;
+    text.push(b'\n');
+    // A file that is too long to be read would fail every run that names a slice.
+    if text.len() as u64 > MAX_FILE {
+        let full = "it would be longer than 1 MiB (gpuslice headroom reset NAME makes room)";
+        return Err(io::Error::other(full));
+    }
     let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(path))?;
-    serde_json::to_writer_pretty(&mut file, &remembered)?;
-    file.write_all(b"\n")?;
+    file.write_all(&text)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())

@@ -135,6 +135,29 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
 }
 
 #[test]
+fn headroom_that_no_longer_fits_is_not_written_and_what_is_known_stays() {
+    let (_folder, path) = place();
+    let device = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4".parse().unwrap();
+    let one = Headrooms::from([(device, Bytes::mib(1))]);
+    update(&path, |learned| {
+        learned.insert("kept".to_owned(), one.clone());
+    })
+    .unwrap();
+    let error = update(&path, |learned| {
+        for number in 0..5_900 {
+            let name = format!("{number:0>200}");
+            learned.insert(name, one.clone());
+        }
+    });
+    let error = format!("{:#}", anyhow::Error::new(error.unwrap_err()));
+    assert!(error.contains("it would be longer than 1 MiB"), "{error}");
+    assert_eq!(
+        read(&path).unwrap(),
+        Learned::from([("kept".to_owned(), one)])
+    );
+}
+
+#[test]
 fn a_pipe_or_a_folder_in_its_place_stops_nobody() {
     let (_folder, path) = place();
     fs::create_dir_all(&path).unwrap();

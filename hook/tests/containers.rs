@@ -85,7 +85,14 @@ impl Host {
         }
         let ledger = places.ledger_file(id).display().to_string();
         let ledger = CString::new(ledger).unwrap();
-        Ledger::open(&ledger, Open::Create { mode: 0o600 }).unwrap();
+        Ledger::open(
+            &ledger,
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
     }
 
     fn told(&self, words: &[&str]) -> (String, String, i32) {

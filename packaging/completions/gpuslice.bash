@@ -253,7 +253,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__driver__subcmd__limit)
-            opts="-h --cgroup --device --memory --sim --help"
+            opts="-h --cgroup --device --memory --guarantee --sim --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -268,6 +268,10 @@ _gpuslice() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --guarantee)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

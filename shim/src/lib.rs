@@ -41,6 +41,7 @@ mod reserves;
 mod runtime;
 mod sandbox;
 mod shapes;
+mod slice_ledger;
 mod stack;
 mod sys;
 mod table;

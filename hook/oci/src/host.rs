@@ -7,7 +7,7 @@ use crate::plan::{PRELOAD, Plan};
 use crate::registry::{Record, unified};
 use crate::steps::Steps;
 use crate::{run_folder, sys};
-use gpuslice_config::ledger::{self, Ledger, Open};
+use gpuslice_config::ledger::{self, Ledger, Locks, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
@@ -42,10 +42,6 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
     }
 }
 
-/// The ledger, its folder, and room for nothing else.
-const LEDGER_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
-    [(c"size", c"64k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
-
 /// Makes everything that the plan needs. Called under the lock.
 ///
 /// # Errors
@@ -56,7 +52,7 @@ pub fn prepare(
     places: &Places,
     steps: &Steps,
 ) -> Result<(), HostError> {
-    make_ledger(places, &plan.slice, steps)?;
+    make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
     steps.reached("ledger");
     if promised > Bytes::ZERO {
         make_promise(places, promised, &plan.slice)?;
@@ -116,23 +112,41 @@ pub fn preload(places: &Places, container: &str) -> PathBuf {
     places.container_root(container).join(PRELOAD)
 }
 
-fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostError> {
+fn make_ledger(
+    places: &Places,
+    slice: &str,
+    devices: usize,
+    steps: &Steps,
+) -> Result<(), HostError> {
     let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
     let is_new = folder(place).map_err(failed("make", place))?;
     steps.reached("ledger-folder");
     if is_new || !path.exists() {
         // A file system of its own: whoever may write to the ledger cannot fill the host's.
-        mount_at(place, &LEDGER_MOUNT).map_err(failed("mount", place))?;
+        // The ledger, its folder, and room for nothing else.
+        let size = CString::new(ledger::size_for(devices).to_string()).unwrap_or_default();
+        let options = [
+            (c"size", size.as_c_str()),
+            (c"nr_inodes", c"4"),
+            (c"mode", c"0755"),
+        ];
+        mount_at(place, &options).map_err(failed("mount", place))?;
     }
     steps.reached("ledger-mounted");
     // 0666: every user of the container counts; who may not enter the mount does not reach it.
-    let made = reserve(&path, 0o666, ledger::SIZE).map_err(failed("make", &path))?;
+    let made = reserve(&path, 0o666, ledger::size_for(devices)).map_err(failed("make", &path))?;
     if let Some(file) = made {
-        let begun = file.write_all_at(&ledger::beginning(), 0);
+        let begun = file.write_all_at(&ledger::beginning(devices, Locks::Ledger), 0);
         return begun.map_err(failed("make", &path));
     }
     let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-    let opened = Ledger::open(&c_path, Open::Create { mode: 0o666 });
+    let opened = Ledger::open(
+        &c_path,
+        Open::Create {
+            mode: 0o666,
+            devices: devices,
+        },
+    );
     let unusable = |error| failed("use", &path)(io::Error::other(error));
     opened.map(drop).map_err(unusable)
 }

@@ -6,7 +6,7 @@ use super::process::FileId;
 use super::users::{User, is_file_of};
 use crate::{slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Record, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
         return files;
     };
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
         Ok(snapshot) => {
             let (told, is_damaged) = told(&snapshot);

@@ -22,11 +22,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Driver branches that `NAME@BRANCH` can name: branch, version, CUDA version. 535 and 550 are held to
 /// recordings of NVIDIA's libraries (`tests/sim/recorded/`); 615 is the first with memory limits.
-const DRIVERS: &[(&str, &str, i32)] = &[
-    ("535", "535.261.03", 12_020),
-    ("550", "550.163.01", 12_040),
-    ("580", "580.95.05", 13_000),
-    ("615", "615.71.09", 13_040),
+const DRIVERS: &[(&str, &str, i32, MemoryLimits)] = &[
+    ("535", "535.261.03", 12_020, MemoryLimits::None),
+    ("550", "550.163.01", 12_040, MemoryLimits::None),
+    ("580", "580.95.05", 13_000, MemoryLimits::None),
+    ("615", "615.71.09", 13_040, MemoryLimits::Dmem),
+    ("615-misc", "615.71.09", 13_040, MemoryLimits::Misc),
 ];
 
 /// A whole machine.
@@ -37,6 +38,9 @@ pub struct Scenario {
     pub driver: String,
     /// CUDA version of the driver: 1000 * major + 10 * minor.
     pub cuda: i32,
+    /// How the driver limits the memory of cgroups.
+    #[serde(default)]
+    pub memory_limits: MemoryLimits,
     /// The host's memory; needed by every integrated GPU.
     pub host: Option<Host>,
     /// The GPUs, in PCI order.
@@ -59,6 +63,20 @@ pub struct Host {
     /// SwapTotal and SwapFree.
     #[serde(default, deserialize_with = "bytes")]
     pub swap: u64,
+}
+
+/// How the driver limits the memory of cgroups (`nvmlDeviceSetMemoryLimits_v1`, since 615). It chooses
+/// when it is loaded: `dmem` where the kernel has that controller (6.14), `misc` elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryLimits {
+    /// The driver is older, or was told not to.
+    #[default]
+    None,
+    /// The kernel's dmem controller.
+    Dmem,
+    /// The driver's own table.
+    Misc,
 }
 
 /// What `nvmlDeviceGetMemoryInfo` answers.
@@ -208,7 +226,7 @@ impl Scenario {
         else {
             return Self::machine(name);
         };
-        let (_, driver, cuda) = DRIVERS
+        let (_, driver, cuda, limits) = DRIVERS
             .iter()
             .find(|(known, ..)| *known == branch)
             .ok_or_else(|| {
@@ -221,6 +239,7 @@ impl Scenario {
         let mut machine = Self::machine(machine)?;
         (*driver).clone_into(&mut machine.driver);
         machine.cuda = *cuda;
+        machine.memory_limits = *limits;
         Ok(machine)
     }
 
