@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz | examples
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -68,8 +68,18 @@ fuzz)
     tool=$target/tools/bin/cargo-fuzz
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-fuzz@0.13.1
     ;;
+examples) # What reads packaging/examples: schemas, an evaluator of CEL, Compose, systemd-analyze
+    need systemd-analyze systemd
+    venv=$target/examples-venv
+    wanted=$(cksum <tests/examples/requirements.txt)
+    [ "$(cat "$venv/installed" 2>/dev/null)" = "$wanted" ] || {
+        python3 -m venv --clear "$venv"
+        "$venv/bin/pip" install -q --disable-pip-version-check --prefer-binary -r tests/examples/requirements.txt
+        echo "$wanted" >"$venv/installed"
+    }
+    ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz | examples" >&2
     exit 2
     ;;
 esac

@@ -97,7 +97,7 @@ fn runs_that_end_at_once_are_all_learned_from() {
 fn what_is_no_file_of_ours_is_named_and_left_alone() {
     let (_folder, path) = place();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let large = format!("{{\"version\":1,\"slices\":{{}}}}{}", " ".repeat(1 << 20));
+    let large = format!("{{\"version\":1,\"slices\":{{}}}}{}", " ".repeat(16 << 20));
     for (text, why) in [
         ("", "EOF while parsing a value at line 1 column 0"),
         (
@@ -121,7 +121,7 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
             "{\"version\":1,\"slices\":{\"a\":{\"\\u001b[31mcard\":1}}}",
             "\"\\u{1b}[31mcard\" is not a device's uuid",
         ),
-        (large.as_str(), "it is longer than 1 MiB"),
+        (large.as_str(), "it is longer than 16 MiB"),
     ] {
         fs::write(&path, text).unwrap();
         let message = format!(
@@ -135,26 +135,27 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
 }
 
 #[test]
-fn headroom_that_no_longer_fits_is_not_written_and_what_is_known_stays() {
+fn a_full_memory_takes_no_more_and_can_still_be_read_and_reset() {
     let (_folder, path) = place();
-    let device = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4".parse().unwrap();
-    let one = Headrooms::from([(device, Bytes::mib(1))]);
-    update(&path, |learned| {
-        learned.insert("kept".to_owned(), one.clone());
-    })
-    .unwrap();
-    let error = update(&path, |learned| {
-        for number in 0..5_900 {
-            let name = format!("{number:0>200}");
-            learned.insert(name, one.clone());
-        }
-    });
-    let error = format!("{:#}", anyhow::Error::new(error.unwrap_err()));
-    assert!(error.contains("it would be longer than 1 MiB"), "{error}");
-    assert_eq!(
-        read(&path).unwrap(),
-        Learned::from([("kept".to_owned(), one)])
-    );
+    let fill = |learned: &mut Learned, count: usize| {
+        let name = |number: usize| format!("{number:0128}");
+        learned.extend(
+            (0..count).map(|number| (name(number), Headrooms::from([(gpu(), Bytes::mib(1))]))),
+        );
+    };
+    let full = update(&path, |learned| fill(learned, 6000)).unwrap_err();
+    let full = format!("{:#}", anyhow::Error::new(full));
+    assert!(full.contains("it would be longer than 1 MiB"), "{full}");
+    update(&path, |learned| fill(learned, 4000)).unwrap();
+    assert_eq!(read(&path).unwrap().len(), 4000);
+    // One that an earlier gpuslice has let grow becomes shorter again.
+    let slices = read(&path).unwrap();
+    let mut more = fs::read(&path).unwrap();
+    more.extend(vec![b' '; 1 << 20]);
+    fs::write(&path, more).unwrap();
+    assert_eq!(read(&path).unwrap(), slices);
+    update(&path, |learned| drop(learned.pop_first())).unwrap();
+    assert_eq!(read(&path).unwrap().len(), 3999);
 }
 
 #[test]

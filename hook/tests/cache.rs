@@ -159,7 +159,7 @@ fn folders_give_their_model_files_once_and_links_lead_where_they_point() {
     );
     assert_eq!(resident(&at(&checksum)), 0);
     for other in ["blobs/unnamed", "notes.txt"] {
-        assert_eq!(resident(&at(other)), 1 << 20, "{other} was not meant");
+        assert!(resident(&at(other)) > 0, "{other} was not meant");
     }
     let (said, _) = drop_cache(&[root.path()], &["--suffix", ".txt"]);
     assert_eq!(names(&said), ["notes.txt"]);
@@ -238,7 +238,8 @@ fn who_may_not_know_is_told_that_and_never_a_guess() {
     // It may drop what it may read, and cannot see whether it has.
     let (said, status) = json(&mut as_nobody(&["drop-cache"], folder.path()));
     assert_eq!((status, state(&said, "/a.bin").0), (1, "unknown".into()));
-    assert_eq!((resident(&path), resident(&secret)), (0, 1 << 20));
+    assert_eq!(resident(&path), 0);
+    assert!(resident(&secret) > 0);
     let _ = fs::remove_file(format!("/dev/shm/gpuslice-nobody-{}", std::process::id()));
 }
 
@@ -269,7 +270,12 @@ fn through_an_overlay_the_pages_below_are_counted_and_dropped() {
     let mut said = serde_json::Deserializer::from_str(&out).into_iter::<Value>();
     let (shown, dropped) = (said.next().unwrap().unwrap(), said.next().unwrap().unwrap());
     assert_eq!(only(&shown)["counted_by"], "mincore");
-    assert_eq!(only(&shown)["before"].as_u64(), Some(6 << 20));
+    // The kernel may have taken back some of its 6 MiB.
+    let before = only(&shown)["before"].as_u64();
+    assert!(
+        before.is_some_and(|before| (3 << 20..=6 << 20).contains(&before)),
+        "{shown}"
+    );
     assert_eq!(only(&dropped)["state"], "dropped");
     assert_eq!(resident(&below.join("model.gguf")), 0);
 }

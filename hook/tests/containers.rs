@@ -56,6 +56,7 @@ impl Host {
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
+            sandbox: None,
             devices: vec![Budget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
@@ -68,6 +69,7 @@ impl Host {
                 owner,
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
+                no_slice: None,
             }],
         };
         registry.write(&record).unwrap();

@@ -1,5 +1,5 @@
 //! `gpusliced`, with programs that no preload reaches and that are killed. It watches a whole
-//! filesystem, where other tests have files: so the names here are nobody else's.
+//! filesystem, where other tests have files: so the names here are this process's own.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
@@ -8,15 +8,22 @@ mod support;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use support::{start, told};
+use support::{spawn, start, told};
 use tempfile::TempDir;
 
 const SIZE: usize = 8 << 20;
+
+/// A suffix, or a name with one, that files of another run of these tests do not have: its daemon
+/// would drop them first.
+fn own(name: &str) -> String {
+    format!("{name}{}", std::process::id())
+}
 
 /// The daemon, and what it says.
 struct Daemon {
@@ -33,7 +40,7 @@ impl Daemon {
         fs::write(&file, config).unwrap();
         let mut command = Command::new(named);
         command.arg("--config").arg(file).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        let mut process = spawn(&mut command);
         let said = BufReader::new(process.stderr.take().unwrap());
         Daemon { process, said }
     }
@@ -93,6 +100,11 @@ fn resident(path: &Path) -> u64 {
     said.get("before").unwrap().as_u64().unwrap()
 }
 
+/// Nobody has dropped the file. The kernel may have taken back some of its pages.
+fn is_cached(path: &Path) -> bool {
+    resident(path) > SIZE as u64 / 2
+}
+
 #[test]
 fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
     let folder = folder();
@@ -106,76 +118,87 @@ fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
             .arg(source),
     );
     assert_eq!(status, 0, "{said}");
-    let mut daemon = Daemon::watching(folder.path(), "weights", 0.2);
+    let mut daemon = Daemon::watching(folder.path(), &own("weights"), 0.2);
 
     // What was written and closed is dropped, and is on the device before.
-    let model = folder.path().join("model.weights");
+    let model = folder.path().join(own("model.weights"));
     write(&model);
-    daemon.until("/model.weights, 0 B left");
+    daemon.until(&(own("/model.weights") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
 
     // While the static program has it mapped, others that read it and close it change nothing.
     let (mut child, said) = start(Command::new(&holder).arg(&model).stdin(Stdio::piped()));
     assert_eq!(said, "ready");
     read(&model);
-    let marker = folder.path().join("marker.weights");
+    let marker = folder.path().join(own("marker.weights"));
     write(&marker);
     // It was closed after the model was, and by now is dropped: the model's turn is over as well.
-    let on_the_way = daemon.until("/marker.weights, 0 B left");
-    let of_the_model = |line: &&String| line.contains("/model.weights");
+    let on_the_way = daemon.until(&(own("/marker.weights") + ", 0 B left"));
+    let of_the_model = |line: &&String| line.contains(&own("/model.weights"));
     assert_eq!(on_the_way.iter().find(of_the_model), None);
-    assert_eq!(resident(&model), SIZE as u64);
+    assert!(is_cached(&model));
 
     child.kill().unwrap();
     child.wait().unwrap();
-    daemon.until("/model.weights, 0 B left");
+    daemon.until(&(own("/model.weights") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
     read(&model);
-    daemon.until("/model.weights, 0 B left");
+    daemon.until(&(own("/model.weights") + ", 0 B left"));
 }
 
 #[test]
 fn other_files_and_small_ones_stay() {
     let folder = folder();
-    let mut daemon = Daemon::watching(folder.path(), "tensors", 0.0);
+    let mut daemon = Daemon::watching(folder.path(), &own("tensors"), 0.0);
     let at = |name: &str| folder.path().join(name);
     write(&at("other.gguf"));
-    fs::write(at("small.tensors"), vec![1; 1 << 20]).unwrap();
-    write(&at("model.tensors"));
-    let said = daemon.until("/model.tensors, 0 B left");
+    fs::write(at(&own("small.tensors")), vec![1; 1 << 20]).unwrap();
+    write(&at(&own("model.tensors")));
+    let said = daemon.until(&(own("/model.tensors") + ", 0 B left"));
     let dropped = said.iter().filter(|line| line.contains("dropped"));
     assert_eq!(dropped.count(), 1, "{said:?}");
-    assert_eq!(resident(&at("other.gguf")), SIZE as u64);
-    assert_eq!(resident(&at("small.tensors")), 1 << 20);
+    assert!(is_cached(&at("other.gguf")));
+    assert!(resident(&at(&own("small.tensors"))) > 0);
 }
 
 #[test]
 fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     let folder = folder();
-    let mut daemon = Daemon::watching(folder.path(), "scanned", 0.0);
+    let mut daemon = Daemon::watching(folder.path(), &own("scanned"), 0.0);
     // A scanner: what it is told of is open in it, and nobody is told when it closes that.
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
     let scanner = Fanotify::init(group, EventFFlags::O_RDONLY).unwrap();
     let whole = MarkFlags::FAN_MARK_ADD;
-    let model = folder.path().join("model.scanned");
+    let model = folder.path().join(own("model.scanned"));
     write(&model);
-    daemon.until("/model.scanned, 0 B left");
+    daemon.until(&(own("/model.scanned") + ", 0 B left"));
     let mask = MaskFlags::FAN_CLOSE;
     (scanner.mark(whole, mask, nix::fcntl::AT_FDCWD, Some(&model))).unwrap();
+    // The scanner has it open before the daemon hears that it was closed.
+    let pid = Pid::from_raw(i32::try_from(daemon.process.id()).unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    assert_eq!(stopped, WaitStatus::Stopped(pid, Signal::SIGSTOP));
     read(&model);
     let open_in_it = scanner.read_events().unwrap();
     assert_eq!(open_in_it.len(), 1);
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(resident(&model), SIZE as u64);
+    kill(pid, Signal::SIGCONT).unwrap();
+    // A file that was closed after the model is dropped: the model's turn is over.
+    write(&folder.path().join(own("marker.scanned")));
+    let on_the_way = daemon.until(&(own("/marker.scanned") + ", 0 B left"));
+    let of_the_model = |line: &&String| line.contains(&own("/model.scanned"));
+    assert_eq!(on_the_way.iter().find(of_the_model), None);
+    // But for what the kernel itself may have taken.
+    assert!(resident(&model) > SIZE as u64 / 2);
     drop(open_in_it);
-    daemon.until("/model.scanned, 0 B left");
+    daemon.until(&(own("/model.scanned") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
 }
 
 #[test]
 fn more_closes_than_the_kernel_remembers_leave_no_model_behind() {
     let folder = folder();
-    let mut daemon = Daemon::watching(folder.path(), "overflown", 0.0);
+    let mut daemon = Daemon::watching(folder.path(), &own("overflown"), 0.0);
     let pid = Pid::from_raw(i32::try_from(daemon.process.id()).unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
     let limit = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap();
@@ -183,11 +206,11 @@ fn more_closes_than_the_kernel_remembers_leave_no_model_behind() {
     for number in 0..=limit {
         File::create(folder.path().join(number.to_string())).unwrap();
     }
-    let model = folder.path().join("model.overflown");
+    let model = folder.path().join(own("model.overflown"));
     write(&model);
     kill(pid, Signal::SIGCONT).unwrap();
     daemon.until("more files were closed than the kernel tells at once");
-    daemon.until("/model.overflown, 0 B left");
+    daemon.until(&(own("/model.overflown") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
 }
 

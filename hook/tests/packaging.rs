@@ -10,6 +10,7 @@ use gpuslice_oci::identity::Identity;
 use gpuslice_oci::policy::{self, Policy};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn packaging(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -92,8 +93,11 @@ fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
     assert!(all.thresholds.full.is_some() && all.thresholds.freed.is_some());
 }
 
+/// The least memory that the driver reports of a card that is sold with 16 GiB (a T4).
+const CARD: u64 = 15_360 << 20;
+
 #[test]
-fn the_annotations_of_the_examples_are_understood() {
+fn the_slices_of_the_example_fit_together_on_a_card_of_16_gib() {
     let pod = read("examples/pod.yaml");
     let lines = pod.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once(": ")?;
@@ -102,7 +106,9 @@ fn the_annotations_of_the_examples_are_understood() {
     });
     let lines: std::collections::BTreeMap<String, String> = lines.collect();
     assert_eq!(lines.len(), 2);
-    for (container, memory) in [("small", 8_u64), ("large", 24)] {
+    let mut sum = 0;
+    for (container, memory) in [("chat", 8_u64), ("embeddings", 4)] {
+        assert!(pod.contains(&format!("- name: {container}\n")));
         let who = Identity {
             name: Some(container.to_owned()),
             ..Identity::default()
@@ -111,7 +117,11 @@ fn the_annotations_of_the_examples_are_understood() {
             panic!("{container} asks for nothing");
         };
         assert_eq!(request.memory.unwrap().get(), memory << 30);
+        sum += memory << 30;
     }
+    assert!(sum <= CARD);
+    // Nothing but a limit puts a GPU into a container.
+    assert_eq!(pod.matches("nvidia.com/gpu: 1").count(), 2);
 }
 
 #[test]
@@ -146,7 +156,7 @@ fn services_run_what_packages_install() {
             let program = words.next().unwrap().strip_prefix("/usr/bin/").unwrap();
             let installed = makefile
                 .lines()
-                .any(|line| line.contains("$(PREFIX)/bin") && line.ends_with(program));
+                .any(|line| line.contains("$(INTO)/bin") && line.ends_with(program));
             assert!(
                 installed,
                 "{}: make install knows no {program}",
@@ -161,6 +171,103 @@ fn services_run_what_packages_install() {
                 );
             }
         }
+    }
+}
+
+/// `make` of the tree with what a build leaves, in a folder of its own; cargo is a program that fails.
+fn make(target: &Path, root: &Path, prefix: &str, rule: &str) -> (bool, String) {
+    let output = Command::new("make")
+        .current_dir(packaging(".."))
+        .args(["--no-print-directory", "CARGO=false"])
+        .arg(format!("TARGET={}", target.display()))
+        .arg(format!("DESTDIR={}", root.display()))
+        .args([&format!("PREFIX={prefix}"), rule])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), said)
+}
+
+/// The files below a folder.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(below(&entry.path())),
+            false => all.push(entry.path()),
+        }
+    }
+    all
+}
+
+#[test]
+fn make_install_builds_nothing_and_switches_no_hook_on() {
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("target");
+    fs::create_dir_all(target.join("sim")).unwrap();
+    fs::create_dir_all(target.join("release")).unwrap();
+    let root = place.path().join("root");
+    let (done, said) = make(&target, &root, "/usr", "install");
+    assert!(
+        !done && said.contains("is not built: run make first"),
+        "{said}"
+    );
+    for file in [
+        "release/gpuslice",
+        "release/gpuslice-hook",
+        "release/libgpuslice.so",
+        "sim/gpuslice-sim",
+        "sim/libcuda.so.1",
+    ] {
+        fs::write(target.join(file), "").unwrap();
+    }
+    for prefix in ["/usr", "/usr/local", "/opt/gpuslice"] {
+        let root = place.path().join(prefix.replace('/', "-"));
+        let (done, said) = make(&target, &root, prefix, "install");
+        assert!(done, "{said}");
+        let installed = below(&root);
+        let at = |path: &str| root.join(prefix.trim_start_matches('/')).join(path);
+        let hook = at("share/gpuslice/hooks.d/50-gpuslice-createRuntime.json");
+        let text = fs::read_to_string(&hook).unwrap();
+        assert!(
+            text.contains(&format!("\"{prefix}/bin/gpuslice-hook\"")),
+            "{text}"
+        );
+        // podman and CRI-O read that by themselves.
+        let read = |path: &PathBuf| path.to_string_lossy().contains("oci/hooks.d");
+        assert!(!installed.iter().any(read), "{installed:?}");
+        for path in &installed {
+            let is_read = path.extension().is_some_and(|it| {
+                ["service", "json", "toml", "timer"]
+                    .iter()
+                    .any(|known| it == *known)
+            });
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let other = ["/usr/bin/gpuslice", "/usr/lib/gpuslice"];
+            let names = other.iter().any(|other| text.contains(other));
+            assert!(prefix == "/usr" || !is_read || !names, "{}", path.display());
+        }
+        let unit = fs::read_to_string(at("lib/systemd/system/gpuslice-gc.service")).unwrap();
+        assert!(
+            unit.contains(&format!("ExecStart={prefix}/bin/gpuslice gc")),
+            "{unit}"
+        );
+        // The hook looks below /usr unless the policy says otherwise.
+        let text = fs::read_to_string(root.join("etc/gpuslice/config.toml")).unwrap();
+        let policy = policy::parse(&text).unwrap();
+        let library = PathBuf::from(format!("{prefix}/lib/gpuslice/libgpuslice.so"));
+        let command = PathBuf::from(format!("{prefix}/bin/gpuslice"));
+        match prefix {
+            "/usr" => assert_eq!(policy, Policy::default()),
+            _ => assert_eq!(
+                (policy.library, policy.command),
+                (Some(library), Some(command))
+            ),
+        }
+        let (done, said) = make(&target, &root, prefix, "uninstall");
+        assert!(done, "{said}");
+        assert_eq!(below(&root), [root.join("etc/gpuslice/config.toml")]);
     }
 }
 

@@ -11,8 +11,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
-use support::{Home, Installation, eventually, start, told};
+use std::time::Duration;
+use support::{Home, Installation, eventually, spawn, start, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("private_dir"));
 
@@ -24,12 +24,15 @@ fn folder_of(config: &str) -> PathBuf {
 
 #[test]
 fn a_pipe_ends_with_the_command_although_a_watcher_stays() {
-    // The watcher waits for the sleep, which holds no file; the pipe must not wait.
-    let mut command = HERE.run(&SLICED, "sleep 5 <&- >&- 2>&- & echo $GPUSLICE_CONFIG");
-    let start = Instant::now();
-    let (out, _, _) = told(&mut command);
-    assert!(start.elapsed() < Duration::from_secs(4));
+    // The watcher waits for the reader of the fifo, which has no other file; the pipe must not wait.
+    let place = tempfile::tempdir().unwrap();
+    let fifo = place.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = "sh -c 'read line < $0' $0 <&- >&- 2>&- & echo $GPUSLICE_CONFIG";
+    let (out, _, _) = told(HERE.run(&SLICED, script).arg(&fifo));
     assert!(folder_of(&out).exists());
+    fs::write(&fifo, "go\n").unwrap();
+    eventually("removed", || !folder_of(&out).exists());
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn a_run_that_is_killed_while_it_starts_leaves_no_folder() {
         command
             .env("XDG_RUNTIME_DIR", runtime.path())
             .stdin(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = spawn(&mut command);
         // Every other time at once when the folder is there, or else at any moment before.
         while turn % 2 == 0 && left() == 0 {
             assert_eq!(child.try_wait().unwrap(), None);

@@ -9,9 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
 use support::{Installation, eventually, start, told, with_usual_signals};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("process"));
@@ -64,16 +64,31 @@ fn the_command_is_the_process_that_was_started() {
     child.wait().unwrap();
 }
 
+/// Counts signals, also into a file, and ends with the count.
+const COUNTS: &str =
+    "n=0; trap 'n=$((n+1)); echo $n > $0' USR1 INT HUP; trap 'exit $n' TERM; echo ready
+    while :; do sleep 0.01; done";
+
+fn has_counted(file: &Path, count: &str) {
+    eventually("counted", || {
+        fs::read_to_string(file).is_ok_and(|text| text == count)
+    });
+}
+
 #[test]
 fn a_signal_to_gpuslice_reaches_the_command_once() {
-    let script = "n=0; trap 'n=$((n+1))' USR1 INT HUP; trap 'exit $n' TERM; echo ready
-        while :; do sleep 0.01; done";
-    let mut command = HERE.run(&SLICED, script);
-    let (mut child, _) = start(with_usual_signals(&mut command));
-    for signal in [Signal::SIGUSR1, Signal::SIGINT, Signal::SIGHUP] {
+    let place = tempfile::tempdir().unwrap();
+    let counted = place.path().join("counted");
+    let mut command = HERE.run(&SLICED, COUNTS);
+    let command = command.arg(&counted);
+    let (mut child, _) = start(with_usual_signals(command));
+    for (signal, count) in [
+        (Signal::SIGUSR1, "1\n"),
+        (Signal::SIGINT, "2\n"),
+        (Signal::SIGHUP, "3\n"),
+    ] {
         kill(pid_of(&child), signal).unwrap();
-        // A shell runs a trap between two commands; two signals of one kind would be one.
-        std::thread::sleep(Duration::from_millis(100));
+        has_counted(&counted, count);
     }
     kill(pid_of(&child), Signal::SIGTERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -81,14 +96,15 @@ fn a_signal_to_gpuslice_reaches_the_command_once() {
 
 #[test]
 fn a_signal_to_the_process_group_reaches_the_command_once() {
-    let script = "n=0; trap 'n=$((n+1))' INT; trap 'exit $n' TERM; echo ready
-        while :; do sleep 0.01; done";
-    let mut command = HERE.run(&SLICED, script);
-    let (mut child, _) = start(with_usual_signals(&mut command).process_group(0));
+    let place = tempfile::tempdir().unwrap();
+    let counted = place.path().join("counted");
+    let mut command = HERE.run(&SLICED, COUNTS);
+    let command = command.arg(&counted);
+    let (mut child, _) = start(with_usual_signals(command).process_group(0));
     let group = Pid::from_raw(-pid_of(&child).as_raw());
     // ^C: SIGINT to the group. The sleep dies of it, the shell counts it.
     kill(group, Signal::SIGINT).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    has_counted(&counted, "1\n");
     kill(pid_of(&child), Signal::SIGTERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }

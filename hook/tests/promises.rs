@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, eventually, start, told};
+use support::{Home, Installation, eventually, spawn, start, told};
 use tempfile::TempDir;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("promises"));
@@ -102,7 +102,7 @@ fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
         .map(|_| {
             let mut command = spark.run(&["--memory=20GiB"], "echo started; read line");
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.stderr(Stdio::null()).spawn().unwrap()
+            spawn(command.stderr(Stdio::null()))
         })
         .collect();
     let started = children.iter_mut().filter_map(|child| {
@@ -150,7 +150,7 @@ fn a_promise_whose_run_and_watcher_were_killed_is_dropped_by_the_next() {
     spark.gone();
     let folder = spark.state.path().join("promises");
     let left = folder.join(format!(
-        "{}.run.{}.0.left",
+        "{}.run@{}.0.left",
         100u64 << 30,
         std::process::id()
     ));

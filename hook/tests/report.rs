@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, told};
+use support::{Home, Installation, spawn, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("report"));
 
@@ -93,7 +93,7 @@ impl Program {
 
     fn spawn(command: &mut Command, home: Home) -> Program {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = spawn(command);
         let mut program = Program {
             stdin: child.stdin.take().unwrap(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
@@ -265,7 +265,7 @@ fn a_watch_says_what_grows_and_draws_it() {
         .args(["report", "--watch", "--json", "--plot"])
         .arg(&plot)
         .stdout(Stdio::piped());
-    let mut watch = command.spawn().unwrap();
+    let mut watch = spawn(&mut command);
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let first = next();

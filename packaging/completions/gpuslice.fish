@@ -157,10 +157,9 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_se
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'Absolute path of the cgroup\'s folder; it must be the leaf in which the processes run' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'Uuid of the GPU; the driver cannot limit MIG instances' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'Hard limit: device memory that the cgroup\'s processes may hold together' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l guarantee -d 'Soft limit: device memory that the driver guarantees to the cgroup (see NOTES)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'The cgroup, by its folder' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'The GPU; its instances cannot be limited so' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'What the cgroup\'s processes may hold of it together' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l sim -d 'The GPU is a simulated machine\'s, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'

@@ -77,6 +77,13 @@ pub(crate) const GRAPH_MEM_RESERVED: i32 = 2;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: asks for the `_ptsz` twins.
 pub(crate) const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
+/// `CUipcMemHandle`: it is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CUipcMemHandle {
+    pub(crate) bytes: [u8; 64],
+}
+
 /// `CUuuid`.
 #[repr(C)]
 #[derive(Clone, Copy)]

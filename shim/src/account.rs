@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{self, Claim, Kind, Ledger};
+use gpuslice_config::ledger::{self, Claim, Class, Import, Kind, Ledger};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::CUdevice;
@@ -24,7 +24,7 @@ use crate::measure::Scale;
 use crate::private::Private;
 use crate::real::Slot;
 use crate::runtime::{self, Runtime};
-use crate::{contexts, count, private, slice_ledger};
+use crate::{contexts, count, private, sharing, slice_ledger};
 
 /// A device of the slice that a ledger is kept of.
 #[derive(Clone, Copy)]
@@ -37,7 +37,8 @@ pub(crate) struct Account {
     pub(crate) listed: ledger::Device,
     /// What this process knows of what it holds.
     pub(crate) private: &'static Private,
-    slot: Slot,
+    /// The copy of the driver that is asked about it.
+    pub(crate) slot: Slot,
 }
 
 /// What becomes of a request.
@@ -187,6 +188,24 @@ impl Account {
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
         self.runtime.enforces() && slot() != Claim::Granted
+    }
+
+    /// Records what was imported: it is there already, so that the host is not asked, and it is
+    /// charged to whoever holds what has been exported, as long as one of the slice does.
+    pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
+        let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.runtime.enforces());
+        let import = self.ledger.import(self.listed, class, bytes, limit);
+        if let Import::Refused { used } = import {
+            let free = limit.minus(used);
+            let refusal = Refusal {
+                free,
+                short_by: bytes.minus(free),
+                host: None,
+            };
+            self.refuse(bytes, refusal);
+        }
+        self.changed();
+        import
     }
 
     /// Gives back what was granted.
@@ -426,6 +445,7 @@ pub(crate) fn context_gone(number: u8) {
     if number == 0 {
         return;
     }
+    sharing::context_gone(private, number);
     grains::take_of_context(private, number, |held| {
         give_back(ledger, held.device, held.bytes, held.kind);
     });

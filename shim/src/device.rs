@@ -150,6 +150,11 @@ pub(crate) fn all(slot: Slot) -> impl Iterator<Item = CudaOrdinal> {
     (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
 }
 
+/// Whether the calling thread has a current context that is alive.
+pub(crate) fn has_context(slot: Slot) -> bool {
+    context_device(slot).is_some()
+}
+
 /// The ordinal that a device handle of the driver API is.
 pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
     u32::try_from(device).ok().map(CudaOrdinal)

@@ -48,6 +48,12 @@ pub(crate) enum Space {
     Doomed,
     /// ... and how much of that is left.
     DoomedUse,
+    /// Linear memory that was exported: see `sharing`.
+    Exported,
+    /// An address where memory of another process is open, ...
+    Imported,
+    /// ... and that memory, by its key.
+    Object,
 }
 
 /// Something held.
@@ -121,9 +127,12 @@ fn length(segment: usize) -> usize {
     FIRST.checked_shl(doublings).unwrap_or(FIRST)
 }
 
+/// Above what addresses and handles are.
+const SPACE_AT: u32 = 59;
+
 /// The key of a number in a space; None for a number that no address and no handle is.
 fn key(space: Space, number: u64) -> Option<u64> {
-    (number >> 60 == 0).then_some(u64::from(space as u8) << 60 | number)
+    (number >> SPACE_AT == 0).then_some(u64::from(space as u8) << SPACE_AT | number)
 }
 
 /// The bucket of a key in a segment, if there is such a segment.
@@ -287,7 +296,7 @@ pub(crate) fn put_payload(
 
 /// Every entry of this process, one after the other, as they are at that moment.
 pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
-    const SPACES: [Space; 13] = [
+    const SPACES: [Space; 16] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -301,6 +310,9 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
         Space::Exec,
         Space::Doomed,
         Space::DoomedUse,
+        Space::Exported,
+        Space::Imported,
+        Space::Object,
     ];
     for segment in 0..segments(private) {
         let Some(base) = base(private, segment) else {
@@ -313,9 +325,11 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
             };
             for entry in &bucket.0 {
                 let key = entry.key.load(Ordering::Acquire);
-                let space = SPACES.iter().find(|space| **space as u64 == key >> 60);
+                let space = SPACES
+                    .iter()
+                    .find(|space| **space as u64 == key >> SPACE_AT);
                 if let (Some(space), Some(found)) = (space, look(entry, key)) {
-                    visit(*space, key & ((1 << 60) - 1), found);
+                    visit(*space, key & ((1 << SPACE_AT) - 1), found);
                 }
             }
         }

@@ -5,13 +5,17 @@
 //! may know it by another number: then it is the one process that was not there before. Where
 //! NVML lists nothing, it is how much less is free; only one process of the slice measures at a
 //! time, and the first result serves all of them. What a neighbour allocates or frees in that
-//! moment is in the difference too: a size that no context has is not believed.
+//! moment is in the difference too: a size that no context has is not believed. Without NVML the
+//! driver says what is in use once the context is there.
 
 use core::ptr::null_mut;
 
 use gpuslice_config::device::{CudaOrdinal, DeviceUuid};
+use gpuslice_config::units::Bytes;
 
-use crate::abi::{NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t};
+use crate::abi::{
+    CUcontext, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
+};
 use crate::real::{self, Slot};
 use crate::runtime::Runtime;
 use crate::{device, sys, table};
@@ -86,6 +90,34 @@ impl Scale {
             unsafe { shutdown() };
         }
     }
+}
+
+/// What a context takes that is there, where nothing has said how much was free before: what is in
+/// use beside what the slice's processes hold. A neighbour's memory is in that too.
+pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown {
+    let usual = |difference| Grown::Unlikely {
+        difference,
+        usual: USUAL,
+    };
+    let context = context.map(|context| context as CUcontext);
+    let in_use = context.and_then(|context| device::within(slot, context, || in_use(slot)));
+    let Some(in_use) = in_use.flatten() else {
+        return usual(0);
+    };
+    let difference = in_use.minus(held).get();
+    match SIZES.contains(&difference) {
+        true => Grown::By(difference),
+        false => usual(difference),
+    }
+}
+
+/// What the driver says is in use of the current device.
+fn in_use(slot: Slot) -> Option<Bytes> {
+    let (mut free, mut total) = (0usize, 0usize);
+    let ask = table::cuMemGetInfo_v2::real(slot)?;
+    // SAFETY: cuMemGetInfo_v2's contract.
+    let code = unsafe { ask(&raw mut free, &raw mut total) };
+    (code == SUCCESS).then(|| Bytes::new(total as u64).minus(Bytes::new(free as u64)))
 }
 
 fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
@@ -167,13 +199,20 @@ impl Sample {
     /// What has come since. None: nothing says it.
     pub(crate) fn until(&self, later: &Sample) -> Option<Grown> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
-        if let Some(now) = later.of(pid) {
-            return now.checked_sub(self.of(pid).unwrap_or(0)).map(Grown::By);
+        let is_new = |(pid, used): &&(u32, u64)| self.of(*pid).is_none() && *used != 0;
+        let mut fresh = later.processes.iter().flatten().filter(is_new);
+        if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {
+            return Some(Grown::By(*used));
         }
-        let mut fresh = later.processes.iter().flatten();
-        let mut fresh = fresh.by_ref().filter(|(pid, _)| self.of(*pid).is_none());
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
             return Some(Grown::By(*used));
+        }
+        // Inside a container another process may be listed by our number: that one has not grown by
+        // a context.
+        let own = later.of(pid).zip(self.of(pid));
+        let grown = own.map_or(0, |(now, then)| now.saturating_sub(then));
+        if SIZES.contains(&grown) {
+            return Some(Grown::By(grown));
         }
         let difference = self.free?.saturating_sub(later.free?);
         Some(match SIZES.contains(&difference) {

@@ -60,6 +60,11 @@ impl Pool {
         self.known.reserve()
     }
 
+    /// It is no pool that the driver knows: nobody asks about it any more.
+    pub(crate) fn forget(&self) {
+        destroyed(self.slot, self.known, 0);
+    }
+
     /// The driver is not called with it any more: another thread may destroy it.
     pub(crate) fn leave(&self) {
         self.known.leave(self.entered);

@@ -44,6 +44,10 @@ pub(crate) struct Private {
     pub(crate) several_contexts: AtomicU32,
     /// Whether a pool was ever destroyed while memory from it was in use.
     pub(crate) dooms: AtomicU32,
+    /// Whether linear memory was ever exported.
+    pub(crate) exports: AtomicU32,
+    /// Whether memory of another process was ever opened.
+    pub(crate) imports: AtomicU32,
     /// See `grains`. It begins on the page of all the rest.
     pub(crate) leaf: Leaf,
     /// See `grains`: the other leaves.

@@ -24,6 +24,8 @@ pub(super) struct Header {
     noted: [Noted; DEVICES],
     /// Who has the turn on a device, as `notes` writes it.
     turns: [AtomicU64; DEVICES],
+    /// One more than the highest sharer that was ever used: see `sharing`.
+    pub(super) sharers: AtomicU32,
 }
 
 /// What is remembered of a device besides who holds what.
@@ -83,6 +85,7 @@ impl Header {
                 }
             }; DEVICES],
             turns: [ZERO64; DEVICES],
+            sharers: ZERO32,
         }
     }
 

@@ -60,10 +60,10 @@ fn what_is_no_ledger_is_refused() {
     assert_eq!(look(&at("other")).unwrap_err(), LedgerError::Magic);
 
     let mut newer = fs::read(place.path()).unwrap();
-    newer[8] = 2;
+    newer[8] = 3;
     fs::write(at("newer"), newer).unwrap();
-    assert_eq!(open(&at("newer")).unwrap_err(), LedgerError::Version(2));
-    assert_eq!(look(&at("newer")).unwrap_err(), LedgerError::Version(2));
+    assert_eq!(open(&at("newer")).unwrap_err(), LedgerError::Version(3));
+    assert_eq!(look(&at("newer")).unwrap_err(), LedgerError::Version(3));
 
     let long = at(&"x".repeat(250));
     assert_eq!(open(&long).unwrap_err(), LedgerError::Path);

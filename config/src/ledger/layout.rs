@@ -1,8 +1,9 @@
-//! The bytes of a ledger file, 60 KiB for each device and a page, the same on every machine that we
-//! run on.
+//! The bytes of a ledger file, a page, 60 KiB for each device and 100 KiB of sharers, the same on every
+//! machine that we run on.
 //! Touches: its arguments.
 //! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
 
+use super::sharing::{self, Sharer};
 use super::sync::{AtomicU32, AtomicU64};
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -20,12 +21,17 @@ pub const MAX_SIZE: usize = size_for(DEVICES);
 pub(super) const PAGE: usize = 4096;
 /// What one slot takes of each column.
 const SLOT_SIZE: usize = 2 * 8 + 40 + 8 * KINDS;
-const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 64 << 10);
+const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 164 << 10);
 
 /// The length of a ledger file for so many devices.
 #[must_use]
 pub const fn size_for(devices: usize) -> usize {
-    PAGE + slots_for(devices) * SLOT_SIZE
+    sharing_at(slots_for(devices)) + sharing::SIZE
+}
+
+/// Where the sharers begin in a file of so many slots: behind the columns.
+pub(super) const fn sharing_at(slots: usize) -> usize {
+    PAGE + slots * SLOT_SIZE
 }
 
 /// How many slots a ledger for so many devices has.
@@ -41,7 +47,7 @@ pub(super) const fn slots_for(devices: usize) -> usize {
 /// How many slots a file of this length has. None: it is no ledger's length.
 pub(super) fn slots_of(length: u64) -> Option<usize> {
     let length = usize::try_from(length).ok()?;
-    let slots = length.checked_sub(PAGE)? / SLOT_SIZE;
+    let slots = length.checked_sub(PAGE + sharing::SIZE)? / SLOT_SIZE;
     (size_for(slots / SLOTS) == length).then_some(slots)
 }
 
@@ -55,7 +61,7 @@ pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
 /// The version of the layout: another one is refused, never guessed at.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// What is held, for people: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,6 +306,10 @@ pub(super) struct Table<'a> {
     pub(super) nodes: &'a [Node],
     /// What was granted, by kind.
     pub(super) kinds: &'a [[AtomicU64; KINDS]],
+    /// One more than the highest sharer that was ever used.
+    pub(super) sharers: &'a AtomicU32,
+    /// What was exported and imported.
+    pub(super) sharing: &'a [Sharer],
 }
 
 impl<'a> Table<'a> {

@@ -17,8 +17,9 @@
 #![expect(unsafe_code, reason = "mappings")]
 
 use super::file::Header;
-use super::layout::{KINDS, Node, Table, columns_at};
+use super::layout::{KINDS, Node, Table, columns_at, sharing_at};
 use super::private::{Private, Tally};
+use super::sharing::{SHARERS, Sharer};
 use super::sync::AtomicU64;
 use super::sys::{self, Errno, Fd};
 use core::ptr::NonNull;
@@ -52,6 +53,7 @@ pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno
         let words = |at| core::slice::from_raw_parts(column(at).cast::<AtomicU64>(), slots);
         let nodes = core::slice::from_raw_parts(column(nodes).cast::<Node>(), slots);
         let kinds = column(kinds).cast::<[AtomicU64; KINDS]>();
+        let sharing = column(sharing_at(slots)).cast::<Sharer>();
         Ok(Mapped {
             header,
             table: Table {
@@ -60,6 +62,8 @@ pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno
                 pending: words(pending),
                 nodes,
                 kinds: core::slice::from_raw_parts(kinds, slots),
+                sharers: &header.sharers,
+                sharing: core::slice::from_raw_parts(sharing, SHARERS),
             },
             length,
         })

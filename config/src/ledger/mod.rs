@@ -1,5 +1,5 @@
 //! The memory ledger: who in a slice holds how much of which device.
-//! Touches: a file of 64 KiB or more that every process of the slice maps, and locks on its bytes.
+//! Touches: a file of 164 KiB or more that every process of the slice maps, and locks on its bytes.
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel, not we,
 //! decides who is dead; nothing that a SIGKILL at any moment can poison.
 //!
@@ -17,6 +17,7 @@
 mod layout;
 mod protocol;
 mod reserve;
+mod sharing;
 mod sync;
 
 #[cfg(not(all(test, loom)))]
@@ -27,6 +28,8 @@ mod closed;
 mod elsewhere;
 #[cfg(not(all(test, loom)))]
 mod file;
+#[cfg(not(all(test, loom)))]
+mod imports;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
@@ -48,6 +51,8 @@ mod sys;
 
 #[cfg(not(all(test, loom)))]
 pub use file::{Locks, beginning};
+#[cfg(not(all(test, loom)))]
+pub use imports::Import;
 pub use layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
@@ -58,6 +63,7 @@ pub use quiet::set_quiet;
 pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving, STEP};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, NoSlot, Open, Record};
+pub use sharing::{CLASSES, Class, key_of};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
 #[cfg(not(all(test, loom)))]
@@ -82,5 +88,7 @@ mod processes;
 mod protocol_tests;
 #[cfg(all(test, loom))]
 mod reserve_loom_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod sharing_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod slotless_tests;

@@ -22,6 +22,8 @@ pub(super) struct World {
     seats: Vec<AtomicU32>,
     pub(super) gates: Vec<AtomicU32>,
     bell: Bell,
+    /// Nobody exports or imports.
+    sharers: AtomicU32,
 }
 
 /// How a claim waits: until somebody does something. loom then knows when nobody ever will, and
@@ -92,6 +94,7 @@ impl World {
             seats: words(slots, word32),
             gates: words(slots, word32),
             bell: Bell::default(),
+            sharers: word32(),
         }
     }
 
@@ -119,6 +122,8 @@ impl World {
             pending: &self.pending,
             nodes: &self.nodes,
             kinds: &self.kinds,
+            sharers: &self.sharers,
+            sharing: &[],
         }
     }
 

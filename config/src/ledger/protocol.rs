@@ -4,6 +4,7 @@
 //! dead; two claims that do not fit together are never both granted.
 
 use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, Table, Trust};
+use super::sharing;
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -121,7 +122,24 @@ pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64
             all_bits |= held;
         }
     }
-    if all_bits < ABSURD { total } else { u64::MAX }
+    let imported = sharing::imported(table, device, lives(table, kernel, device, trust));
+    if all_bits < ABSURD {
+        total.saturating_add(imported)
+    } else {
+        u64::MAX
+    }
+}
+
+/// Whether the owner of a slot with this head is to be counted on a device.
+pub(super) fn lives(
+    table: Table<'_>,
+    kernel: &impl Kernel,
+    device: Device,
+    trust: Trust,
+) -> impl FnMut(usize, Head) -> bool {
+    move |slot, head| {
+        head.is_alive(device, trust) || (head.is(device) && counts(table, kernel, slot))
+    }
 }
 
 /// More than any slot holds, and few enough for a sum over all slots not to wrap. With garbage
@@ -337,6 +355,8 @@ fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     let (Some(columns), Some(node)) = (Columns::of(table, slot), table.nodes.get(slot)) else {
         return;
     };
+    // Who has imported what it had exported pays, before it pays no more itself.
+    sharing::wipe(table, slot);
     columns.used.store(0, SeqCst);
     kernel.step(Step::UsedWiped);
     columns.pending.store(0, SeqCst);
@@ -372,6 +392,10 @@ fn tally(
             all_bits |= asked | held;
         }
     }
+    let mut lives = lives(table, kernel, device, trust);
+    let counts = |slot, head| slot == own.slot || lives(slot, head);
+    let imported = sharing::imported(table, device, counts);
+    tally.used = tally.used.saturating_add(imported);
     if all_bits >= ABSURD {
         tally.used = u64::MAX;
     }

@@ -311,6 +311,8 @@ impl Ledger {
                 pending: &[],
                 nodes: &[],
                 kinds: &[],
+                sharers: &header.sharers,
+                sharing: &[],
             },
             first: None,
             closed: true,
@@ -515,6 +517,10 @@ impl Ledger {
         !self.closed
             && device != Device::UNLISTED
             && (self.private.slotless.load(Relaxed) == 0 || slotless::look_again(self, device))
+    }
+
+    pub(super) fn table(&self) -> layout::Table<'static> {
+        self.table
     }
 
     /// In a forked child: closes what the parent had open in the moment of the fork.

@@ -6,8 +6,9 @@
 //! within what it was just taking or giving back.
 
 use super::file::{DEVICES_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
-use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, columns_at, slots_of};
+use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, columns_at, sharing_at, slots_of};
 use super::shared::{LOCKS, Path};
+use super::sharing::{SHARERS, payers};
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, Refusals, refuse};
 use crate::units::Bytes;
@@ -93,9 +94,49 @@ impl<'a> Snapshot<'a> {
         self.u32(LOCKS_AT) == 1
     }
 
-    /// The slots that are taken.
+    /// The slots that are taken. What a process has imported, and pays for because nobody who has
+    /// exported it holds it any more, is in what it holds.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
-        (0..self.slots).filter_map(|slot| self.record(slot))
+        let charges = self.imports();
+        (0..self.slots).filter_map(move |slot| {
+            let mut record = self.record(slot)?;
+            let its = charges.iter().flatten().find(|(payer, _)| *payer == slot);
+            let charged = its.map_or(0, |(_, bytes)| *bytes);
+            record.used = record.used.saturating_add(charged);
+            let mut kinds = record.by_kind.iter_mut();
+            if let Some((_, held)) = kinds.find(|(kind, _)| *kind == Kind::Vmm) {
+                *held = held.saturating_add(charged);
+            }
+            Some(record)
+        })
+    }
+
+    /// Which slots are charged for what they have imported, and how much.
+    fn imports(&self) -> [Option<(usize, u64)>; SHARERS] {
+        let mut charges = [None; SHARERS];
+        let copy = self.bytes.get(sharing_at(self.slots)..).unwrap_or_default();
+        let device = |slot: usize| {
+            let head = self.head(slot);
+            let is_counted = head.taken() && self.locks.locked(slot).unwrap_or(true);
+            is_counted.then(|| head.device())
+        };
+        payers(copy, device, |slot, bytes| {
+            let place = charges.iter_mut().find(|place| match place {
+                None => true,
+                Some((payer, _)) => *payer == slot,
+            });
+            if let Some(place) = place {
+                let (_, charged) = place.get_or_insert((slot, 0u64));
+                *charged = charged.saturating_add(bytes);
+            }
+        });
+        charges
+    }
+
+    fn head(&self, slot: usize) -> Head {
+        let [_, _, nodes, _] = columns_at(self.slots);
+        let at = slot.saturating_mul(size_of::<Node>());
+        Head(self.u64(nodes.saturating_add(at)))
     }
 
     /// Claims that found no slot.

@@ -36,6 +36,11 @@ fn resident(path: &Path) -> usize {
         .unwrap()
 }
 
+/// Nobody has dropped the file. The kernel may have taken back some of its pages.
+fn is_cached(path: &Path) -> bool {
+    resident(path) > LENGTH / 2
+}
+
 /// A folder on a disk; a tmpfs has no other place for its pages.
 fn folder() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -63,7 +68,7 @@ fn what_is_in_the_folder_goes_and_what_a_link_names_stays() {
     symlink(&other, models.join("link")).unwrap();
     symlink(outside.path(), models.join("hub/folder-link")).unwrap();
     nix::unistd::mkfifo(&models.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert!(resident(&one) == LENGTH && resident(&two) == LENGTH);
+    assert!(is_cached(&one) && is_cached(&two));
     let done = drop_folder(models).unwrap();
     let expected = Dropped {
         files: 2,
@@ -71,10 +76,8 @@ fn what_is_in_the_folder_goes_and_what_a_link_names_stays() {
         unfinished: false,
     };
     assert_eq!(done, expected);
-    assert_eq!(
-        (resident(&one), resident(&two), resident(&other)),
-        (0, 0, LENGTH)
-    );
+    assert_eq!((resident(&one), resident(&two)), (0, 0));
+    assert!(is_cached(&other));
     assert!(drop_folder(&models.join("link")).is_err());
 }
 
@@ -95,13 +98,23 @@ fn a_policys_mounts_are_dropped_before_the_start_and_after_the_stop() {
     });
     let config = container.bundle.join("config.json");
     fs::write(&config, spec.to_string()).unwrap();
-    assert_eq!(resident(&file), LENGTH);
+    assert!(is_cached(&file));
     container.is_given_its_slice();
     assert_eq!(resident(&file), 0);
     assert_eq!(fs::read(&file).unwrap().len(), LENGTH);
-    assert_eq!(resident(&file), LENGTH);
+    assert!(is_cached(&file));
     // The bundle is gone by then.
     fs::remove_file(&config).unwrap();
     assert!(container.hook(&["poststop"]).status.success());
     assert_eq!(resident(&file), 0);
+}
+
+#[test]
+fn a_volume_with_very_many_files_keeps_no_container_waiting() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for file in 0..10_100 {
+        File::create(folder.path().join(file.to_string())).unwrap();
+    }
+    let done = drop_folder(folder.path()).unwrap();
+    assert_eq!((done.files, done.unfinished), (10_000, true));
 }

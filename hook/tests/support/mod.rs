@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -110,9 +111,29 @@ fn built() -> PathBuf {
     given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))
 }
 
+/// How long a program may take: far longer than any needs, also on a busy machine.
+const SECONDS: u32 = 120;
+
+/// Lets the kernel end a program, by SIGALRM, if nothing else does. So a test that waits for a
+/// program that hangs fails, and does not hang as well.
+fn limited(command: &mut Command) -> &mut Command {
+    let limit = || {
+        // SAFETY: takes no pointers.
+        unsafe { libc::alarm(SECONDS) };
+        Ok(())
+    };
+    // SAFETY: alarm(2) may be called between fork and exec.
+    unsafe { command.pre_exec(limit) }
+}
+
+/// Starts a program that is ended if it hangs.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    limited(command).spawn().unwrap()
+}
+
 /// Starts a script that prints a line when it is ready, and returns that line.
 pub(crate) fn start(command: &mut Command) -> (Child, String) {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = spawn(command.stdout(Stdio::piped()));
     let mut line = String::new();
     let out = child.stdout.take().unwrap();
     BufReader::new(out).read_line(&mut line).unwrap();
@@ -137,7 +158,7 @@ pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
 
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
 pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
-    let output = command.output().unwrap();
+    let output = limited(command).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), status(&output))
 }
@@ -148,11 +169,11 @@ fn status(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| signal() | 128)
 }
 
-/// Waits until something is so, and fails when it is not so after ten seconds.
+/// Waits until something is so, and fails when it is not so after a minute.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

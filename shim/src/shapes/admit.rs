@@ -3,12 +3,14 @@
 
 use core::ffi::c_uint;
 
+use gpuslice_config::admit::Refusal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked, Memory, stepped};
 use crate::answer::{self, Amount};
+use crate::device;
 use crate::grains::{SMALL, STEP};
 use crate::held::Held;
 use crate::real::Slot;
@@ -33,12 +35,13 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     let Some(account) = counted(call.slot, request) else {
         return ask();
     };
+    let is_valid = || !dptr.is_null();
     if request <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, request, ask) };
+        return unsafe { small(&account, dptr, request, is_valid, ask) };
     }
     // SAFETY: as above.
-    unsafe { whole(&account, dptr, request, Kind::Linear, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Linear, is_valid, ask) }
 }
 
 /// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
@@ -58,8 +61,11 @@ pub(crate) unsafe fn managed(
     let Some(account) = counted(call.slot, request) else {
         return ask();
     };
+    /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
+    const ATTACHED: [c_uint; 2] = [1, 2];
+    let is_valid = || !dptr.is_null() && ATTACHED.contains(&flags);
     // SAFETY: `ask` is a call that allocates and writes its pointer there.
-    unsafe { whole(&account, dptr, request, Kind::Managed, ask) }
+    unsafe { whole(&account, dptr, request, Kind::Managed, is_valid, ask) }
 }
 
 /// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
@@ -84,13 +90,19 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     let Some(account) = counted(call.slot, least) else {
         return ask();
     };
+    /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device.
+    const LONGEST: u64 = (1 << 31) - 1;
+    let is_valid = || {
+        let places = !dptr.is_null() && !pitch.is_null();
+        places && width <= LONGEST && matches!(element, 4 | 8 | 16)
+    };
     if least <= SMALL {
         // SAFETY: `ask` is a call that allocates and writes its pointer there.
-        return unsafe { small(&account, dptr, least, ask) };
+        return unsafe { small(&account, dptr, least, is_valid, ask) };
     }
     let claimed = stepped(least);
     // SAFETY: as above.
-    let code = unsafe { whole(&account, dptr, least, Kind::Linear, ask) };
+    let code = unsafe { whole(&account, dptr, least, Kind::Linear, is_valid, ask) };
     if code != SUCCESS {
         return code;
     }
@@ -146,7 +158,55 @@ fn counted(slot: Slot, request: u64) -> Option<Account> {
     account::current(slot)
 }
 
-/// Memory that has its steps for itself.
+/// Refuses what there is no room for, unless the driver has an error of its own for the request:
+/// then the program gets that one, and nothing was short. `undo` takes back what the driver has
+/// granted all the same.
+#[cold]
+pub(crate) fn refuse(
+    account: &Account,
+    bytes: Bytes,
+    refusal: Refusal,
+    is_valid: bool,
+    ask: impl FnOnce() -> CUresult,
+    undo: impl FnOnce(),
+) -> CUresult {
+    if !is_valid {
+        let code = ask();
+        if code != SUCCESS {
+            return code;
+        }
+        undo();
+    }
+    account.refuse(bytes, refusal);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// The same of linear memory.
+///
+/// # Safety
+/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+#[cold]
+unsafe fn refuse_linear<P: Amount>(
+    account: &Account,
+    place: *const P,
+    (bytes, refusal): (Bytes, Refusal),
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let is_valid = is_valid() && device::has_context(account.slot);
+    let undo = || {
+        let free = table::cuMemFree_v2::real(account.slot);
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        if let (Some(free), Some(at)) = (free, unsafe { answer::got(place) }) {
+            // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+            unsafe { free(at) };
+        }
+    };
+    refuse(account, bytes, refusal, is_valid, ask, undo)
+}
+
+/// Memory that has its steps for itself. `is_valid`: whether the driver finds no fault with the
+/// arguments.
 ///
 /// # Safety
 /// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
@@ -156,13 +216,17 @@ pub(crate) unsafe fn whole<P: Amount>(
     place: *const P,
     request: u64,
     kind: Kind,
+    is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let bytes = stepped(request);
-    match account.claim_for(Bytes::new(request), bytes, kind) {
+    match account.ask_for(Bytes::new(request), bytes, kind) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        Asked::Refused(refusal) => {
+            // SAFETY: the caller's promise.
+            return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
+        }
     }
     let code = ask();
     // SAFETY: as the caller promises.
@@ -183,13 +247,17 @@ unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
     request: u64,
+    is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let step = Bytes::new(STEP);
-    match account.claim_for(Bytes::new(request), step, Kind::Linear) {
+    match account.ask_for(Bytes::new(request), step, Kind::Linear) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        Asked::Refused(refusal) => {
+            // SAFETY: the caller's promise.
+            return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
+        }
     }
     let code = ask();
     // SAFETY: as the caller promises.

@@ -15,6 +15,7 @@ use crate::answer;
 use crate::device;
 use crate::held::Space;
 use crate::real::Slot;
+use crate::shapes::admit;
 use crate::table::{self, Call};
 
 type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
@@ -75,22 +76,39 @@ impl<S: answer::Amount> From<Deep<S>> for Shape {
 }
 
 impl Shape {
-    /// What its texels need.
-    fn bytes(&self) -> u64 {
-        let element = match self.format {
-            0x01 | 0x08 => 1,
-            0x02 | 0x09 | 0x10 => 2,
-            _ => 4u64,
+    /// What its texels need; at least that, where the driver `is_asked` afterwards.
+    fn bytes(&self, is_asked: bool) -> u64 {
+        let channels = u64::from(self.channels);
+        // The side of a block of texels, and its bytes, by `CUarray_format`.
+        let (side, block) = match self.format {
+            0x01 | 0x08 => (1, channels),
+            0x02 | 0x09 | 0x10 => (1, channels.saturating_mul(2)),
+            0x03 | 0x0a | 0x20 => (1, channels.saturating_mul(4)),
+            // BC1 and BC4, then the other block-compressed ones.
+            0x91 | 0x92 | 0x97 | 0x98 => (4, 8),
+            0x93..=0x9e => (4, 16),
+            _ if is_asked => (1, 1),
+            _ => (1, channels.saturating_mul(4)),
         };
-        let texel = element.saturating_mul(u64::from(self.channels));
         let level = |level: u32| {
-            let extents = self.extent.iter();
-            let extents = extents.map(|extent| extent.checked_shr(level).unwrap_or(0).max(1));
-            extents.fold(texel, u64::saturating_mul)
+            let extents = self.extent.iter().zip([side, side, 1]);
+            let blocks = extents.map(|(extent, side): (&u64, u64)| {
+                let texels = extent.checked_shr(level).unwrap_or(0).max(1);
+                texels.div_ceil(side)
+            });
+            blocks.fold(block, u64::saturating_mul)
         };
         (0..self.levels.clamp(1, 32))
             .map(level)
             .fold(0, u64::saturating_add)
+    }
+
+    /// Whether the driver finds no fault with it.
+    fn is_valid(&self) -> bool {
+        // BC6H has three channels.
+        let channels = matches!(self.channels, 1 | 2 | 4) || self.format > 0x90;
+        let format = matches!(self.format, 0x01..=0x03 | 0x08..=0x0a | 0x10 | 0x20 | 0x91..=0xff);
+        self.extent.first() != Some(&0) && channels && format
     }
 
     /// Whether its memory is there from the beginning.
@@ -221,11 +239,23 @@ unsafe fn make(
     let Some(account) = account::current(slot).filter(|_| shape.holds()) else {
         return ask();
     };
-    let claimed = stepped(shape.bytes());
-    match account.claim_for(Bytes::new(shape.bytes()), claimed, Kind::Array) {
+    let request = shape.bytes(requirements.is_some());
+    let claimed = stepped(request);
+    match account.ask_for(Bytes::new(request), claimed, Kind::Array) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        Asked::Refused(refusal) => {
+            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
+            let undo = || {
+                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                let made = unsafe { answer::got_handle(place) };
+                if let (Some(destroy), Some(array)) = (destroy, made) {
+                    // SAFETY: nobody else knows of it.
+                    unsafe { destroy(array as CUarray) };
+                }
+            };
+            return admit::refuse(&account, claimed, refusal, is_valid, ask, undo);
+        }
     }
     let code = ask();
     // SAFETY: as the caller promises.

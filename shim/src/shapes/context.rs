@@ -2,7 +2,8 @@
 //! Touches: the real function, then the ledger; NVML, for the first context of a slice.
 //!
 //! The first context of a slice is measured, and is not refused: nobody knows its size before. A
-//! size that no context has is a neighbour's doing, and the usual one is taken instead.
+//! size that no context has is a neighbour's doing, and the usual one is taken instead; so it is
+//! where nothing can be measured.
 //! The ledger remembers the size, which is claimed for every later one before it is made.
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -20,7 +21,7 @@ use crate::measure::Grown;
 use crate::real::Slot;
 use crate::shapes::{green, pool};
 use crate::table::{self, Call};
-use crate::{answer, contexts, count, device, graphs, pools};
+use crate::{answer, contexts, count, device, graphs, measure, pools};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -42,7 +43,8 @@ pub(crate) unsafe fn primary_retain(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
-    let Some((account, ordinal)) = counted(call.slot, dev) else {
+    // The driver has its own answer to who wants none.
+    let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
@@ -66,7 +68,7 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };
@@ -90,7 +92,7 @@ pub(crate) unsafe fn create_v3(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };
@@ -113,7 +115,7 @@ pub(crate) unsafe fn create_v4(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
-    match counted(call.slot, dev) {
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
             let context = || unsafe { answer::got_handle(pctx) };
@@ -170,25 +172,21 @@ pub(crate) fn make(
     let before = scale.map(|scale| scale.sample(|| account.host()));
     let code = ask();
     let mut held = claimed;
+    let context = if code == SUCCESS { handle() } else { None };
     if let (Some(scale), Some(before)) = (scale, before) {
         let measured = match code {
             SUCCESS => before.until(&scale.sample(|| account.host())),
             _ => None,
         };
         scale.close();
-        match measured.map(believed).filter(|size| *size != Bytes::ZERO) {
-            Some(size) => {
-                ledger.learn_context(listed, size);
-                held = account.record(size, Kind::Context).then_some(size);
-            }
-            None if code == SUCCESS => {
-                count::CONTEXT.say("context", &[Str("cannot be measured: it is not counted")])
-            }
-            _ => {}
+        if code == SUCCESS {
+            let alone = || measure::afterwards(slot, context, ledger.sum(listed));
+            let size = believed(measured.unwrap_or_else(alone));
+            ledger.learn_context(listed, size);
+            held = account.record(size, Kind::Context).then_some(size);
         }
     }
     turn.take().map(ManuallyDrop::into_inner);
-    let context = if code == SUCCESS { handle() } else { None };
     match context {
         Some(context) => {
             let number = contexts::number(account.private, context);

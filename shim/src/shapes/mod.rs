@@ -14,6 +14,7 @@ pub(crate) mod files;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod growth;
+pub(crate) mod ipc;
 pub(crate) mod mappings;
 pub(crate) mod nvml;
 pub(crate) mod pinned;

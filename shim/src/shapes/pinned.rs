@@ -6,12 +6,14 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUresult, SUCCESS};
+use crate::abi::{CUresult, SUCCESS};
 use crate::account::{self, Asked, stepped};
 use crate::answer::{self, Amount};
+use crate::device;
 use crate::held::Space;
 use crate::real::Slot;
-use crate::table::Call;
+use crate::shapes::admit;
+use crate::table::{self, Call};
 
 type AllocHost<S> = unsafe extern "C" fn(*mut *mut c_void, S) -> CUresult;
 type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
@@ -31,7 +33,29 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     let ask = || unsafe { (call.real)(pp, bytesize) };
     // SAFETY: on success the driver has written a pointer there.
     let made = || unsafe { answer::got_handle(pp) };
-    pin(call.slot, bytesize.into_u64(), ask, made)
+    // SAFETY: on success the driver has written a pointer there.
+    let undo = || unsafe { free(call.slot, pp) };
+    pin(
+        call.slot,
+        bytesize.into_u64(),
+        !pp.is_null(),
+        ask,
+        made,
+        undo,
+    )
+}
+
+/// Frees pinned memory that the driver has just given.
+///
+/// # Safety
+/// The driver has written a pointer there, or the place is null.
+unsafe fn free(slot: Slot, place: *const *mut c_void) {
+    // SAFETY: the caller's promise.
+    let made = unsafe { answer::got_handle(place) };
+    if let (Some(free), Some(made)) = (table::cuMemFreeHost::real(slot), made) {
+        // SAFETY: nobody else knows of it.
+        unsafe { free(made as *mut c_void) };
+    }
 }
 
 /// `cuMemHostAlloc`.
@@ -48,7 +72,12 @@ pub(crate) unsafe fn host_alloc(
     let ask = || unsafe { (call.real)(pp, bytesize, flags) };
     // SAFETY: on success the driver has written a pointer there.
     let made = || unsafe { answer::got_handle(pp) };
-    pin(call.slot, bytesize.into_u64(), ask, made)
+    /// All of `CU_MEMHOSTALLOC_*`.
+    const FLAGS: c_uint = 7;
+    let is_valid = !pp.is_null() && flags <= FLAGS;
+    // SAFETY: on success the driver has written a pointer there.
+    let undo = || unsafe { free(call.slot, pp) };
+    pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
 }
 
 /// `cuMemHostRegister` and `cuMemHostRegister_v2`.
@@ -63,24 +92,41 @@ pub(crate) unsafe fn register(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(p, bytesize, flags) };
-    pin(call.slot, bytesize.into_u64(), ask, || Some(p as u64))
+    /// All of `CU_MEMHOSTREGISTER_*`.
+    const FLAGS: c_uint = 15;
+    let is_valid = !p.is_null() && flags <= FLAGS;
+    let undo = || {
+        if let Some(unregister) = table::cuMemHostUnregister::real(call.slot) {
+            // SAFETY: registered just now.
+            unsafe { unregister(p) };
+        }
+    };
+    let made = || Some(p as u64);
+    pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
 }
 
+/// `is_valid`: whether the driver finds no fault with the arguments; `undo` takes back what it has
+/// granted.
 fn pin(
     slot: Slot,
     request: u64,
+    is_valid: bool,
     ask: impl FnOnce() -> CUresult,
     made: impl FnOnce() -> Option<u64>,
+    undo: impl FnOnce(),
 ) -> CUresult {
     let account = account::current(slot).filter(|account| request != 0 && account.unified());
     let Some(account) = account else {
         return ask();
     };
     let bytes = stepped(request);
-    match account.claim_for(Bytes::new(request), bytes, Kind::Pinned) {
+    match account.ask_for(Bytes::new(request), bytes, Kind::Pinned) {
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
-        Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        Asked::Refused(refusal) => {
+            let is_valid = is_valid && device::has_context(slot);
+            return admit::refuse(&account, bytes, refusal, is_valid, ask, undo);
+        }
     }
     let code = ask();
     match (code == SUCCESS).then(made).flatten() {

@@ -8,7 +8,7 @@
 use core::ffi::c_void;
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{Given, Growth, Kind};
+use gpuslice_config::ledger::{Given, Growth, Kind, Reserving as _};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{
@@ -20,6 +20,7 @@ use crate::device;
 use crate::pools::{self, Pool};
 use crate::real::Slot;
 use crate::reserves;
+use crate::sharing;
 use crate::table::{self, Call};
 
 type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
@@ -114,7 +115,7 @@ unsafe fn alloc_in(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
     let request = bytesize as u64;
-    let here = counted(call.slot, request, meant);
+    let here = counted(call.slot, dptr, request, meant);
     match here.and_then(|here| pools::current(call.slot, here)) {
         // SAFETY: `ask` allocates from this pool and writes its pointer there.
         Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
@@ -137,8 +138,13 @@ unsafe fn from_pool_in(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
     let request = bytesize as u64;
-    let here = counted(call.slot, request, meant).filter(|_| !pool.is_null());
+    let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
     match here.and_then(|here| pools::named(call.slot, pool, here)) {
+        // What the driver knows nothing of, it has an answer to.
+        Some(pool) if pool.reserved().is_none() => {
+            pool.forget();
+            ask()
+        }
         // SAFETY: `ask` allocates from this pool and writes its pointer there.
         Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
         None => ask(),
@@ -147,8 +153,14 @@ unsafe fn from_pool_in(
 
 /// The device of the stream of a request. None: nobody counts, or the driver has an error of its
 /// own for it.
-fn counted(slot: Slot, request: u64, stream: CUstream) -> Option<CudaOrdinal> {
-    if request == 0 || !account::counts() {
+fn counted(
+    slot: Slot,
+    place: *const CUdeviceptr,
+    request: u64,
+    stream: CUstream,
+) -> Option<CudaOrdinal> {
+    // The driver has its own answer to a request for nothing, or for nobody.
+    if request == 0 || place.is_null() || !account::counts() {
         return None;
     }
     // In a graph nothing is allocated before it is launched.
@@ -309,6 +321,7 @@ pub(crate) unsafe fn free_async(
     let code = unsafe { (call.real)(dptr, stream) };
     if code == SUCCESS {
         if let Some(memory) = memory {
+            sharing::freed(dptr);
             account::memory_freed(memory);
         }
         if let Some(leftover) = leftover {

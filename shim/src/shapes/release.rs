@@ -7,6 +7,7 @@ use crate::account;
 use crate::answer::Amount;
 use crate::pools;
 use crate::shapes::pool;
+use crate::sharing;
 use crate::table::Call;
 
 type Free<P> = unsafe extern "C" fn(P) -> CUresult;
@@ -26,6 +27,7 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
     if code == SUCCESS
         && let Some(memory) = memory
     {
+        sharing::freed(dptr.into_u64());
         account::memory_freed(memory);
     } else if code == SUCCESS {
         // What came from a pool: with the ordinary function it is waited for.

@@ -63,7 +63,7 @@ fn slice(folder: &Path, handle: *mut c_void, name: &'static str, keys: &str) -> 
     let place = |what: &str| folder.join(format!("{}.{what}", name.replace([' ', ','], "-")));
     let (copy, file, ledger) = (place("so"), place("json"), place("ledger"));
     std::fs::copy(target().join("release/libgpuslice.so"), &copy).expect("the shim is copied");
-    std::fs::write(&ledger, [0u8; 64 << 10]).expect("the ledger is written");
+    std::fs::write(&ledger, [0u8; gpuslice_config::ledger::SIZE]).expect("the ledger is written");
     let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
     let text = format!(
         r#"{{"version":1,"ledger":"{}","devices":[{{"uuid":"{uuid}","memory":{BUDGET},"integrated":true}}],{keys}}}"#,

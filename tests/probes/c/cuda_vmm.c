@@ -42,8 +42,8 @@ int main(int count, char **words) {
     says("cuMemMap", NAMED(cuMemMap, 10020)(at + 2 * MIB, 4 * MIB, 2 * MIB, handle, 0));
     says("cuMemRelease", NAMED(cuMemRelease, 10020)(handle));
     says("cuMemRetainAllocationHandle", NAMED(cuMemRetainAllocationHandle, 11000)(&again, (void *)at));
-    if (cuMemExportToShareableHandle(&file, again, 1, 0))
-        die("cuMemExportToShareableHandle");
+    int exported = NAMED(cuMemExportToShareableHandle, 10020)(&file, again, 1, 0);
+    says("cuMemExportToShareableHandle", exported);
     void *shared = (void *)(intptr_t)file;
     says("cuMemImportFromShareableHandle", NAMED(cuMemImportFromShareableHandle, 10020)(&copy, shared, 1));
     says("cuMemUnmap", NAMED(cuMemUnmap, 10020)(at, 6 * MIB));

@@ -147,7 +147,7 @@ impl Bench {
         let folder = tempfile::tempdir_in("/dev/shm")
             .unwrap_or_else(|error| panic!("cannot make a folder: {error}"));
         let ledger = folder.path().join("ledger");
-        std::fs::write(&ledger, [0u8; 64 << 10])
+        std::fs::write(&ledger, [0u8; gpuslice_config::ledger::SIZE])
             .unwrap_or_else(|error| panic!("cannot write {}: {error}", ledger.display()));
         let keys = format!("\"ledger\":\"{}\",{keys}", ledger.display());
         Bench {

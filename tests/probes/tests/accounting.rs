@@ -257,6 +257,7 @@ fn physical_memory_is_held_until_its_last_handle_and_its_last_mapping_are_gone()
         ("cuMemMap 0", 6),
         ("cuMemRelease 0", 6),
         ("cuMemRetainAllocationHandle 0", 6),
+        ("cuMemExportToShareableHandle 0", 6),
         ("cuMemImportFromShareableHandle 0", 6),
         ("cuMemUnmap 0", 6),
         ("cuMemRelease 0", 6),
@@ -267,6 +268,20 @@ fn physical_memory_is_held_until_its_last_handle_and_its_last_mapping_are_gone()
     ]);
     says("cuda_vmm", &expected);
     assert_eq!(over("cuda_vmm"), "over 2 all 0 free=0");
+}
+
+#[test]
+fn ipc_memory_is_its_exporters_then_its_importers() {
+    let expected = rows(&[
+        ("allocated 0", 6),
+        ("cuIpcGetMemHandle 0", 6),
+        ("cuIpcOpenMemHandle 0", 6),
+        ("cuIpcOpenMemHandle_v2 0", 6),
+        ("freed 0", 6),
+        ("cuIpcCloseMemHandle 0", 6),
+        ("cuIpcCloseMemHandle 0", 0),
+    ]);
+    says("cuda_ipc", &expected);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn every_line_of_the_table_has_a_probe() {
         ("cuda_copy", 13),
         ("cuda_graph", 12),
         ("cuda_green", 12),
+        ("cuda_ipc", 12),
         ("cuda_linear", 12),
         ("cuda_memory", 12),
         ("cuda_pinned", 12),

@@ -120,6 +120,20 @@ pub fn worker() -> PathBuf {
     compile("cc", "c/worker.c", "worker", &words)
 }
 
+/// The same, of a program that finds the driver and no NVML.
+#[must_use]
+pub fn without_nvml() -> PathBuf {
+    let operations = place::source("c/worker_operations.c").display().to_string();
+    let words = [
+        "-pthread",
+        "-DWITHOUT_NVML",
+        &*operations,
+        "-L{sim}",
+        "-l:libcuda.so.1",
+    ];
+    compile("cc", "c/worker.c", "worker-without-nvml", &words)
+}
+
 /// A C program that needs no driver at link time.
 #[must_use]
 pub fn c(name: &str) -> PathBuf {

@@ -2,14 +2,15 @@
 //! Touches: `tests/clients/c/worker.c`, run once for each worker; the machine's and the slice's
 //! files, by reading them.
 
-use crate::run::{Machine, Run};
+use crate::run::{Machine, PATIENCE, Run};
 use crate::slice::write;
 use crate::{compile, place};
-use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Snapshot};
+use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
 use gpuslice_sim_machine::{Machine as Simulated, Truth};
 use serde_json::{Value, json};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -151,6 +152,19 @@ impl Counted {
         snapshot.slots().filter(|record| record.alive).collect()
     }
 
+    /// What was refused on the ledger's first device.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        let mut bytes = vec![0; MAX_SIZE];
+        let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
+        let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let mut refusals = snapshot.refusals().map(|(_, refusals)| refusals);
+        refusals.next().unwrap_or_default()
+    }
+
     /// Waits until the kernel has let go of all but so many living processes that hold memory.
     ///
     /// A process that was waited for is dead, and nearly always its address space is gone. But
@@ -158,7 +172,7 @@ impl Counted {
     /// our code, for up to 0.7 ms), and the locks that belong to it stay as long.
     ///
     /// # Panics
-    /// When there are others after a second.
+    /// When there are others after a minute.
     pub fn buried(&self, living: usize) {
         let start = Instant::now();
         loop {
@@ -167,7 +181,8 @@ impl Counted {
                 return;
             }
             let took = start.elapsed();
-            assert!(took < Duration::from_secs(1), "{living} live: {records:?}");
+            assert!(took < Duration::from_secs(60), "{living} live: {records:?}");
+            std::thread::yield_now();
         }
     }
 
@@ -255,11 +270,28 @@ impl Worker {
     /// Reads one answer: thread, operation, code, and what else it says. None: it is dead.
     pub fn hear(&mut self) -> Option<Vec<String>> {
         let mut line = String::new();
+        self.is_heard();
         let read = self.stdout.read_line(&mut line).unwrap_or(0);
         self.unanswered = self.unanswered.saturating_sub(1);
         // A line that was cut off by its writer's death is none.
         let whole = read > 0 && line.ends_with('\n');
         whole.then(|| line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Waits until there is something to read; what a worker writes is a line.
+    fn is_heard(&self) {
+        if !self.stdout.buffer().is_empty() {
+            return;
+        }
+        let mut poll = libc::pollfd {
+            fd: self.stdout.get_ref().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let patience = i32::try_from(PATIENCE.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one descriptor, which is open.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, patience) };
+        assert!(ready != 0, "the worker does not answer within {PATIENCE:?}");
     }
 
     /// Waits until everything that was sent is answered. False: it is dead.

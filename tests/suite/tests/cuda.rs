@@ -2,7 +2,13 @@
 //! devices in one process, memory that another process has made.
 //! Touches: workers in a slice, on simulated machines.
 
+#[path = "cuda/codes.rs"]
+mod codes;
+#[path = "cuda/contexts.rs"]
+mod contexts;
 #[path = "cuda/devices.rs"]
 mod devices;
+#[path = "cuda/imports.rs"]
+mod imports;
 #[path = "cuda/pools.rs"]
 mod pools;

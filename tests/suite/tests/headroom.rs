@@ -106,7 +106,7 @@ impl Host {
         let start = Instant::now();
         while !self.learned().contains("engine") {
             assert!(
-                start.elapsed() < Duration::from_secs(10),
+                start.elapsed() < Duration::from_secs(60),
                 "nothing is learned"
             );
             std::thread::sleep(Duration::from_millis(5));

@@ -21,14 +21,22 @@ fn mixed(number: u64) -> u64 {
     (number ^ (number >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// After the dead were buried, whoever looks sees only the living.
-fn is_clean(slice: &Counted, survivor: &mut Worker, living: usize, before: u64) {
+/// After the dead were buried, whoever looks sees only the living, and at once. How long the answer
+/// took is judged over all rounds: on a busy machine one may have had to wait for a processor.
+fn is_clean(slice: &Counted, survivor: &mut Worker, living: usize, before: u64) -> Duration {
     slice.buried(living);
     let start = Instant::now();
     assert_eq!(survivor.free(), before);
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(1), "the answer took {took:?}");
     assert_eq!(slice.counted(), slice.held());
+    took
+}
+
+/// The answers came at once: a wait for a dead process would be in every one of them.
+fn at_once(answers: &[Duration]) {
+    let sum: Duration = answers.iter().sum();
+    let limit = Duration::from_millis(100) * u32::try_from(answers.len()).unwrap();
+    assert!(sum < limit, "{} answers took {sum:?}", answers.len());
 }
 
 #[test]
@@ -40,13 +48,15 @@ fn the_next_answer_after_a_kill_is_right_at_once() {
     assert_eq!(before, LIMIT - GIB - CONTEXT);
     let mut nursery = slice.idle();
     const BROOD: u32 = 4;
+    let mut answers = Vec::new();
     for round in 0..kills() / BROOD {
         nursery.must(&format!("hatch {BROOD} {round}"));
         // Killed at any moment of their work, which is why this sleeps.
         std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
         nursery.must("cull");
-        is_clean(&slice, &mut survivor, 1, before);
+        answers.push(is_clean(&slice, &mut survivor, 1, before));
     }
+    at_once(&answers);
     survivor.must("free 0");
     assert_eq!(survivor.free(), LIMIT - CONTEXT);
 }
@@ -59,16 +69,19 @@ fn the_same_holds_in_a_slice_that_is_always_full() {
     survivor.must(&format!("alloc 0 {GIB}"));
     let before = survivor.free();
     let mut nursery = slice.idle();
+    let mut answers = Vec::new();
     for round in 0..kills() / 8 {
         // Some of them find no room for their context, and end by themselves.
         nursery.ask(&format!("hatch 6 {round}"));
+        // Killed at any moment of their work, too.
         std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
         // A pool's growth, 32 MiB, is known only when the driver has added it.
         let held = slice.held();
         assert!(held <= limit + 6 * (32 << 20), "{held} of {limit}");
         nursery.ask("cull");
-        is_clean(&slice, &mut survivor, 1, before);
+        answers.push(is_clean(&slice, &mut survivor, 1, before));
     }
+    at_once(&answers);
 }
 
 #[test]
@@ -77,6 +90,7 @@ fn those_that_live_on_allocate_while_others_are_killed() {
     let mut living: Vec<Worker> = (0..3).map(|_| slice.worker()).collect();
     let before = living[0].free();
     let mut nursery = slice.idle();
+    let mut answers = Vec::new();
     for round in 0..kills() / 8 {
         nursery.must(&format!("hatch 2 {round}"));
         for worker in &mut living {
@@ -90,8 +104,9 @@ fn those_that_live_on_allocate_while_others_are_killed() {
         for worker in &mut living {
             assert!(worker.settle(), "round {round}");
         }
-        is_clean(&slice, &mut living[0], 3, before);
+        answers.push(is_clean(&slice, &mut living[0], 3, before));
     }
+    at_once(&answers);
 }
 
 #[test]

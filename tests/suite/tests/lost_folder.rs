@@ -7,8 +7,10 @@ use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{OUT_OF_MEMORY, Worker};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const CONTEXT: u64 = 254 << 20;
 
@@ -33,6 +35,20 @@ fn started_by(environment: &BTreeMap<String, String>) -> Worker {
     worker
 }
 
+/// Waits until the watcher of the run has its ledger open: it opens it when the program is there.
+fn is_kept_open(config: &Path) {
+    let slice: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
+    let word = |key: &str| PathBuf::from(slice[key].as_str().unwrap());
+    let start = Instant::now();
+    while !std::fs::read_link(word("ledger_descriptor")).is_ok_and(|path| path == word("ledger")) {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "it is not opened"
+        );
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
     let machine = Machine::new("rtx3090");
@@ -42,8 +58,9 @@ fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
     first.must("start 0");
     first.must(&format!("alloc 0 {}", 5 * GIB));
     let environment = environment(&first);
-    let folder = PathBuf::from(&environment["GPUSLICE_CONFIG"]);
-    let folder = folder.parent().unwrap();
+    let config = PathBuf::from(&environment["GPUSLICE_CONFIG"]);
+    is_kept_open(&config);
+    let folder = config.parent().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 
     let mut second = started_by(&environment);

@@ -36,7 +36,7 @@ fn comes_to(worker: &mut Worker, expected: u64) {
         }
         let took = start.elapsed();
         assert!(
-            took < Duration::from_secs(2),
+            took < Duration::from_secs(60),
             "{free} instead of {expected}"
         );
     }
@@ -169,7 +169,7 @@ fn without_a_cgroup_of_its_own_a_slice_is_charged_what_its_processes_hold() {
             assert!(charged < 220 * MIB, "{charged}");
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(2), "{charged}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{charged}");
     }
     worker.must("free 0");
     comes_to(&mut worker, LIMIT - CONTEXT);

@@ -27,7 +27,8 @@ fn state(id: &str, pid: i64, bundle: &str) -> Value {
 fn hook(host: &Host, stage: &str, state: impl AsRef<[u8]>) -> Done {
     let start = Instant::now();
     let done = host.run_with("gpuslice-hook", &[stage], state.as_ref());
-    assert!(start.elapsed().as_secs() < 5, "it took its time: {done:?}");
+    // It waits for nothing: the shortest time that it gives anybody is 10 s.
+    assert!(start.elapsed().as_secs() < 9, "it took its time: {done:?}");
     assert_eq!(done.out, "", "nothing on standard output");
     done
 }

@@ -6,8 +6,10 @@
 mod bare;
 mod beside_runs;
 mod crash;
+mod examples;
 mod gpus;
 mod hostile_input;
+mod hostile_pids;
 mod hostile_root;
 mod hostile_run;
 mod images;

@@ -130,7 +130,7 @@ fn a_driver_that_looks_itself_up_answers_and_does_not_hang() {
         let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
         let run = machine.place(Run::new(&program)).with_shim().slice(&file);
         let run = run.env("GPUSLICE_SIM_FAULTS", "self-dlsym");
-        let said = run.patience(Duration::from_secs(20)).answer().clean();
+        let said = run.answer().clean();
         assert!(
             numbers(&said, "total")
                 .iter()
@@ -158,7 +158,7 @@ fn a_driver_that_calls_itself_through_the_preload_does_not_hang_and_counts_once(
     let program = compile("cc", "c/self_called.c", "self-calling/program", &words);
     let slice = Counted::new("rtx3090", 8 * GIB);
     let run = slice.run(program).env("LD_LIBRARY_PATH", folder);
-    let said = run.patience(Duration::from_secs(20)).answer().clean();
+    let said = run.answer().clean();
     assert_eq!(numbers(&said, "code"), [0; 3], "{said}");
     assert_eq!(numbers(&said, "total"), [8 * GIB; 3], "{said}");
     let free = numbers(&said, "free");
@@ -256,7 +256,7 @@ fn two_hundred_programs_start_at_once() {
         assert!(worker.settle());
     }
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(took < Duration::from_secs(120), "{took:?}");
     // The simulated driver has room for 128 processes; to the others it is out of memory.
     let free = workers
         .iter_mut()

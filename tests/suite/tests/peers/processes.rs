@@ -43,7 +43,7 @@ fn a_process_that_is_killed_in_the_middle_makes_nobody_wait() {
         assert_eq!(survivor.info(), before, "round {round}");
         survivor.must(&format!("alloc 0 {}", 4 * MIB));
         survivor.must("free 0");
-        assert!(start.elapsed() < Duration::from_secs(5), "round {round}");
+        assert!(start.elapsed() < Duration::from_secs(60), "round {round}");
     }
 }
 
