@@ -291,7 +291,8 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
         format!("  slice file {config}, line 1: unknown key \"memroy\""),
         String::new(),
         format!("other (pid {})", cut.id()),
-        "  the ledger is 100 bytes long, not 65536".to_owned(),
+        "  the ledger is 100 bytes long, not 65536 and 60 KiB more for each further device"
+            .to_owned(),
         format!("  {GPU}  limit 4.00 GiB"),
         String::new(),
         format!("third (pid {})", good.id()),
@@ -363,7 +364,7 @@ fn a_ledger_that_is_none_stops_the_run_that_names_it() {
     let mut command = HERE.run(&["--config", file.to_str().unwrap()], "true");
     let message = format!(
         "gpuslice: cannot use {} as the ledger of the slice: the ledger is 12 bytes long, not \
-         65536\n",
+         65536 and 60 KiB more for each further device\n",
         ledger.display()
     );
     assert_eq!(told(home.of(&mut command)), (String::new(), message, 125));
@@ -462,7 +463,9 @@ context, place = ctypes.c_void_p(), ctypes.c_void_p()
 assert cuda.cuInit(0) == 0
 assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
 size = ctypes.c_size_t(int(sys.argv[1]) << 30)
-print("refused" if cuda.cuMemAlloc_v2(ctypes.byref(place), size) else "granted", flush=True)
+refused = cuda.cuMemAlloc_v2(ctypes.byref(place), size)
+sys.stdout.write("refused\n" if refused else "granted\n")
+sys.stdout.flush()
 sys.stdin.read()
 "#;
 
