@@ -95,7 +95,7 @@ pub fn would(
         return Ok((None, Lines::new()));
     };
     let records = registry::records(&given.places).map_err(|error| failed(error.into()))?;
-    let records = gc::without_dead(records);
+    let records = gc::without_dead(&given.places, records);
     let wanted = Wanted {
         plan: &decided.plan,
         devices: &decided.devices,
@@ -269,7 +269,8 @@ impl Run<'_> {
                 self.plan.is_promised(promised, places);
                 if !host::is_prepared(places, &self.plan.container) {
                     let made = host::prepare(&self.plan, promised, places, &given.steps);
-                    made.map_err(|error| failed(error.into()))?;
+                    self.lines
+                        .extend(made.map_err(|error| failed(error.into()))?);
                 }
                 return Ok(true);
             }
@@ -292,14 +293,17 @@ impl Run<'_> {
         given.steps.reached("recorded");
         let promised = record.unified();
         self.plan.is_promised(promised, places);
-        if let Err(error) = host::prepare(&self.plan, promised, places, &given.steps) {
-            let left = gc::leave(
-                &registry,
-                record,
-                std::slice::from_ref(&self.plan.container),
-            );
-            let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
-            return Err(failed(error.into()));
+        match host::prepare(&self.plan, promised, places, &given.steps) {
+            Ok(lines) => self.lines.extend(lines),
+            Err(error) => {
+                let left = gc::leave(
+                    &registry,
+                    record,
+                    std::slice::from_ref(&self.plan.container),
+                );
+                let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
+                return Err(failed(error.into()));
+            }
         }
         given.steps.reached("prepared");
         Ok(false)

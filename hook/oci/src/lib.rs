@@ -29,6 +29,7 @@ pub mod plan;
 pub mod policy;
 pub mod read;
 pub mod registry;
+pub mod seal;
 pub mod spec;
 pub mod stages;
 pub mod state;

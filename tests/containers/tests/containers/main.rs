@@ -11,6 +11,7 @@ mod hostile_root;
 mod hostile_run;
 mod images;
 mod inside;
+mod ledger;
 mod many;
 mod pods;
 mod policies;
