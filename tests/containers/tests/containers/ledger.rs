@@ -228,3 +228,44 @@ fn memory_of_a_process_that_outlives_its_container_stays_promised() {
         assert_nothing_left(&host);
     }
 }
+
+/// Where the ledger cannot be sealed it is a plain file: it can be cut, and then no memory is given.
+#[test]
+fn a_ledger_that_cannot_be_sealed_is_cut_and_refuses() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    // As a kernel would refuse it that knows no such attribute.
+    for hook in oci.hooks.as_object_mut().expect("hooks").values_mut() {
+        for hook in hook.as_array_mut().expect("a list") {
+            let path = hook["path"].clone();
+            let mut line = vec![
+                "setpriv".into(),
+                "--bounding-set".into(),
+                "-setfcap".into(),
+                path,
+            ];
+            let words = hook["args"].as_array().cloned().unwrap_or_default();
+            line.extend(words.into_iter().skip(1));
+            hook["path"] = "/usr/bin/setpriv".into();
+            hook["args"] = line.into();
+        }
+    }
+    let spec = Spec::new("plain").memory("8GiB");
+    let id = oci.start(&spec).expect("it starts");
+    let root = format!("{}/rootfs", Oci::bundle(&id));
+    host.sh(&format!(
+        "cp /run/build/containers/ledger {root}/usr/bin/ledger"
+    ))
+    .ok();
+    let kind = "stat -f -c %T /run/gpuslice/ledgers/plain/ledger";
+    assert_eq!(host.sh(kind).ok(), "tmpfs\n");
+    let got = || oci.exec(&id, &["ledger", "alloc", "20000"]).out;
+    assert_eq!(got(), "got 7936\n");
+    oci.exec(&id, &["truncate", "-s", "0", LEDGER]).ok();
+    assert_eq!(got(), "got -1\n");
+    oci.remove(&id);
+    assert_nothing_left(&host);
+}
