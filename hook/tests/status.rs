@@ -291,8 +291,7 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
         format!("  slice file {config}, line 1: unknown key \"memroy\""),
         String::new(),
         format!("other (pid {})", cut.id()),
-        "  the ledger is 100 bytes long, not 65536 and 60 KiB more for each further device"
-            .to_owned(),
+        "  the ledger is 100 bytes long, which is no ledger's length".to_owned(),
         format!("  {GPU}  limit 4.00 GiB"),
         String::new(),
         format!("third (pid {})", good.id()),
@@ -363,8 +362,8 @@ fn a_ledger_that_is_none_stops_the_run_that_names_it() {
     fs::write(&file, json!({"version": 1, "ledger": ledger}).to_string()).unwrap();
     let mut command = HERE.run(&["--config", file.to_str().unwrap()], "true");
     let message = format!(
-        "gpuslice: cannot use {} as the ledger of the slice: the ledger is 12 bytes long, not \
-         65536 and 60 KiB more for each further device\n",
+        "gpuslice: cannot use {} as the ledger of the slice: the ledger is 12 bytes long, \
+         which is no ledger's length\n",
         ledger.display()
     );
     assert_eq!(told(home.of(&mut command)), (String::new(), message, 125));

@@ -130,22 +130,6 @@ impl Account {
                 }
                 Asked::Granted
             }
-            Claim::Private(why) => {
-                slice_ledger::say_no_slot(why, "an allocation is counted here alone");
-                Asked::Granted
-            }
-            Claim::NoSlot(why) if enforced => {
-                slice_ledger::say_no_slot(why, "no GPU memory is given");
-                Asked::Refused(Refusal {
-                    free: Bytes::ZERO,
-                    short_by: bytes,
-                    host: None,
-                })
-            }
-            Claim::NoSlot(why) => {
-                slice_ledger::say_no_slot(why, "an allocation is not counted");
-                Asked::Uncounted
-            }
             Claim::Refused { used } => {
                 let free = limit.minus(used);
                 Asked::Refused(Refusal {
@@ -154,7 +138,32 @@ impl Account {
                     host: None,
                 })
             }
+            Claim::Private(why) => self.without_slot(why, bytes, Some(Asked::Granted)),
+            Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
+            Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Asked::Uncounted)),
         }
+    }
+
+    /// Says why a process has no slot. Where nothing else becomes of its claim it is refused.
+    #[cold]
+    #[inline(never)]
+    fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, asked: Option<Asked>) -> Asked {
+        let (follows, asked) = match asked {
+            Some(Asked::Granted) => ("an allocation is counted here alone", Asked::Granted),
+            Some(asked) => ("an allocation is not counted", asked),
+            None => {
+                let refusal = Refusal {
+                    free: Bytes::ZERO,
+                    short_by: bytes,
+                    host: None,
+                };
+                ("no GPU memory is given", Asked::Refused(refusal))
+            }
+        };
+        // The next call has it, if it can be used again.
+        self.runtime.ledger_again();
+        slice_ledger::say_no_slot(why, follows);
+        asked
     }
 
     /// Asks for memory and, where it does not fit, says so and records it.
@@ -187,7 +196,11 @@ impl Account {
             self.ledger
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
-        self.runtime.enforces() && slot() != Claim::Granted
+        let closed = self.runtime.enforces() && slot() != Claim::Granted;
+        if closed {
+            self.runtime.ledger_again();
+        }
+        closed
     }
 
     /// Records what was imported: it is there already, so that the host is not asked, and it is

@@ -20,10 +20,21 @@ use crate::runtime::{self, Runtime};
 fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     let ledger = runtime.ledger()?;
     let listed = device.listed?;
-    if !ledger.counts(listed) {
-        return runtime.enforces().then_some(Bytes::MAX);
+    match ledger.counts(listed) {
+        true => Some(ledger.sum(listed)),
+        false => uncounted(runtime, listed),
     }
-    Some(ledger.sum(listed))
+}
+
+/// The same for a process that cannot be counted, if it still cannot.
+#[cold]
+#[inline(never)]
+fn uncounted(runtime: &Runtime, listed: ledger::Device) -> Option<Bytes> {
+    runtime.ledger_again();
+    match runtime.ledger()? {
+        ledger if ledger.counts(listed) => Some(ledger.sum(listed)),
+        _ => runtime.enforces().then_some(Bytes::MAX),
+    }
 }
 
 /// How much a request is told of the host.

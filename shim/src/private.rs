@@ -70,7 +70,7 @@ pub(crate) fn page() -> Option<&'static Private> {
 
 /// The page of this process, or one in which nothing is ever kept: for a limit that is enforced where
 /// the kernel gives no page, and so nothing is granted.
-#[inline]
+#[inline(always)]
 pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
     page().or_else(|| enforced.then(unused))
 }

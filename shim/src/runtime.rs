@@ -129,9 +129,20 @@ impl Runtime {
     }
 
     /// Where the slice's processes say what they hold.
-    #[inline]
-    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+    #[inline(always)]
+    pub(crate) fn ledger(&self) -> Option<&'static Ledger> {
         self.ledger.get()
+    }
+
+    /// What could not be used may be usable again.
+    pub(crate) fn ledger_again(&self) {
+        self.ledger.look_again();
+    }
+
+    /// It lies where it stays.
+    pub(crate) fn is_placed(&'static self) -> &'static Runtime {
+        self.ledger.is_placed();
+        self
     }
 
     /// Whether an allocation over the limit is refused.

@@ -5,33 +5,23 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::slice::{self, Slice};
 use gpuslice_config::source;
-use once_cell::race::OnceRef;
 
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::{count, private, sys};
 
 /// Where the slice's processes say what they hold.
-pub(crate) enum SliceLedger {
-    /// Nothing is counted: the slice names no ledger, or limits nothing and cannot use it.
-    Absent,
-    /// It can be used.
-    Usable(Ledger),
-    /// It could not be used when it was first opened.
-    Closed(Closed),
-}
-
-/// A ledger that could not be used.
-pub(crate) struct Closed {
-    closed: Ledger,
-    file: Named,
-    /// The slice's own, once it can be used.
-    usable: OnceRef<'static, Ledger>,
-    /// The moment from which it is opened again.
+pub(crate) struct SliceLedger {
+    /// The ledger as it is now. Null: nothing is counted.
+    now: AtomicPtr<Ledger>,
+    /// The ledger that was opened first, or a closed one.
+    first: Option<Ledger>,
+    file: Option<Named>,
+    /// The moment from which a closed one is opened again.
     again_at: AtomicU64,
 }
 
@@ -48,42 +38,86 @@ const PAUSE: u64 = 1_000_000_000;
 impl SliceLedger {
     /// Opens the slice's ledger. The hook always makes one for a slice that it mounts.
     pub(crate) fn of(slice: &'static Slice, mounted: bool) -> SliceLedger {
+        let mut of = SliceLedger {
+            now: AtomicPtr::new(core::ptr::null_mut()),
+            first: None,
+            file: None,
+            again_at: AtomicU64::new(0),
+        };
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
             _ if mounted => source::MOUNTED_LEDGER,
-            _ => return SliceLedger::Absent,
+            _ => return of,
         };
         let descriptor = slice.ledger_descriptor.as_ref();
         let file = Named {
             path,
             descriptor: descriptor.and_then(slice::Text::as_c_str).unwrap_or(c""),
         };
-        let why = match file.open() {
-            Ok(ledger) => return SliceLedger::Usable(ledger),
-            Err(why) => why,
-        };
-        if !(slice.enforce && slice.limits_something()) {
-            file.say(why, "nothing is counted");
-            return SliceLedger::Absent;
+        let enforced = slice.enforce && slice.limits_something();
+        match file.open() {
+            Ok(ledger) => of.first = Some(ledger),
+            Err(why) if enforced => {
+                of.first = Some(Ledger::closed(private::page().map(|page| &page.ledger)));
+                of.put_off(file, why);
+            }
+            Err(why) => file.say(why, "nothing is counted"),
         }
-        let closed = Closed {
-            closed: Ledger::closed(private::page().map(|page| &page.ledger)),
-            file,
-            usable: OnceRef::new(),
-            again_at: AtomicU64::new(0),
-        };
-        closed.put_off(why);
-        SliceLedger::Closed(closed)
+        of.file = Some(file);
+        of
+    }
+
+    /// Has [`SliceLedger::get`] answer, once this is where it stays.
+    pub(crate) fn is_placed(&'static self) {
+        if let Some(first) = &self.first {
+            self.now
+                .store(core::ptr::from_ref(first).cast_mut(), Ordering::Release);
+        }
     }
 
     /// The ledger as it is now. None: nothing is counted.
     #[inline(always)]
-    pub(crate) fn get(&self) -> Option<&Ledger> {
-        match self {
-            SliceLedger::Usable(ledger) => Some(ledger),
-            SliceLedger::Absent => None,
-            SliceLedger::Closed(closed) => Some(closed.get()),
+    pub(crate) fn get(&self) -> Option<&'static Ledger> {
+        // SAFETY: only ledgers that stay are stored there, and nobody changes them.
+        unsafe { self.now.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Opens a ledger again that could not be used. Whoever asks after this has it, if it can be.
+    #[cold]
+    pub(crate) fn look_again(&self) {
+        let (true, Some(file)) = (self.get().is_some_and(Ledger::is_closed), self.file) else {
+            return;
+        };
+        let now = sys::clock();
+        if now != 0 && now < self.again_at.load(Ordering::Relaxed) {
+            return;
         }
+        match file.open() {
+            Ok(ledger) => self.replace_by(file, ledger),
+            Err(why) => self.put_off(file, why),
+        }
+    }
+
+    #[cold]
+    fn put_off(&self, file: Named, why: LedgerError) {
+        file.say(why, "no GPU memory is given until it can be used again");
+        if !why.is_passing() {
+            let at = sys::clock().saturating_add(PAUSE);
+            self.again_at.store(at, Ordering::Relaxed);
+        }
+    }
+
+    fn replace_by(&self, file: Named, ledger: Ledger) {
+        let Ok(place) = sys::map(size_of::<Ledger>()) else {
+            return;
+        };
+        let place = place.cast::<Ledger>();
+        // SAFETY: fresh pages of that size, which nobody else knows and nobody unmaps.
+        unsafe { place.write(ledger) };
+        // Another thread that has done so at the same time has one that is as good.
+        self.now.store(place, Ordering::Release);
+        let line = [Raw(file.path.to_bytes()), Str(" can be used again")];
+        log::say(Level::Info, "ledger", &line, None);
     }
 }
 
@@ -106,54 +140,6 @@ impl Named {
             Str(follows),
         ];
         count::LEDGER.say("ledger", &line);
-    }
-}
-
-impl Closed {
-    #[cold]
-    #[inline(never)]
-    fn get(&self) -> &Ledger {
-        if let Some(usable) = self.usable.get() {
-            return usable;
-        }
-        let now = sys::clock();
-        if now != 0 && now < self.again_at.load(Ordering::Relaxed) {
-            return &self.closed;
-        }
-        match self.file.open() {
-            Ok(ledger) => self.replace_by(ledger),
-            Err(why) => {
-                self.put_off(why);
-                &self.closed
-            }
-        }
-    }
-
-    fn put_off(&self, why: LedgerError) {
-        self.file
-            .say(why, "no GPU memory is given until it can be used again");
-        if !why.is_passing() {
-            let at = sys::clock().saturating_add(PAUSE);
-            self.again_at.store(at, Ordering::Relaxed);
-        }
-    }
-
-    fn replace_by(&self, ledger: Ledger) -> &Ledger {
-        let Ok(place) = sys::map(size_of::<Ledger>()) else {
-            return &self.closed;
-        };
-        // SAFETY: fresh pages of that size, which nobody else knows and nobody unmaps.
-        let usable = unsafe {
-            let place = place.cast::<Ledger>();
-            place.write(ledger);
-            &*place
-        };
-        // Another thread may have been faster: what it has opened is as good.
-        if self.usable.set(usable).is_ok() {
-            let line = [Raw(self.file.path.to_bytes()), Str(" can be used again")];
-            log::say(Level::Info, "ledger", &line, None);
-        }
-        self.usable.get().unwrap_or(usable)
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
     let usual = || {
         let place = Place::map().ok_or(())?;
         let slice = begin(&mut place.slice);
-        Ok::<_, ()>(&*place.runtime.write(Runtime::of(slice, &[], false)))
+        Ok::<_, ()>((*place.runtime.write(Runtime::of(slice, &[], false))).is_placed())
     };
     told.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
@@ -222,7 +222,7 @@ fn understand(
     }
     let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
     let listed = list(slice, &mut place.listed);
-    let runtime = &*place.runtime.write(Runtime::of(slice, listed, mounted));
+    let runtime = (*place.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
     Some(place.told.write(Told {
         runtime: limits.then_some(runtime),
         unsliced: !limits,

@@ -79,6 +79,7 @@ cc -O2 -static -o "$target/static/bin/hello" tests/containers/c/hello.c
 cc -O2 -shared -fPIC -o "$target/evil.so" tests/containers/c/evil.c
 
 cc -O2 -static -o "$target/timed" tests/containers/c/timed.c
+cc -O2 -w -o "$target/ledger" tests/containers/c/ledger.c -ldl
 cc -O2 -o "$target/race" tests/containers/c/race.c
 
 # The CRI's client: gRPC, from PyPI.

@@ -60,8 +60,8 @@ pub(super) struct Calls<'a> {
     /// The slot whose owner's lock this descriptor holds, plus one: its own locks stand in no
     /// descriptor's way, so asking the kernel about that one would say that nobody has it.
     owned: Cell<usize>,
-    /// Whether the kernel is asked about others.
-    asks: bool,
+    /// Whether the kernel is asked about others whatever filter this process has.
+    insists: bool,
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
@@ -84,7 +84,7 @@ impl<'a> Calls<'a> {
             fd: Cell::new(0),
             flight: Cell::new(None),
             owned: Cell::new(0),
-            asks: !quiet::is_on(),
+            insists: false,
             failure: Cell::new(None),
             hold: Cell::new(None),
         }
@@ -92,7 +92,11 @@ impl<'a> Calls<'a> {
 
     /// Asks the kernel about others whatever filter this process has.
     pub(super) fn insist(&mut self) {
-        self.asks = true;
+        self.insists = true;
+    }
+
+    fn asks(&self) -> bool {
+        self.insists || !quiet::is_on()
     }
 
     /// Why the file could not be opened, if it could not.
@@ -147,7 +151,7 @@ impl<'a> Calls<'a> {
     /// Whether somebody has locked the byte.
     #[cold]
     fn locked(&self, byte: usize) -> Result<bool, Errno> {
-        if self.owned.get().checked_sub(1) == Some(byte) || !self.asks {
+        if self.owned.get().checked_sub(1) == Some(byte) || !self.asks() {
             return Ok(true);
         }
         self.with(|fd| fd.locked(byte))
@@ -213,7 +217,7 @@ impl<'a> Kernel for Calls<'a> {
 
     #[cold]
     fn seat(&self, slot: usize) -> Option<Seat<'_, 'a>> {
-        if !self.asks {
+        if !self.asks() {
             return None;
         }
         let got = self.with(|fd| {
@@ -251,7 +255,7 @@ impl<'a> Kernel for Calls<'a> {
         // A lost count between two threads is no harm; a locked instruction would be.
         let looks = private.looks.load(Relaxed);
         private.looks.store(looks.wrapping_add(1), Relaxed);
-        looks & 63 == 0 && self.asks && self.second_has_passed()
+        looks & 63 == 0 && self.asks() && self.second_has_passed()
     }
 
     #[cold]

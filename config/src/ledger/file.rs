@@ -62,30 +62,28 @@ pub(super) enum Foreign {
 impl Header {
     /// A header of zeros.
     pub(super) const fn empty() -> Header {
-        const ZERO32: AtomicU32 = AtomicU32::new(0);
-        const ZERO64: AtomicU64 = AtomicU64::new(0);
         Header {
-            magic: ZERO64,
-            version: ZERO32,
-            slots: ZERO32,
-            extent: ZERO32,
-            locks: ZERO32,
-            uncounted: ZERO64,
+            magic: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            slots: AtomicU32::new(0),
+            extent: AtomicU32::new(0),
+            locks: AtomicU32::new(0),
+            uncounted: AtomicU64::new(0),
             devices: [const {
                 Listed {
-                    uuid: [ZERO64; 2],
-                    kind: ZERO64,
+                    uuid: [const { AtomicU64::new(0) }; 2],
+                    kind: AtomicU64::new(0),
                 }
             }; DEVICES],
             noted: [const {
                 Noted {
-                    refusals: ZERO64,
-                    regret: ZERO64,
-                    context: ZERO64,
+                    refusals: AtomicU64::new(0),
+                    regret: AtomicU64::new(0),
+                    context: AtomicU64::new(0),
                 }
             }; DEVICES],
-            turns: [ZERO64; DEVICES],
-            sharers: ZERO32,
+            turns: [const { AtomicU64::new(0) }; DEVICES],
+            sharers: AtomicU32::new(0),
         }
     }
 

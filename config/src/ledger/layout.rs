@@ -26,12 +26,12 @@ const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 164 <<
 /// The length of a ledger file for so many devices.
 #[must_use]
 pub const fn size_for(devices: usize) -> usize {
-    sharing_at(slots_for(devices)) + sharing::SIZE
+    sharing_at(slots_for(devices)).saturating_add(sharing::SIZE)
 }
 
 /// Where the sharers begin in a file of so many slots: behind the columns.
 pub(super) const fn sharing_at(slots: usize) -> usize {
-    PAGE + slots * SLOT_SIZE
+    PAGE.saturating_add(slots.saturating_mul(SLOT_SIZE))
 }
 
 /// How many slots a ledger for so many devices has.
@@ -41,21 +41,23 @@ pub(super) const fn slots_for(devices: usize) -> usize {
         1..=DEVICES => devices,
         _ => DEVICES,
     };
-    devices * SLOTS
+    devices.saturating_mul(SLOTS)
 }
 
 /// How many slots a file of this length has. None: it is no ledger's length.
 pub(super) fn slots_of(length: u64) -> Option<usize> {
     let length = usize::try_from(length).ok()?;
-    let slots = length.checked_sub(PAGE + sharing::SIZE)? / SLOT_SIZE;
+    let slots = length.checked_sub(PAGE.saturating_add(sharing::SIZE))? / SLOT_SIZE;
     (size_for(slots / SLOTS) == length).then_some(slots)
 }
 
 /// Where each column begins in a file of so many slots: used, pending, nodes, kinds.
 pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
-    let pending = PAGE + slots * 8;
-    let nodes = pending + slots * 8;
-    [PAGE, pending, nodes, nodes + slots * 40]
+    let words = slots.saturating_mul(8);
+    let pending = PAGE.saturating_add(words);
+    let nodes = pending.saturating_add(words);
+    let kinds = nodes.saturating_add(slots.saturating_mul(40));
+    [PAGE, pending, nodes, kinds]
 }
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.

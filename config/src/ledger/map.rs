@@ -44,30 +44,36 @@ pub(super) struct Mapped {
 pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
     let at = sys::mmap(length, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
     let start = NonNull::new(at as *mut u8).ok_or(Errno(0))?;
-    // SAFETY: the pages are mapped for good, as long as a header and these columns, and aligned to
-    // a page. All of it is atomics: others may write to it, and any bits are a value.
-    unsafe {
-        let header = start.cast::<Header>().as_ref();
-        let [used, pending, nodes, kinds] = columns_at(slots);
-        let column = |at: usize| start.as_ptr().wrapping_add(at);
-        let words = |at| core::slice::from_raw_parts(column(at).cast::<AtomicU64>(), slots);
-        let nodes = core::slice::from_raw_parts(column(nodes).cast::<Node>(), slots);
-        let kinds = column(kinds).cast::<[AtomicU64; KINDS]>();
-        let sharing = column(sharing_at(slots)).cast::<Sharer>();
-        Ok(Mapped {
-            header,
-            table: Table {
-                extent: &header.extent,
-                used: words(used),
-                pending: words(pending),
-                nodes,
-                kinds: core::slice::from_raw_parts(kinds, slots),
-                sharers: &header.sharers,
-                sharing: core::slice::from_raw_parts(sharing, SHARERS),
-            },
-            length,
-        })
-    }
+    let [used, pending, nodes, kinds] = columns_at(slots);
+    // SAFETY: the pages are mapped for good and begin with a header. All of it is atomics: others may
+    // write to it, and any bits are a value.
+    let header = unsafe { start.cast::<Header>().as_ref() };
+    let column = |at: usize| start.as_ptr().wrapping_add(at);
+    let words = |at| {
+        // SAFETY: as above; so many words lie there.
+        unsafe { core::slice::from_raw_parts(column(at).cast::<AtomicU64>(), slots) }
+    };
+    // SAFETY: as above; so many nodes lie there.
+    let nodes = unsafe { core::slice::from_raw_parts(column(nodes).cast::<Node>(), slots) };
+    let kinds = column(kinds).cast::<[AtomicU64; KINDS]>();
+    // SAFETY: as above; so many rows of kinds lie there.
+    let kinds = unsafe { core::slice::from_raw_parts(kinds, slots) };
+    let sharing = column(sharing_at(slots)).cast::<Sharer>();
+    // SAFETY: as above; so many rows of sharers lie there.
+    let sharing = unsafe { core::slice::from_raw_parts(sharing, SHARERS) };
+    Ok(Mapped {
+        header,
+        table: Table {
+            extent: &header.extent,
+            used: words(used),
+            pending: words(pending),
+            nodes,
+            kinds,
+            sharers: &header.sharers,
+            sharing,
+        },
+        length,
+    })
 }
 
 /// Takes back a mapping that turned out to be no ledger's.

@@ -48,20 +48,18 @@ impl Private {
     /// The state of a process that has claimed nothing yet.
     #[must_use]
     pub const fn empty() -> Private {
-        const ZERO32: AtomicU32 = AtomicU32::new(0);
-        const ZERO64: AtomicU64 = AtomicU64::new(0);
         Private {
-            settled: ZERO32,
-            looks: ZERO32,
-            verify_at: ZERO64,
-            full_until: ZERO64,
-            slotless: ZERO64,
+            settled: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            verify_at: AtomicU64::new(0),
+            full_until: AtomicU64::new(0),
+            slotless: AtomicU64::new(0),
             tally: AtomicPtr::new(core::ptr::null_mut()),
             devices: [const {
                 Mine {
-                    slot: ZERO32,
-                    thread: ZERO32,
-                    gate: ZERO32,
+                    slot: AtomicU32::new(0),
+                    thread: AtomicU32::new(0),
+                    gate: AtomicU32::new(0),
                 }
             }; DEVICES],
         }

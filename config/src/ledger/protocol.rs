@@ -107,6 +107,7 @@ pub(super) struct Amount {
 pub(super) const MOST: u64 = 1 << 50;
 
 /// The bytes that the living hold on a device.
+#[inline(always)]
 pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
     let trust = Trust::unless(kernel.verification_is_due());
     let reach = table.reach();
@@ -442,7 +443,7 @@ impl<'a> Columns<'a> {
     /// Whoever comes meanwhile has raised the extent before it looks at what is used, and a thread
     /// of this process that asks has published before it looks. So either they see what was taken
     /// here, or it is seen here that there is somebody; then the sum decides.
-    #[inline]
+    #[inline(always)]
     pub(super) fn claim_alone(
         &self,
         extent: &AtomicU32,

@@ -5,7 +5,7 @@ use super::calls::{Calls, Flights, Here};
 use super::closed::{self, Places};
 use super::elsewhere;
 use super::file::{self, Foreign, Header};
-use super::layout::{self, Device, KINDS, Kind, Node, SIZE, Table};
+use super::layout::{self, Device, KINDS, Kind, Node, Table};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Alone, Amount, Columns, Outcome, Own};
@@ -31,7 +31,7 @@ pub enum LedgerError {
     #[error("the ledger is not a regular file")]
     NotAFile,
     /// It is too short or too long.
-    #[error("the ledger is {0} bytes long, not {SIZE} and 60 KiB more for each further device")]
+    #[error("the ledger is {0} bytes long, which is no ledger's length")]
     Length(u64),
     /// It is some other file.
     #[error("the file is not a ledger")]
@@ -111,7 +111,7 @@ pub enum Claim {
 pub enum NoSlot {
     /// Every slot has a living owner, or another process has locked it.
     #[error("all of its {0} places are taken or locked")]
-    Full(usize),
+    Full(u32),
     /// The file cannot be opened, so there is nothing to lock.
     #[error("it cannot be opened again: {0}")]
     Unreachable(#[source] Errno),
@@ -349,7 +349,7 @@ impl Ledger {
     }
 
     /// What the file calls a device of this process's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn in_file(&self, device: Device) -> Device {
         match self.places {
             None => device,
@@ -383,7 +383,7 @@ impl Ledger {
     /// Takes `bytes` if the slice then holds no more than `limit`.
     ///
     /// [`Bytes::MAX`] as the limit only counts; so is recorded what the driver has already given.
-    #[inline]
+    #[inline(always)]
     pub fn claim(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
         if bytes.get() <= protocol::MOST
             && let Some(mine) = self.private.mine(device)
@@ -511,7 +511,7 @@ impl Ledger {
 
     /// Whether what this process takes on a device is counted, or would be: false once it was
     /// refused for want of a slot. It looks for one again, at most once a second.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn counts(&self, device: Device) -> bool {
         !self.closed
@@ -556,7 +556,7 @@ impl Ledger {
         self.settle();
         let now = sys::seconds();
         let until = &self.private.full_until;
-        let full = NoSlot::Full(self.table.nodes.len());
+        let full = NoSlot::Full(u32::try_from(self.table.nodes.len()).unwrap_or(u32::MAX));
         if now < until.load(Relaxed) {
             return Err(full);
         }

@@ -136,7 +136,7 @@ pub fn would(
     };
     let on = decided.on;
     let records = registry::records(&given.places).map_err(|error| on.by_host(error))?;
-    let records = gc::without_dead(records);
+    let records = gc::without_dead(&given.places, records);
     let wanted = Wanted {
         plan: &decided.plan,
         devices: &decided.devices,
@@ -330,7 +330,8 @@ impl Run<'_> {
                 self.plan.is_promised(promised, places);
                 if !host::is_prepared(places, &self.plan.container) {
                     let made = host::prepare(&self.plan, promised, places, &given.steps);
-                    made.map_err(|error| on.by_host(error))?;
+                    let lines = made.map_err(|error| on.by_host(error))?;
+                    self.report.lines.extend(lines);
                 }
                 return Ok(true);
             }
@@ -352,14 +353,17 @@ impl Run<'_> {
         given.steps.reached("recorded");
         let promised = record.unified();
         self.plan.is_promised(promised, places);
-        if let Err(error) = host::prepare(&self.plan, promised, places, &given.steps) {
-            let left = gc::leave(
-                &registry,
-                record,
-                std::slice::from_ref(&self.plan.container),
-            );
-            let _ = left.map_err(|left| self.report.lines.push(format!("{left:#}")));
-            return Err(on.by_host(error));
+        match host::prepare(&self.plan, promised, places, &given.steps) {
+            Ok(lines) => self.report.lines.extend(lines),
+            Err(error) => {
+                let left = gc::leave(
+                    &registry,
+                    record,
+                    std::slice::from_ref(&self.plan.container),
+                );
+                let _ = left.map_err(|left| self.report.lines.push(format!("{left:#}")));
+                return Err(on.by_host(error));
+            }
         }
         given.steps.reached("prepared");
         Ok(false)

@@ -3,9 +3,11 @@
 
 use crate::arguments::Arguments;
 use crate::create::Lines;
-use crate::registry::{Damaged, Member, Registry, survey};
+use crate::registry::{Damaged, Member, Record, Registry, survey};
 use crate::state::State;
 use crate::{gc, page_cache, traces};
+use std::thread;
+use std::time::Duration;
 
 /// Forgets a container. One that is not known is forgotten already.
 ///
@@ -32,7 +34,7 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
             continue;
         };
         drops.extend(member.drops.iter().cloned());
-        gc::leave(&registry, record, std::slice::from_ref(&state.id))?;
+        lines.extend(leave(&registry, record, &state.id)?);
     }
     // Its own record, when nothing of it lives.
     let own = |damaged: &Damaged| damaged.slice == state.id;
@@ -52,4 +54,25 @@ fn is_recorded(state: &State, given: &Arguments) -> anyhow::Result<bool> {
     let (records, damaged) = survey(&given.places)?;
     let mut members = records.iter().flat_map(|record| &record.containers);
     Ok(!damaged.is_empty() || members.any(|member| member.id == state.id))
+}
+
+/// How often a slice is looked at again of which the kernel still has a process: the last of one that
+/// was killed is gone within a millisecond.
+const ROUNDS: u32 = 50;
+
+/// Takes a container out of its slice; what is to be told where a process of it goes on.
+fn leave(registry: &Registry<'_>, record: Record, id: &str) -> anyhow::Result<Option<String>> {
+    let ids = [id.to_owned()];
+    let name = record.name.clone();
+    let mut record = record;
+    for _ in 0..ROUNDS {
+        match gc::leave(registry, record, &ids)? {
+            Some(left) if gc::names(&left, &ids) => record = left,
+            _ => return Ok(None),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(Some(format!(
+        "{name}: a process of it goes on and holds GPU memory: its slice is given back when that has ended"
+    )))
 }

@@ -36,7 +36,8 @@ pub enum GcError {
     Left(String),
 }
 
-/// Drops every container whose first process is dead, and every slice that nobody is left in.
+/// Drops every container whose first process is dead, and every slice that nobody is left in. A
+/// process that has outlived its container's first one, and holds memory, is somebody.
 /// What is left is returned, so that it need not be read again.
 ///
 /// # Errors
@@ -67,12 +68,15 @@ pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Re
         }
         let slice = record.slice.clone();
         match leave(registry, record.clone(), &dead) {
-            Ok(left) => {
-                if left.is_none() {
-                    collected.slices.push(slice);
+            Ok(Some(left)) => {
+                if !names(&left, &dead) {
+                    collected.containers.extend(dead);
                 }
+                living.push(left);
+            }
+            Ok(None) => {
+                collected.slices.push(slice);
                 collected.containers.extend(dead);
-                living.extend(left);
             }
             Err(error) => {
                 let error = anyhow::Error::new(error);
@@ -84,18 +88,28 @@ pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Re
     (living, collected)
 }
 
+/// Whether any of these containers is in the record.
+pub(crate) fn names(record: &Record, ids: &[String]) -> bool {
+    let mut members = record.containers.iter();
+    members.any(|member| ids.contains(&member.id))
+}
+
 /// The slices of which somebody lives, as [`drop_dead`] would leave them. Nothing is removed.
 #[must_use]
-pub fn without_dead(records: Vec<Record>) -> Vec<Record> {
+pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
     let living = records.into_iter().filter_map(|mut record| {
+        let is_dead = !record.containers.iter().any(|member| member.owner.lives());
+        if is_dead && traces::in_ledger(places, &record.slice).is_some() {
+            return Some(record);
+        }
         record.containers.retain(|member| member.owner.lives());
         (!record.containers.is_empty()).then_some(record)
     });
     living.collect()
 }
 
-/// Takes containers out of a slice, and removes the slice with the last of them. What is left of
-/// it is returned.
+/// Takes containers out of a slice, and removes the slice with the last of them, but not while a
+/// process lives in its ledger: then all of it stays. What is left of it is returned.
 ///
 /// # Errors
 /// What cannot be removed; the record then still names it.
@@ -105,6 +119,10 @@ pub fn leave(
     ids: &[String],
 ) -> Result<Option<Record>, GcError> {
     let places = registry.places();
+    let leaves = |member: &Member| ids.contains(&member.id);
+    if record.containers.iter().all(leaves) && traces::in_ledger(places, &record.slice).is_some() {
+        return Ok(Some(record));
+    }
     for id in ids {
         host::remove_container(places, id)?;
     }
@@ -149,7 +167,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     }
     let registry = Registry::lock(places)?;
     // Of a hook that was killed while it wrote a record: nobody else writes now.
-    for name in names(&places.slices()) {
+    for name in listed(&places.slices()) {
         let path = places.slices().join(name);
         if path.extension().is_some_and(|extension| extension == NEW) {
             host::remove_file(&path)?;
@@ -187,7 +205,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         let mut members = living.iter().flat_map(|record| &record.containers);
         members.any(|member| member.id == id)
     };
-    for id in names(&places.containers()) {
+    for id in listed(&places.containers()) {
         if !has_container(&id) {
             host::remove_container(places, &id)?;
             collected.containers.push(id);
@@ -196,7 +214,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
     tenants::keep_containers(places, is_slice);
     tenants::remove_dead(&places.run().join(tenants::FOLDER));
-    for slice in names(&places.ledgers()) {
+    for slice in listed(&places.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
             host::remove_ledger(&places.ledger(&slice))?;
             collected.slices.push(slice);
@@ -225,9 +243,9 @@ pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), G
 }
 
 /// Names that are no UTF-8 are not ours.
-fn names(folder: &Path) -> Vec<String> {
-    let listed = fs::read_dir(folder).into_iter().flatten().flatten();
-    listed
+fn listed(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
 }

@@ -2,17 +2,16 @@
 //! Touches: /run/gpuslice. Law: what is made here can be made again, and removed again, whatever
 //! of it is there already.
 
+use crate::create::Lines;
 use crate::place::Places;
 use crate::plan::{PRELOAD, Plan};
 use crate::registry::{Record, unified};
 use crate::steps::Steps;
-use crate::{run_folder, sys};
+use crate::{run_folder, seal, sys};
 use gpuslice_config::ledger::{self, Ledger, Locks, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
-use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, FallocateFlags, OFlag, fallocate};
-use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
@@ -20,7 +19,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something on the host could not be made or removed.
@@ -42,7 +41,7 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
     }
 }
 
-/// Makes everything that the plan needs. Called under the lock.
+/// Makes everything that the plan needs. Called under the lock. What is to be told is returned.
 ///
 /// # Errors
 /// What cannot be made.
@@ -51,15 +50,23 @@ pub fn prepare(
     promised: Bytes,
     places: &Places,
     steps: &Steps,
-) -> Result<(), HostError> {
-    make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
+) -> Result<Lines, HostError> {
+    let unsealed = make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
+    let lines = unsealed.map(|why| {
+        format!(
+            "{}: this kernel cannot seal its ledger ({why}): a process of the container that cuts it ends \
+             the others",
+            plan.name
+        )
+    });
     steps.reached("ledger");
     if promised > Bytes::ZERO {
         make_promise(places, promised, &plan.slice)?;
     }
     steps.reached("promise");
     let root = places.container_root(&plan.container);
-    make_root(plan, &root).map_err(failed("fill", &root))
+    make_root(plan, &root).map_err(failed("fill", &root))?;
+    Ok(lines.into_iter().collect())
 }
 
 /// Whether an earlier hook has made all of it. The list is the last that is made.
@@ -94,6 +101,7 @@ fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
     folder(&root.join("etc"))?;
     folder(&root.join("ledger"))?;
     point(&root.join("ledger/ledger"))?;
+    point(&root.join("ledger/locks"))?;
     point(&root.join("libgpuslice.so"))?;
     point(&root.join("meminfo"))?;
     if unified(&plan.devices) > Bytes::ZERO {
@@ -112,49 +120,58 @@ pub fn preload(places: &Places, container: &str) -> PathBuf {
     places.container_root(container).join(PRELOAD)
 }
 
+/// Makes the ledger, unless an earlier hook has. Why it could not be sealed is returned, if it could
+/// not.
 fn make_ledger(
     places: &Places,
     slice: &str,
     devices: usize,
     steps: &Steps,
-) -> Result<(), HostError> {
+) -> Result<Option<io::Error>, HostError> {
     let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
     let is_new = folder(place).map_err(failed("make", place))?;
     steps.reached("ledger-folder");
-    if is_new || !path.exists() {
-        // A file system of its own: whoever may write to the ledger cannot fill the host's.
-        // The ledger, its folder, and room for nothing else.
-        let size = CString::new(ledger::size_for(devices).to_string()).unwrap_or_default();
-        let options = [
-            (c"size", size.as_c_str()),
-            (c"nr_inodes", c"4"),
-            (c"mode", c"0755"),
-        ];
-        mount_at(place, &options).map_err(failed("mount", place))?;
+    if !is_new && is_made(&path) {
+        // A pod's other containers use it, damaged or not: another in its place would be one more
+        // budget.
+        let opened = Ledger::open(&c_path(&path), Open::Existing);
+        let unusable = |error| failed("use", &path)(io::Error::other(error));
+        return opened.map(|_| None).map_err(unusable);
+    }
+    if !is_new {
+        seal::unmount(place).map_err(failed("unmount", place))?;
+    }
+    let unsealed = seal::make(place, devices).err();
+    if unsealed.is_some() {
+        seal::unmount(place).map_err(failed("unmount", place))?;
+        make_plain(place, &path, devices).map_err(failed("make", &path))?;
     }
     steps.reached("ledger-mounted");
-    // 0666: every user of the container counts; who may not enter the mount does not reach it.
-    let made = reserve(&path, 0o666, ledger::size_for(devices)).map_err(failed("make", &path))?;
-    if let Some(file) = made {
-        let begun = file.write_all_at(&ledger::beginning(devices, Locks::Ledger), 0);
-        return begun.map_err(failed("make", &path));
-    }
-    let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-    let opened = Ledger::open(
-        &c_path,
-        Open::Create {
-            mode: 0o666,
-            devices,
-        },
-    );
-    let unusable = |error| failed("use", &path)(io::Error::other(error));
-    opened.map(drop).map_err(unusable)
+    Ok(unsealed)
 }
 
-fn mount_at(place: &Path, options: &[(&std::ffi::CStr, &std::ffi::CStr)]) -> io::Result<()> {
-    let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
-    let mount = sys::new_mount(c"tmpfs", options, attributes)?;
-    sys::attach_at(mount.as_fd(), AT_FDCWD, place)
+/// Whether a ledger is there, whatever has become of it. What one is mounted on is none.
+fn is_made(path: &Path) -> bool {
+    let facts = fs::metadata(path);
+    facts.is_ok_and(|facts| facts.len() > 0 || facts.mode() & 0o777 != seal::POINT.bits())
+}
+
+/// A ledger that can be cut, where the kernel has no other. It has its name when it is whole.
+fn make_plain(place: &Path, path: &Path, devices: usize) -> io::Result<()> {
+    let length = ledger::size_for(devices);
+    let size = CString::new(length.to_string())?;
+    seal::folder_of(place, &size)?;
+    seal::locks_file(&place.join("locks"))?;
+    // 0666: every user of the container counts; who may not enter the mount does not reach it.
+    let new = place.join("new");
+    if let Some(file) = reserve(&new, 0o666, length)? {
+        file.write_all_at(&ledger::beginning(devices, Locks::Ledger), 0)?;
+    }
+    fs::rename(new, path)
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
 fn open_folder(path: &Path) -> io::Result<File> {
@@ -224,6 +241,7 @@ fn remove_root(own: &Path) -> Option<()> {
         "slice.json",
         PRELOAD,
         "ledger/ledger",
+        "ledger/locks",
         "libgpuslice.so",
         "meminfo",
     ] {
@@ -282,13 +300,7 @@ pub fn remove_file(path: &Path) -> Result<(), HostError> {
 /// When it cannot be removed.
 pub fn remove_ledger(place: &Path) -> Result<(), HostError> {
     // More than one may be there, of hooks that were killed.
-    loop {
-        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOENT) => break,
-            Err(error) => return Err(failed("unmount", place)(error.into())),
-        }
-    }
+    seal::unmount(place).map_err(failed("unmount", place))?;
     gone(fs::remove_dir(place)).map_err(failed("remove", place))
 }
 

@@ -32,6 +32,7 @@ pub mod policy;
 pub mod read;
 pub mod registry;
 pub mod run_folder;
+pub mod seal;
 pub mod spec;
 pub mod stages;
 pub mod state;

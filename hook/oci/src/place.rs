@@ -81,6 +81,12 @@ impl Places {
         self.ledger(slice).join("ledger")
     }
 
+    /// The file on which the processes of a slice hold their locks, where its ledger is sealed.
+    #[must_use]
+    pub fn locks_file(&self, slice: &str) -> PathBuf {
+        self.ledger(slice).join("locks")
+    }
+
     /// The mount with the promises of every slice of unified memory.
     #[must_use]
     pub fn promises(&self) -> PathBuf {

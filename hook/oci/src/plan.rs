@@ -370,6 +370,7 @@ fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Moun
         mount(places.meminfo(), "meminfo", READ_ONLY_DATA),
         // The file, not its folder: out of a folder a container's root could remove it.
         mount(places.ledger_file(slice), "ledger/ledger", WRITABLE),
+        mount(places.locks_file(slice), "ledger/locks", WRITABLE),
     ];
     if promised > Bytes::ZERO {
         mounts.push(mount(places.promises(), "promises", READ_ONLY_DATA));

@@ -28,7 +28,7 @@ pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
     if let Some(owner) = owners(&damaged.text).find(Owner::lives) {
         return Some(format!("process {}, which it names, lives", owner.pid));
     }
-    if let Some(pid) = holder(places, slice) {
+    if let Some(pid) = in_ledger(places, slice) {
         return Some(format!("process {pid} holds memory by its ledger"));
     }
     let mounts = Mounts::of(places, slice);
@@ -75,8 +75,9 @@ fn number(text: &str) -> Option<(&str, &str)> {
     text.split_at_checked(end)
 }
 
-/// A process that has a slot of the slice's ledger.
-fn holder(places: &Places, slice: &str) -> Option<u32> {
+/// A living process that has a slot of the slice's ledger, in its own pid namespace.
+#[must_use]
+pub fn in_ledger(places: &Places, slice: &str) -> Option<u32> {
     let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
     let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;

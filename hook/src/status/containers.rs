@@ -4,7 +4,8 @@
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
-use gpuslice_oci::registry::{self, Damaged, Record};
+use gpuslice_oci::registry::{self, Damaged, Member, Record};
+use gpuslice_oci::traces;
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
@@ -105,9 +106,13 @@ pub(super) fn held(places: &Places) -> (Vec<Held>, Vec<Damaged>) {
 
 fn of(places: &Places, record: &Record) -> Option<Held> {
     let besides = Besides::of(places, record);
-    let living = record.containers.iter();
-    let containers: Vec<ContainerStatus> = living
-        .filter(|member| member.owner.lives())
+    let lives = |member: &&Member| member.owner.lives();
+    let any = record.containers.iter().any(|member| lives(&member));
+    // Who has outlived its container's first process still holds the slice.
+    let all = !any && traces::in_ledger(places, &record.slice).is_some();
+    let members = record.containers.iter();
+    let containers: Vec<ContainerStatus> = members
+        .filter(|member| all || lives(member))
         .map(|member| ContainerStatus {
             id: member.id.clone(),
             name: member.name.clone(),

@@ -14,6 +14,7 @@ mod hostile_root;
 mod hostile_run;
 mod images;
 mod inside;
+mod ledger;
 mod many;
 mod matrix;
 mod nvidia;
