@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,10 @@ soak: build ## a web server and a compiler under the preload, SOAK seconds each 
 law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
 	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
 
-check: format clippy test loom miri docs deny ## what CI runs
+check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
+
+check-all: check ## the same, and every old C library: Ubuntu 16.04 and 20.04, Debian 11
+	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:
 	$(CARGO) fmt --all --check
@@ -71,6 +74,13 @@ miri: ## the pure code under miri, where a nightly toolchain has it or can get i
 		PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri \
 			$(CARGO) +nightly miri test --locked -p gpuslice-config --lib; \
 	else echo "miri: not run, no nightly toolchain here has it"; fi
+
+fuzz: ## every parser of what others write, FUZZ seconds each (600); the inputs that crash one are kept
+	tests/fuzz/run.sh $(or $(FUZZ),600)
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## all fuzzers at once, for a minute
+	FUZZ_TOGETHER=1 tests/fuzz/run.sh 60
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -32,7 +32,10 @@ build)
     ;;
 demo | clients)
     need python3 python3
+    need curl curl
     tests/clients/setup.sh
+    [ "$1" = demo ] || tests/clients/nvidia.sh "$target/nvidia" ||
+        echo "gpuslice: the tests use the recorded answers of NVIDIA's libraries instead" >&2
     ;;
 readers)
     need node nodejs
@@ -60,8 +63,13 @@ deny)
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
+fuzz)
+    need g++ g++
+    tool=$target/tools/bin/cargo-fuzz
+    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-fuzz@0.13.1
+    ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz" >&2
     exit 2
     ;;
 esac

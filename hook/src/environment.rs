@@ -33,16 +33,31 @@ pub enum EnvironmentError {
     )]
     ConfigAndLimit(PathBuf),
     /// The library is missing.
-    #[error("libgpuslice.so is neither in {beside} nor in /usr/lib/gpuslice: run make")]
+    #[error(
+        "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
+        listed(.looked_in)
+    )]
     NoLibrary {
-        /// Where gpuslice is.
-        beside: PathBuf,
+        /// Every folder that was looked in.
+        looked_in: Vec<PathBuf>,
+    },
+    /// The library is there, and ld.so would say so and go on without it.
+    #[error("{path} cannot be preloaded: {why}")]
+    Unloadable {
+        /// Where it is.
+        path: PathBuf,
+        /// What keeps ld.so from it, and the fix.
+        why: String,
     },
     /// The simulated driver is missing.
-    #[error("the simulated driver is neither in {built} nor in /usr/lib/gpuslice/sim: run make")]
+    #[error(
+        "there is no simulated driver in {}: install gpuslice's simulator, or in its source tree run \
+         make",
+        listed(.looked_in)
+    )]
     NoSimulator {
-        /// Where `make` puts it.
-        built: PathBuf,
+        /// Every folder that was looked in.
+        looked_in: Vec<PathBuf>,
     },
     /// The scenario is missing.
     #[error("cannot read scenario {path}")]
@@ -64,6 +79,19 @@ pub enum EnvironmentError {
     /// A path that a slice file cannot hold.
     #[error("{0} is too long, or has a letter that a slice file cannot hold")]
     Path(PathBuf),
+}
+
+/// Folders, as a sentence names them.
+fn listed(folders: &[PathBuf]) -> String {
+    let names: Vec<String> = folders
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// What was prepared. The private folder lives as long as this, or, when this process becomes

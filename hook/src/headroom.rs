@@ -2,8 +2,7 @@
 //! Touches: what `learned` touches, standard output.
 
 use crate::learned::{self, Learned};
-use crate::{exit, text};
-use std::io::{self, Write};
+use crate::{exit, standard_streams, text};
 
 /// `gpuslice headroom`.
 #[derive(clap::Args, Debug)]
@@ -69,9 +68,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             }
         }
     };
-    let mut out = io::stdout();
-    out.write_all(said.as_bytes())?;
-    out.flush()?;
+    standard_streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)
 }
 

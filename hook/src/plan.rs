@@ -147,6 +147,12 @@ impl Plan {
             .max()
     }
 
+    /// How many devices the slice's processes can have memory on.
+    fn devices(&self) -> usize {
+        let inventory = self.inventory.as_ref();
+        inventory.map_or(1, |inventory| inventory.targets().count())
+    }
+
     /// Makes the ledger, writes the slice file where there is none yet, and says where it is.
     pub(crate) fn finish(
         &mut self,
@@ -155,13 +161,14 @@ impl Plan {
         promise: Option<&OwnPromise>,
     ) -> anyhow::Result<Option<PathBuf>> {
         let writes = self.writes_file();
+        let devices = self.devices();
         let Some(slice) = &mut self.slice else {
             return Ok(None);
         };
         let (true, Some(private)) = (writes, private) else {
             // As it is: the ledger is only made if it is named and not there.
             if let Some(ledger) = slice.ledger {
-                slice_ledger::make(Path::new(ledger.as_str()), Writers::User)?;
+                slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
             }
             return Ok(self.file.clone());
         };
@@ -171,7 +178,7 @@ impl Plan {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            let ledger = slice_ledger::make_in(folder)?;
+            let ledger = slice_ledger::make_in(folder, devices)?;
             let kept = private
                 .keep(&ledger)
                 .context("cannot talk to the watcher")?;

@@ -1,8 +1,14 @@
 //! Where libgpuslice.so is, and how it comes first in LD_PRELOAD.
-//! Touches: the file system, to look.
+//! Touches: the file system, to look; a mapping of the library, for a moment.
 
 use crate::environment::EnvironmentError;
+use crate::program::MACHINE;
+use gpuslice_oci::elf::Elf;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::num::NonZero;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -25,13 +31,14 @@ pub fn installed(beside: &Path) -> [PathBuf; 2] {
 /// # Errors
 /// When it is in neither place, or in one that LD_PRELOAD cannot name.
 pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
-    let found = std::iter::once(beside.to_owned())
-        .chain(installed(beside))
+    let mut looked_in = vec![beside.to_owned()];
+    looked_in.extend(installed(beside));
+    looked_in.dedup();
+    let found = looked_in
+        .iter()
         .map(|folder| folder.join(LIBRARY))
         .find(|path| path.is_file())
-        .ok_or_else(|| EnvironmentError::NoLibrary {
-            beside: beside.to_owned(),
-        })?;
+        .ok_or(EnvironmentError::NoLibrary { looked_in })?;
     let separates = |byte: &u8| SEPARATORS.contains(byte);
     if found.as_os_str().as_bytes().iter().any(separates) {
         return Err(EnvironmentError::Unnameable {
@@ -39,7 +46,49 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
             variable: "LD_PRELOAD",
         });
     }
-    Ok(found)
+    match loadable(&found) {
+        Ok(()) => Ok(found),
+        Err(why) => Err(EnvironmentError::Unloadable { path: found, why }),
+    }
+}
+
+/// Maps the start of the library as ld.so will: where that fails, ld.so starts the program without
+/// it.
+fn loadable(library: &Path) -> Result<(), String> {
+    let file = File::open(library).map_err(|error| error.to_string())?;
+    let elf = Elf::read(&file).ok_or("it is not a library: install gpuslice again")?;
+    if elf.machine() != MACHINE {
+        return Err("it is built for another kind of processor".to_owned());
+    }
+    let code = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing reads it.
+    let mapped = unsafe {
+        mmap(
+            None,
+            NonZero::<usize>::MIN,
+            code,
+            MapFlags::MAP_PRIVATE,
+            &file,
+            0,
+        )
+    };
+    match mapped {
+        Ok(start) => {
+            // SAFETY: the mapping that was just made, which nothing refers to.
+            let _ = unsafe { munmap(start, 1) };
+            Ok(())
+        }
+        Err(error) if is_noexec(library) => Err(format!(
+            "its file system is mounted noexec ({}): install gpuslice elsewhere, or mount it with \
+             exec",
+            error.desc()
+        )),
+        Err(error) => Err(format!("it cannot be mapped as code: {}", error.desc())),
+    }
+}
+
+fn is_noexec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC))
 }
 
 /// What ld.so takes for the end of a name in LD_PRELOAD.

@@ -12,6 +12,8 @@ use crate::tidy_up::start_time;
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, SIZE};
 use gpuslice_config::units::Bytes;
+use gpuslice_oci::place::Places;
+use gpuslice_oci::run_folder;
 use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -197,6 +199,9 @@ impl Promises {
 
     fn lock(&self) -> io::Result<File> {
         let beside = self.folder.parent().unwrap_or(&self.folder);
+        if self.folder == Path::new(CONTAINERS) {
+            return lock_beside_containers(beside);
+        }
         if !self.simulated {
             registry::make(beside)?;
         }
@@ -204,16 +209,29 @@ impl Promises {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(beside.join("lock"))?;
-        lock.lock()?;
-        Ok(lock)
+        lock_in(beside)
     }
+}
+
+/// The folder that root's runs share with containers is made as the hook makes it.
+fn lock_beside_containers(folder: &Path) -> io::Result<File> {
+    let places = Places::default();
+    run_folder::make(&places).map_err(io::Error::other)?;
+    let lock = lock_in(folder)?;
+    run_folder::make_promises_if_host(&places).map_err(io::Error::other)?;
+    Ok(lock)
+}
+
+fn lock_in(folder: &Path) -> io::Result<File> {
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(folder.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 /// The host's memory, by its meminfo.

@@ -7,7 +7,7 @@
 
 use crate::slice_ledger;
 use crate::{slice_file, tidy_up};
-use gpuslice_config::ledger::{SIZE, Snapshot};
+use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -139,7 +139,7 @@ fn holds_something(file: &Path) -> bool {
     let ledger = slice_file::read(file)
         .ok()
         .and_then(|slice| slice_ledger::path(file, &slice));
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     ledger.is_some_and(|ledger| {
         Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes)
             .is_ok_and(|snapshot| snapshot.slots().any(|record| record.alive))

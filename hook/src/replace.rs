@@ -1,12 +1,19 @@
-//! Files that others read while they are written: old or new, never half.
+//! Replaces a file as a whole, so that a reader finds the old text or the new one.
 //! Touches: the file, and a temporary one beside it.
+//! Law: only a regular file is replaced. A device, a pipe or a socket is opened and written.
 
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
+use crate::destination::{self, Destination};
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// What a new file's mode is: everybody may read it.
+/// The mode of a new file: everybody may read it.
 pub const READABLE: u32 = 0o644;
 
 /// Why a file stayed as it was.
@@ -20,44 +27,103 @@ pub struct ReplaceError {
     pub source: io::Error,
 }
 
-/// Puts `text` in place of what `path` holds. A file that is there keeps its mode and its owner;
+/// Whether the new text must survive a power failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It must: a configuration.
+    Synced,
+    /// It need not: a picture that is drawn again each second.
+    Cached,
+}
+
+/// Writes `text` in place of what `path` holds. An existing file keeps its mode and its owner, and
 /// one that is reached by a link is replaced where it is.
 ///
 /// # Errors
-/// When it cannot be written; it is then as it was.
+/// When it cannot be written; a regular file is then as it was.
 pub fn replace(path: &Path, text: &[u8]) -> Result<(), ReplaceError> {
-    let failed = |source| ReplaceError {
-        path: path.to_owned(),
-        source,
-    };
-    write_beside(path, text).map_err(failed)
+    replace_with(path, text, Durability::Synced)
 }
 
-fn write_beside(path: &Path, text: &[u8]) -> io::Result<()> {
-    let path = match fs::canonicalize(path) {
-        Ok(target) => target,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(error),
-    };
-    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut new = tempfile::Builder::new()
-        .prefix(".gpuslice-")
-        .tempfile_in(folder)?;
-    new.write_all(text)?;
-    let mode = match fs::metadata(&path) {
-        Ok(old) => {
-            fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
-            old.mode() & 0o7777
+/// As [`replace`], with a choice of durability.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_with(path: &Path, text: &[u8], durability: Durability) -> Result<(), ReplaceError> {
+    let write = || match destination::find(path)? {
+        Destination::Stream(mut stream) => stream.write_all(text),
+        Destination::File { folder, name, old } => {
+            write_beside(&folder, &name, old, text, durability)
         }
-        Err(_) => READABLE,
     };
-    // Not by the builder: the umask would have its say.
-    new.as_file()
-        .set_permissions(Permissions::from_mode(mode))?;
-    new.as_file().sync_all()?;
-    new.persist(&path).map_err(|error| error.error)?;
-    // The name is on the disk when its folder is.
-    File::open(folder)?.sync_all()
+    write().map_err(|source| ReplaceError {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write_beside(
+    folder: &OwnedFd,
+    name: &OsStr,
+    old: Option<FileStat>,
+    text: &[u8],
+    durability: Durability,
+) -> io::Result<()> {
+    let (mut file, mut new) = Temporary::create(folder)?;
+    file.write_all(text)?;
+    let mode = match &old {
+        Some(old) => {
+            fchown(&file, Some(old.st_uid), Some(old.st_gid))?;
+            old.st_mode & 0o7777
+        }
+        None => READABLE,
+    };
+    // Set here, because the umask applies to the mode that a file is created with.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    if durability == Durability::Synced {
+        file.sync_all()?;
+    }
+    renameat(folder, new.name.as_os_str(), folder, name)?;
+    new.is_in_place = true;
+    if durability == Durability::Synced {
+        // The name is on the disk when its folder is.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        File::from(openat(folder, ".", flags, Mode::empty())?).sync_all()?;
+    }
+    Ok(())
+}
+
+/// A new file beside the one that it will replace. Dropping it removes it.
+struct Temporary<'a> {
+    folder: &'a OwnedFd,
+    name: OsString,
+    is_in_place: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn create(folder: &'a OwnedFd) -> io::Result<(File, Temporary<'a>)> {
+        let mut random = [0; 8];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let name = OsString::from(format!(".gpuslice-{:016x}", u64::from_ne_bytes(random)));
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let owner_only = Mode::S_IRUSR | Mode::S_IWUSR;
+        let file = openat(folder, name.as_os_str(), flags, owner_only)?;
+        let temporary = Temporary {
+            folder,
+            name,
+            is_in_place: false,
+        };
+        Ok((file.into(), temporary))
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            let name = self.name.as_os_str();
+            let _ = unlinkat(self.folder, name, UnlinkatFlags::NoRemoveDir);
+        }
+    }
 }
 
 /// Makes the folder of a file that is to be written, and those above it.
@@ -81,7 +147,10 @@ pub fn make_folder_of(path: &Path, mode: u32) -> Result<(), ReplaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use nix::sys::stat::{Mode as FileMode, SFlag, makedev, mknod};
+    use nix::unistd::{chown, geteuid, mkfifo};
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 
     #[test]
     fn a_file_keeps_its_mode_and_its_place_behind_a_link() {
@@ -106,5 +175,118 @@ mod tests {
         make_folder_of(&file, 0o755).unwrap();
         replace(&file, b"new").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, READABLE);
+    }
+
+    #[test]
+    fn a_device_is_written_and_stays_a_device() {
+        let place = tempfile::tempdir().unwrap();
+        let device = place.path().join("null");
+        let mode = FileMode::from_bits_truncate(0o666);
+        // As root a device of the test's own: should this fail, the host's is whole.
+        let made = mknod(&device, SFlag::S_IFCHR, mode, makedev(1, 3));
+        let device = match made {
+            Ok(()) => device,
+            Err(_) => PathBuf::from("/dev/null"),
+        };
+        replace(&device, b"text").unwrap();
+        let kind = fs::symlink_metadata(&device).unwrap().file_type();
+        assert!(kind.is_char_device());
+        let link = place.path().join("link");
+        symlink(&device, &link).unwrap();
+        replace(&link, b"text").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::metadata(&link).unwrap().file_type().is_char_device());
+    }
+
+    #[test]
+    fn a_pipe_is_written_and_stays_a_pipe() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        mkfifo(&pipe, FileMode::S_IRWXU).unwrap();
+        // Open for both, so that neither end waits for the other.
+        let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        replace(&pipe, b"text").unwrap();
+        let mut text = [0; 4];
+        reader.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"text");
+        assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    }
+
+    /// A sticky folder of everybody's, as /tmp is, and a secret file outside of it.
+    fn shared_folder(place: &Path) -> (PathBuf, PathBuf) {
+        let (shared, secret) = (place.join("shared"), place.join("secret"));
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        fs::write(&secret, "secret").unwrap();
+        (shared, secret)
+    }
+
+    #[test]
+    fn a_link_that_another_user_planted_is_not_followed() {
+        if !geteuid().is_root() {
+            eprintln!("not run: only root can make another user's link");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let (shared, secret) = shared_folder(place.path());
+        let folder = place.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), "secret").unwrap();
+        let planted = |target: &Path, name: &str| {
+            let link = shared.join(name);
+            symlink(target, &link).unwrap();
+            std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+            link
+        };
+        let last = planted(&secret, "last");
+        let dangling = planted(&place.path().join("new"), "dangling");
+        let before_the_last = planted(&folder, "folder").join("file");
+        let own = place.path().join("own");
+        symlink(&last, &own).unwrap();
+        for path in [&last, &dangling, &before_the_last, &own] {
+            let error = replace(path, b"text").unwrap_err();
+            assert_eq!(
+                error.source.to_string(),
+                "the link belongs to user 65534, in a folder in which others may create files"
+            );
+        }
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "secret");
+        assert!(!place.path().join("new").exists());
+        assert_eq!(fs::read_dir(&shared).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_file_that_another_user_planted_is_not_filled() {
+        if !geteuid().is_root() {
+            eprintln!("not run: only root can make another user's file");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let (shared, _) = shared_folder(place.path());
+        let file = shared.join("file");
+        fs::write(&file, "old").unwrap();
+        chown(&file, Some(65534.into()), None).unwrap();
+        let error = replace(&file, b"new").unwrap_err().source.to_string();
+        assert!(
+            error.starts_with("the file belongs to user 65534"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_link_of_ones_own_is_followed_in_a_shared_folder_too() {
+        let place = tempfile::tempdir().unwrap();
+        let (shared, file) = shared_folder(place.path());
+        let link = shared.join("link");
+        symlink("../secret", &link).unwrap();
+        replace_with(&link, b"new", Durability::Cached).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        symlink("loop", shared.join("loop")).unwrap();
+        let error = replace(&shared.join("loop"), b"new").unwrap_err();
+        assert_eq!(error.source.raw_os_error(), Some(libc::ELOOP));
+        let error = replace(&shared, b"new").unwrap_err();
+        assert_eq!(error.source.raw_os_error(), Some(libc::EISDIR));
     }
 }

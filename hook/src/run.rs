@@ -8,8 +8,10 @@
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
+use crate::program;
 use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
+use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
 use std::ffi::{CString, NulError, OsString};
@@ -22,6 +24,11 @@ pub struct Args {
     /// The slice, and the machine it is on.
     #[command(flatten)]
     pub slice: SliceOptions,
+
+    /// Refuse to start a program that the slice does not hold for: one that is static, 32-bit,
+    /// set-user-ID or not loaded by glibc. Without it, a warning names such a program
+    #[arg(long)]
+    pub strict: bool,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -55,6 +62,7 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     for warning in &prepared.warnings {
         crate::cli::tell(&format!("warning: {warning}"));
     }
+    look(&args, &prepared)?;
     // Taken back only when the command cannot be started: `exec` drops nothing.
     let _registered = register(&prepared);
     prepared.enter()?;
@@ -69,6 +77,21 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         message: format!("cannot run {}: {}", name.display(), failure.desc()),
     }
     .into())
+}
+
+/// Says so where the slice will not hold for the command.
+fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
+    let command = args.command.first().filter(|_| prepared.slice.is_some());
+    match command.map_or(Ok(()), |command| program::look(command)) {
+        Ok(()) => Ok(()),
+        Err(unreached) if args.strict => bail!("{unreached}; --strict refuses to start it"),
+        Err(unreached) => {
+            crate::cli::tell(&format!(
+                "warning: {unreached} (--strict refuses to start it)"
+            ));
+            Ok(())
+        }
+    }
 }
 
 /// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second

@@ -31,10 +31,13 @@ impl Sim {
     pub fn find(machine: &str, beside: &Path) -> Result<Sim, EnvironmentError> {
         let built = beside.parent().unwrap_or(beside).join("sim");
         let packaged = installed(beside).map(|folder| folder.join("sim"));
-        let driver = std::iter::once(built.clone())
-            .chain(packaged)
+        let mut looked_in: Vec<PathBuf> = std::iter::once(built).chain(packaged).collect();
+        looked_in.dedup();
+        let driver = looked_in
+            .iter()
             .find(|folder| folder.join("libcuda.so.1").is_file())
-            .ok_or(EnvironmentError::NoSimulator { built })?;
+            .cloned()
+            .ok_or(EnvironmentError::NoSimulator { looked_in })?;
         // ld.so has no way to write a path with a colon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
         if driver.as_os_str().as_bytes().iter().any(separates) {

@@ -2,7 +2,7 @@
 //! Touches: the ledger's file.
 
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Ledger, LedgerError, Open, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, size_for};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use nix::errno::Errno;
@@ -35,7 +35,7 @@ impl Writers {
     }
 }
 
-/// Makes the ledger of a run in its private folder, and says where it is.
+/// Makes the ledger of a run on so many devices in its private folder, and says where it is.
 ///
 /// What root starts may go on as another user (gosu, setpriv), and must still be counted. So
 /// root's ledger can be written to by everybody who knows its name, of 128 random bits, and those
@@ -45,10 +45,10 @@ impl Writers {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn make_in(folder: &Path) -> Result<PathBuf, SliceLedgerError> {
+pub fn make_in(folder: &Path, devices: usize) -> Result<PathBuf, SliceLedgerError> {
     if !nix::unistd::geteuid().is_root() {
         let path = folder.join(NAME);
-        return make(&path, Writers::User).map(|()| path);
+        return make(&path, Writers::User, devices).map(|()| path);
     }
     let mut bits = [0; 16];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
@@ -57,7 +57,7 @@ pub fn make_in(folder: &Path) -> Result<PathBuf, SliceLedgerError> {
         source,
     })?;
     let path = folder.join(format!("{NAME}.{:032x}", u128::from_ne_bytes(bits)));
-    make(&path, Writers::WhoKnowsIt).map(|()| path)
+    make(&path, Writers::WhoKnowsIt, devices).map(|()| path)
 }
 
 /// Why there is no ledger.
@@ -83,17 +83,17 @@ pub enum SliceLedgerError {
     },
 }
 
-/// Makes the ledger if there is none, and looks whether it is one.
+/// Makes the ledger of a slice of so many devices if there is none, and looks whether it is one.
 ///
 /// # Errors
 /// When it cannot be made, or is something else.
-pub fn make(path: &Path, writers: Writers) -> Result<(), SliceLedgerError> {
+pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
     let mode = writers.mode();
-    reserve(path, mode).map_err(|source| SliceLedgerError::Make {
+    reserve(path, mode, size_for(devices)).map_err(|source| SliceLedgerError::Make {
         path: path.to_owned(),
         source,
     })?;
-    Ledger::open(&c_path(path), Open::Create { mode })
+    Ledger::open(&c_path(path), Open::Create { mode, devices })
         .map(drop)
         .map_err(|source| SliceLedgerError::Use {
             path: path.to_owned(),
@@ -103,7 +103,7 @@ pub fn make(path: &Path, writers: Writers) -> Result<(), SliceLedgerError> {
 
 /// Takes the whole file from the file system at once: on one that is full, a program that comes
 /// to a page that is not there yet would be killed.
-fn reserve(path: &Path, mode: u32) -> io::Result<()> {
+fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new()
         .read(true)
@@ -117,7 +117,7 @@ fn reserve(path: &Path, mode: u32) -> io::Result<()> {
     if !facts.is_file() || facts.len() > 0 {
         return Ok(());
     }
-    let length = i64::try_from(SIZE).unwrap_or(i64::MAX);
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
     // Whatever the umask says.
     file.set_permissions(Permissions::from_mode(mode))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
@@ -130,7 +130,7 @@ fn reserve(path: &Path, mode: u32) -> io::Result<()> {
 /// What was refused to the processes of a slice; nothing where the ledger cannot be read.
 #[must_use]
 pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&c_path(path), &mut bytes);
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
 }

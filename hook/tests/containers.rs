@@ -3,16 +3,22 @@
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/member.rs"]
+mod member;
 mod support;
 
-use gpuslice_config::ledger::{Ledger, Open};
+use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::owner::Owner;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{Budget, Member, Record, Registry};
-use serde_json::Value;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Home, Installation, told};
@@ -79,7 +85,14 @@ impl Host {
         }
         let ledger = places.ledger_file(id).display().to_string();
         let ledger = CString::new(ledger).unwrap();
-        Ledger::open(&ledger, Open::Create { mode: 0o600 }).unwrap();
+        Ledger::open(
+            &ledger,
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
     }
 
     fn told(&self, words: &[&str]) -> (String, String, i32) {
@@ -202,4 +215,82 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
     assert_eq!(left(&host.places().containers()), 0);
     assert_eq!(left(&host.places().ledgers()), 0);
+}
+
+/// Not a test: a process of a container, in a pid namespace of its own.
+#[test]
+#[ignore = "a process of another test"]
+fn a_member_of_a_container() {
+    let (Ok(ledger), Ok(gib)) = (std::env::var("MEMBER_OF"), std::env::var("TAKES")) else {
+        return;
+    };
+    let takes = Bytes::gib(gib.parse().unwrap());
+    member::Member::of_ledger(&ledger).take(takes, Kind::Linear);
+    std::io::Write::write_all(&mut std::io::stdout(), b"\nready\n").unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// A process that calls itself 1 and holds so many GiB of a container's slice: `unshare`, and its
+/// number here.
+fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_member_of_a_container",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("MEMBER_OF", ledger)
+        .env("TAKES", gib.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut member = command.spawn().unwrap();
+    let mut out = BufReader::new(member.stdout.take().unwrap());
+    assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
+    let children = format!("/proc/{0}/task/{0}/children", member.id());
+    let here = fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    (Sleeper(member), here)
+}
+
+#[test]
+fn each_containers_process_is_shown_in_its_own_slice_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: only root can mount the ledgers of containers");
+        return;
+    }
+    // Its mounts are this thread's own, and end with it.
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    mount(none, "/", none, flags, none).unwrap();
+    let host = Host::new("containers-processes");
+    let sleepers = [sleeper(), sleeper(), sleeper()];
+    let names = ["conta", "contb", "contc"];
+    let members: Vec<(Sleeper, u32)> = (1..)
+        .zip(names.iter().zip(&sleepers))
+        .map(|(gib, (name, first))| {
+            host.container(name, first);
+            member_of(&host.places().ledger_file(name), gib)
+        })
+        .collect();
+    let inode = |name: &str| fs::metadata(host.places().ledger_file(name)).unwrap().ino();
+    assert_eq!(inode("conta"), inode("contb"), "nothing is tested");
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let shown = |slice: usize| {
+        let processes = json["slices"][slice]["devices"][0]["processes"].as_array();
+        let processes = processes.unwrap().iter();
+        let named = processes.map(|one| json!([one["pid"], one["used"]]));
+        named.collect::<Vec<_>>()
+    };
+    for (slice, (_, pid)) in members.iter().enumerate() {
+        let gib = u64::try_from(slice).unwrap() + 1;
+        assert_eq!(shown(slice), [json!([pid, gib << 30])], "{json}");
+    }
 }

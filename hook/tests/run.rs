@@ -155,18 +155,21 @@ fn under_any_prefix_the_library_and_the_simulator_are_found() {
         ]);
         told(command.env_remove("LD_LIBRARY_PATH"))
     };
-    let missing = |what: &str| (String::new(), format!("gpuslice: {what}: run make\n"), 125);
+    let missing = |what: &str, fix: &str| {
+        let message =
+            format!("gpuslice: there is no {what}: {fix}, or in its source tree run make\n");
+        (String::new(), message, 125)
+    };
     let (bin, lib) = (bin.display(), lib.display());
-    let none = format!("libgpuslice.so is neither in {bin} nor in /usr/lib/gpuslice");
-    assert_eq!(run(), missing(&none));
+    let none = format!("libgpuslice.so in {bin}, {lib} or /usr/lib/gpuslice");
+    assert_eq!(run(), missing(&none, "install gpuslice again"));
     let link = |from: &Path, to: &str| {
         std::os::unix::fs::symlink(from, format!("{lib}/{to}")).unwrap();
     };
     link(&HERE.folder.join("libgpuslice.so"), "libgpuslice.so");
     let place = place.path().display();
-    let none =
-        format!("the simulated driver is neither in {place}/sim nor in /usr/lib/gpuslice/sim");
-    assert_eq!(run(), missing(&none));
+    let none = format!("simulated driver in {place}/sim, {lib}/sim or /usr/lib/gpuslice/sim");
+    assert_eq!(run(), missing(&none, "install gpuslice's simulator"));
     link(&HERE.folder.with_file_name("sim"), "sim");
     let found = format!("{lib}/libgpuslice.so {lib}/sim\n");
     assert_eq!(run(), (found, String::new(), 0));

@@ -46,6 +46,14 @@ fn output_that_cannot_be_written_is_an_error_that_is_said() {
         "check --sim rtx3090 --bare",
         "devices --sim rtx3090",
         "devices --sim rtx3090 --json",
+        "status",
+        "status --json",
+        "status --watch",
+        "report",
+        "headroom",
+        "headroom --json",
+        "gc",
+        "residency $0",
         "man",
         "completions bash",
     ] {
@@ -63,6 +71,56 @@ fn output_that_cannot_be_written_is_an_error_that_is_said() {
             );
         }
     }
+}
+
+#[test]
+fn a_file_option_that_names_standard_output_writes_there() {
+    let generated = "cdi generate --size 8GiB --hook /bin/true";
+    let whole = told(&mut redirected(generated, "")).0;
+    assert!(whole.contains("8gib"), "{whole}");
+    let words = format!("{generated} --output /dev/stdout");
+    for redirections in ["| cat", ">\"$1\" && cat \"$1\"", ">>\"$1\" && cat \"$1\""] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let before = if redirections.starts_with(">>") {
+            "before\n"
+        } else {
+            ""
+        };
+        std::fs::write(file.path(), before).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("\"$0\" {words} {redirections}")]);
+        command.arg(HERE.executable()).arg(file.path());
+        let (out, err, status) = told(&mut command);
+        assert_eq!(
+            (out, status),
+            (format!("{before}{whole}"), 0),
+            "{redirections}"
+        );
+        assert!(
+            err.contains("1 devices of gpuslice.io/slice in /dev/stdout"),
+            "{err}"
+        );
+    }
+}
+
+#[test]
+fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
+    use std::io::Read;
+    use std::os::unix::fs::FileTypeExt;
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.svg");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Open for both, so that neither end waits for the other.
+    let mut reader = std::fs::File::options();
+    let mut reader = reader.read(true).write(true).open(&pipe).unwrap();
+    let words = format!("report --for 1 --plot {}", pipe.display());
+    let (_, err, status) = told(&mut redirected(&words, ""));
+    assert_eq!((err.as_str(), status), ("", 0));
+    let mut start = [0; 5];
+    reader.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"<svg ");
+    let kind = std::fs::symlink_metadata(&pipe).unwrap().file_type();
+    assert!(kind.is_fifo());
 }
 
 #[test]

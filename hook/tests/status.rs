@@ -392,7 +392,14 @@ fn in_a_container_its_own_slice_is_shown() {
     let (root, home) = (tempfile::tempdir().unwrap(), Home::new());
     let ledger = home.state.path().join("ledger");
     let path = std::ffi::CString::new(ledger.to_str().unwrap()).unwrap();
-    Ledger::open(&path, Open::Create { mode: 0o600 }).unwrap();
+    Ledger::open(
+        &path,
+        Open::Create {
+            mode: 0o600,
+            devices: 1,
+        },
+    )
+    .unwrap();
     Member::of_ledger(ledger.to_str().unwrap()).take(Bytes::gib(2), Kind::Pool);
     let container = "set -e; cd $0; mount -t tmpfs none .
         for entry in /*; do

@@ -24,7 +24,7 @@ use crate::measure::Scale;
 use crate::private::Private;
 use crate::real::Slot;
 use crate::runtime::{self, Runtime};
-use crate::{contexts, count, private, sharing};
+use crate::{contexts, count, private, sharing, slice_ledger};
 
 /// A device of the slice that a ledger is kept of.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ pub(crate) struct Account {
 pub(crate) enum Asked {
     /// It is this process's until it is released.
     Granted,
-    /// The ledger cannot say, and the driver decides.
+    /// The ledger of a slice that only counts cannot say, and the driver decides.
     Uncounted,
     /// It does not fit.
     Refused(Refusal),
@@ -76,7 +76,7 @@ pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
         device,
         ledger,
         listed: device.listed?,
-        private: private::page()?,
+        private: private::page_or_none(runtime.enforces())?,
         slot,
     })
 }
@@ -135,11 +135,20 @@ impl Account {
                 }
                 Asked::Granted
             }
-            Claim::Uncounted(_) => {
-                count::UNCOUNTED.say(
-                    "ledger",
-                    &[Str("has no place: an allocation is not counted")],
-                );
+            Claim::Private(why) => {
+                slice_ledger::say_no_slot(why, "an allocation is counted here alone");
+                Asked::Granted
+            }
+            Claim::NoSlot(why) if enforced => {
+                slice_ledger::say_no_slot(why, "no GPU memory is given");
+                Asked::Refused(Refusal {
+                    free: Bytes::ZERO,
+                    short_by: bytes,
+                    host: None,
+                })
+            }
+            Claim::NoSlot(why) => {
+                slice_ledger::say_no_slot(why, "an allocation is not counted");
                 Asked::Uncounted
             }
             Claim::Refused { used } => {
@@ -173,7 +182,17 @@ impl Account {
     pub(crate) fn record(&self, bytes: Bytes, kind: Kind) -> bool {
         let claim = self.ledger.claim(self.listed, bytes, kind, Bytes::MAX);
         self.changed();
-        matches!(claim, Claim::Granted)
+        matches!(claim, Claim::Granted | Claim::Private(_))
+    }
+
+    /// Whether the driver must not be asked for anything new, because it could not be counted.
+    #[cold]
+    pub(crate) fn is_closed(&self) -> bool {
+        let slot = || {
+            self.ledger
+                .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
+        };
+        self.runtime.enforces() && slot() != Claim::Granted
     }
 
     /// Records what was imported: it is there already, so that the host is not asked, and it is
@@ -209,7 +228,10 @@ impl Account {
     /// Records a refusal and says it.
     #[cold]
     pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
-        self.ledger.refused(self.listed, refusal.short_by);
+        // What is refused for want of a slot says nothing of the limit.
+        if self.ledger.counts(self.listed) {
+            self.ledger.refused(self.listed, refusal.short_by);
+        }
         if let Some(host) = refusal.host {
             return unified::say_refused(bytes, &host);
         }

@@ -13,15 +13,17 @@ use crate::host::{self, Reading};
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::runtime::{self, Runtime};
 
-/// What the slice's processes hold on a device. None: nobody counts, or something could not be
-/// counted, and everything that is used on the device is taken for ours.
+/// What the slice's processes hold on a device. None: nobody counts, and everything that is used on
+/// the device is taken for ours. More than there is: a limit is enforced and this process cannot be
+/// counted, so nothing is given and nothing is free.
 #[inline]
 fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     let ledger = runtime.ledger()?;
-    if ledger.uncounted() != 0 {
-        return None;
+    let listed = device.listed?;
+    if !ledger.counts(listed) {
+        return runtime.enforces().then_some(Bytes::MAX);
     }
-    Some(ledger.sum(device.listed?))
+    Some(ledger.sum(listed))
 }
 
 /// How much a request is told of the host.

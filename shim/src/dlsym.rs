@@ -303,8 +303,16 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: loader::Dlsym) ->
     };
     // SAFETY: the caller's own arguments.
     let address = unsafe { dlsym(handle, name.as_ptr()) };
+    let is_absent = known.is_some_and(<*mut c_void>::is_null);
+    if is_absent && address == table::entry(row, real::Slot(0)) {
+        // This libc has no such function, and dlerror says so.
+        return match loader::in_libc(name).is_null() {
+            true => NULL,
+            false => address,
+        };
+    }
     match known {
-        Some(known) if known == address => table::entry(row, real::Slot(0)),
+        Some(known) if known == address && !is_absent => table::entry(row, real::Slot(0)),
         _ if address.is_null() => NULL,
         _ => address,
     }
@@ -353,10 +361,27 @@ extern "C" fn namespace(lmid: isize, _: usize) -> isize {
         count::NAMESPACE.say("dlmopen", &[Str("a new namespace cannot have the shim")]);
         return lmid;
     };
+    find_libc(handle);
     SPARE.store(made, Ordering::Relaxed);
     SPARE_LENGTH.store(length(handle.cast()), Ordering::Relaxed);
     SPARE_HEAD.store(handle, Ordering::Release);
     made
+}
+
+/// Has a copy of us find libc in its namespace now: its first caller may be a signal handler, or a
+/// child of fork, that cannot wait for the loader's lock.
+fn find_libc(copy: *mut c_void) {
+    const SC_PAGESIZE: c_int = 30;
+    let Some(dlsym) = loader::dlsym() else { return };
+    // SAFETY: dlsym's contract: a live handle, a C string.
+    let sysconf = unsafe { dlsym(copy, c"sysconf".as_ptr()) };
+    // SAFETY: the copy's sysconf has the signature that the table says; None is the null pointer.
+    let sysconf =
+        unsafe { core::mem::transmute::<*mut c_void, Option<table::sysconf::Real>>(sysconf) };
+    if let Some(sysconf) = sysconf {
+        // SAFETY: sysconf's contract; this name says nothing of the slice.
+        unsafe { sysconf(SC_PAGESIZE) };
+    }
 }
 
 /// The namespace made last: its name, its first library, and how many libraries it began with.

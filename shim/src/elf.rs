@@ -3,7 +3,7 @@
 //! Law: an object is known by its dynamic section; two loaded objects never share one.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// What `dl_iterate_phdr` tells of an object; the fields that every libc has.
 #[repr(C)]
@@ -40,16 +40,11 @@ unsafe extern "C" {
     fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
 }
 
-/// `struct r_debug_extended`.
+/// `struct r_debug`, as far as it is looked at.
 #[repr(C)]
 struct Rendezvous {
     r_version: c_int,
     r_map: *const LinkMap,
-    r_brk: usize,
-    r_state: c_int,
-    r_ldbase: usize,
-    /// The next namespace, from version 2 on.
-    r_next: *const Rendezvous,
 }
 
 /// `struct link_map`, its public part.
@@ -115,26 +110,45 @@ fn rendezvous() -> *const Rendezvous {
     }
 }
 
-/// The list of the namespace that we live in.
+/// The list of the program's namespace, where we were loaded with the program.
+///
+/// Only its beginning is looked at: what lies before the loader itself is never freed. A copy of
+/// us in a namespace of dlmopen is not in it.
 fn own_list() -> Option<*const LinkMap> {
-    let mut namespace = rendezvous();
-    // SAFETY: the loader's own structures, which it never frees; null ends them.
-    while let Some(list) = unsafe { namespace.as_ref() } {
-        let mut next = list.r_map;
-        // SAFETY: we come soon after the program, among what is loaded from the start and
-        // never freed.
-        while let Some(map) = unsafe { next.as_ref() } {
-            if map.l_ld == own_dynamic() {
-                return Some(list.r_map);
-            }
-            next = map.l_next;
+    // SAFETY: the loader's own structure, which it never frees.
+    let list = unsafe { rendezvous().as_ref() }?.r_map;
+    let mut next = list;
+    // SAFETY: as said above.
+    while let Some(map) = unsafe { next.as_ref() } {
+        if map.l_ld == own_dynamic() {
+            return Some(list);
         }
-        if list.r_version < 2 {
+        if map.object().file_name().starts_with(b"ld-") {
             break;
         }
-        namespace = list.r_next;
+        next = map.l_next;
     }
     None
+}
+
+/// libc in a namespace of dlmopen, where it comes right behind us: we are the first there, and need
+/// nothing else. The loader is asked once, which takes its lock: `dlsym::namespace` sees to it
+/// that this has happened before anything else of the namespace runs.
+fn libc_of_namespace() -> Option<Object> {
+    static DYNAMIC: AtomicUsize = AtomicUsize::new(0);
+    static BASE: AtomicUsize = AtomicUsize::new(0);
+    let dynamic = DYNAMIC.load(Ordering::Acquire);
+    if dynamic != 0 {
+        return Some(Object {
+            base: BASE.load(Ordering::Relaxed),
+            dynamic,
+            name: core::ptr::null(),
+        });
+    }
+    let libc = named(|name| name == b"libc.so.6")?;
+    BASE.store(libc.base, Ordering::Relaxed);
+    DYNAMIC.store(libc.dynamic, Ordering::Release);
+    Some(libc)
 }
 
 /// One of the libraries that are there from the start, found without calling anybody: what
@@ -291,7 +305,11 @@ pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
 /// without calling anybody: what this is asked for may be called in a signal handler, between
 /// fork and exec, or while somebody holds the loader's lock.
 pub(crate) fn following(name: &[u8]) -> Option<usize> {
-    let mut next = own_list()?;
+    let Some(mut next) = own_list() else {
+        let libc = libc_of_namespace()?;
+        // SAFETY: libc stays as long as we do, who need it.
+        return unsafe { symbol(&libc, name) };
+    };
     let mut behind_us = false;
     // SAFETY: the loader's own list. What comes after us, up to libc, is loaded from the start
     // and never freed; libc has every name that is asked for, or else nobody.

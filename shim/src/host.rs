@@ -372,6 +372,10 @@ pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
     let (Some(listed), Some(private)) = (device.listed, private::page()) else {
         return;
     };
+    // What the others hold is not known then: what they have written stands.
+    if ledger.is_closed() {
+        return;
+    }
     let charge = Bytes::new(private.host.charged.load(Ordering::Relaxed));
     let mut held = ledger.sum(listed);
     // Of two that write at once the later writes the older sum: so each looks again.

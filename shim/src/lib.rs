@@ -42,6 +42,7 @@ mod runtime;
 mod sandbox;
 mod shapes;
 mod sharing;
+mod slice_ledger;
 mod stack;
 mod sys;
 mod table;

@@ -3,6 +3,7 @@
 //! a child inherits nothing of the driver's.
 //! Law: atomics only. No lock that a thread could leave held, no malloc.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gpuslice_config::ledger;
@@ -65,6 +66,23 @@ pub(crate) fn page() -> Option<&'static Private> {
     // SAFETY: what is stored there is mapped for good, and zeros are a Private.
     let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
     known.or_else(first)
+}
+
+/// The page of this process, or one in which nothing is ever kept: for a limit that is enforced where
+/// the kernel gives no page, and so nothing is granted.
+#[inline]
+pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
+    page().or_else(|| enforced.then(unused))
+}
+
+#[cold]
+fn unused() -> &'static Private {
+    struct Unused(MaybeUninit<Private>);
+    // SAFETY: a Private is atomics only.
+    unsafe impl Sync for Unused {}
+    static UNUSED: Unused = Unused(MaybeUninit::zeroed());
+    // SAFETY: zeros are a Private.
+    unsafe { UNUSED.0.assume_init_ref() }
 }
 
 #[cold]

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use crate::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::elf::{self, Object};
 use crate::log::Piece::{Dec, Str};
-use crate::table::{self, EXPORTS, FUNCTIONS, Row};
+use crate::table::{self, EXPORTS, FUNCTIONS, Failure, Row};
 use crate::{count, device, loader};
 
 /// How many copies of one library a process may have hooked at the same time. Two runtimes of
@@ -255,6 +255,24 @@ fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
     cells.store(Slot(0), found);
     found
+}
+
+/// What a function answers that this libc does not have, as old ones lack `close_range`.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_in_libc<T: Failure>() -> T {
+    type Place = unsafe extern "C" fn() -> *mut i32;
+    const ENOSYS: i32 = 38;
+    let address = elf::following(b"__errno_location").unwrap_or(0);
+    // SAFETY: libc's function has this signature; None is the null pointer.
+    let place = unsafe { core::mem::transmute::<usize, Option<Place>>(address) };
+    if let Some(place) = place {
+        // SAFETY: __errno_location's contract: none.
+        let errno = unsafe { place() };
+        // SAFETY: it is this thread's errno.
+        unsafe { errno.write(ENOSYS) };
+    }
+    T::FAILED
 }
 
 /// A function of a library that somebody has loaded, wherever it is.

@@ -2,10 +2,9 @@
 //! Touches: the host's meminfo, at every answer that needs it.
 
 use core::ffi::CStr;
-use core::fmt::Write;
 
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
-use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
+use gpuslice_config::ledger::{self, Ledger};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
 use gpuslice_config::slice::{
@@ -13,10 +12,11 @@ use gpuslice_config::slice::{
 };
 use gpuslice_config::source;
 
-use crate::log::{self, Piece::Raw, Piece::Str};
+use crate::count;
+use crate::log::Piece::Str;
+use crate::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 pub(crate) use crate::told::{is_known_to_be_unsliced, slice, unsliced};
-use crate::{count, private};
 
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
@@ -31,7 +31,7 @@ pub(crate) struct Runtime {
     cgroup: Option<&'static CStr>,
     pressure: Option<&'static CStr>,
     /// Where the slice's processes say what they hold.
-    ledger: Option<Ledger>,
+    ledger: SliceLedger,
 }
 
 /// Which budget of the runtime a device has.
@@ -68,7 +68,7 @@ impl Runtime {
             promise: place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE),
             cgroup,
             pressure: c_path(slice.thresholds.file.as_ref()),
-            ledger: open_ledger(slice, mounted),
+            ledger: SliceLedger::of(slice, mounted),
         }
     }
 
@@ -122,7 +122,7 @@ impl Runtime {
     /// Where the slice's processes say what they hold.
     #[inline]
     pub(crate) fn ledger(&self) -> Option<&Ledger> {
-        self.ledger.as_ref()
+        self.ledger.get()
     }
 
     /// Whether an allocation over the limit is refused.
@@ -145,7 +145,8 @@ impl Runtime {
 
     /// What the ledger calls a device.
     pub(crate) fn listed(&self, bytes: [u8; 16], budget: Budget) -> Option<ledger::Device> {
-        self.ledger()?.device(&self.identity(bytes, budget))
+        let listed = self.ledger()?.device(&self.identity(bytes, budget));
+        listed.or_else(|| self.enforces().then_some(ledger::Device::UNLISTED))
     }
 
     /// What becomes of model files' pages.
@@ -261,32 +262,4 @@ fn own_cgroup() -> Option<&'static CStr> {
     // Only the machine's own group has this file.
     let own = v1 && !there(c"/sys/fs/cgroup/memory/release_agent");
     own.then_some(c"/sys/fs/cgroup/memory")
-}
-
-/// Opens the slice's ledger. One that nobody has named need not be there.
-fn open_ledger(slice: &'static Slice, mounted: bool) -> Option<Ledger> {
-    let path = match c_path(slice.ledger.as_ref()) {
-        Some(path) => path,
-        None if mounted => source::MOUNTED_LEDGER,
-        None => return None,
-    };
-    // The page is wiped in a forked child.
-    let private = &private::page()?.ledger;
-    let descriptor = slice.ledger_descriptor.as_ref();
-    let descriptor = descriptor.and_then(slice::Text::as_c_str).unwrap_or(c"");
-    let why = match Ledger::open_with(path, descriptor, Open::Existing, private) {
-        Ok(ledger) => return Some(ledger),
-        Err(LedgerError::Open(ledger::Errno(2 | 20))) if slice.ledger.is_none() => return None,
-        Err(why) => why,
-    };
-    let mut text = log::Text::<256>::new();
-    let _ = write!(text, "{why}");
-    let line = [
-        Raw(path.to_bytes()),
-        Str(": "),
-        Raw(text.as_bytes()),
-        Str("; nothing is counted and nothing enforced"),
-    ];
-    count::LEDGER.say("ledger", &line);
-    None
 }

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use gpuslice_config::ledger;
+
 use crate::page_cache;
 
 /// How many filters this process has, or is about to have. A forked child has its parent's.
@@ -26,11 +28,14 @@ pub(crate) fn begins() -> bool {
     }
     if FILTERS.fetch_add(1, Ordering::SeqCst) == 0 {
         page_cache::finish();
+        ledger::set_quiet(true);
     }
     true
 }
 
 /// It was not installed after all.
 pub(crate) fn failed() {
-    FILTERS.fetch_sub(1, Ordering::SeqCst);
+    if FILTERS.fetch_sub(1, Ordering::SeqCst) == 1 {
+        ledger::set_quiet(false);
+    }
 }

@@ -162,7 +162,9 @@ impl File {
         let flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
-        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }.map(File)
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }
+            .map(File)?
+            .not_standard()
     }
 
     /// Opens a file for writing, and follows no link.
@@ -179,7 +181,22 @@ impl File {
         let flags = access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | number::O_NOFOLLOW;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
-        unsafe { syscall(number::OPENAT, [folder, path, flags, 0, 0, 0]) }.map(File)
+        let file = unsafe { syscall(number::OPENAT, [folder, path, flags, 0, 0, 0]) }.map(File)?;
+        match access {
+            0 => Ok(file),
+            _ => file.not_standard(),
+        }
+    }
+
+    /// A descriptor above 2: where a program has closed its standard error, what it writes there
+    /// must not land in a file of ours.
+    fn not_standard(self) -> Result<File, Errno> {
+        const F_DUPFD_CLOEXEC: usize = 1030;
+        if self.0 > 2 {
+            return Ok(self);
+        }
+        // SAFETY: takes numbers only.
+        unsafe { syscall(number::FCNTL, [self.0, F_DUPFD_CLOEXEC, 3, 0, 0, 0]) }.map(File)
     }
 
     /// Opens a folder.

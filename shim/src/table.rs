@@ -219,7 +219,7 @@ macro_rules! hook {
                 match unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) } {
                     // SAFETY: the arguments are the caller's own, for the function of this name.
                     Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
-                    None => <$ret as Failure>::FAILED,
+                    None => real::not_in_libc(),
                 }
             }
         }
@@ -255,7 +255,7 @@ macro_rules! hook {
                 match real() {
                     // SAFETY: the caller's own arguments.
                     Some(_) => unsafe { super::$name($($arg),*) },
-                    None => <$ret as Failure>::FAILED,
+                    None => real::not_in_libc(),
                 }
             }
 

@@ -110,5 +110,37 @@ torch() { # EXPANDABLE: what was freed, and what was refused
 for expandable in 0 1; do
     expect "the cache, expandable $expandable" "0 statistics 0 1 0 $((9 * gib / 2)) $((4 * gib))" torch $expandable
 done
+
+# NVIDIA's own libraries for Arm: their look-ups are those recorded on x86-64, and with the library
+# every function that it exports is its own.
+with_stand_ins() { # ANSWERS: what they are when the library stands in for what it exports
+    aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '
+        FNR == NR { if ($3 ~ /^cu/) exported[$3] = 1; next }
+        {
+            for (i = 2; i <= NF; i++) {
+                name = $i
+                sub(/.*\//, "", name)
+                if (name in exported) $i = substr($i, 1, length($i) - length(name)) "own:" name
+            }
+            print
+        }' - "$1"
+}
+if tests/clients/nvidia.sh "$target/nvidia"; then
+    $cc -O1 -Wall -Werror -o "$machine/lookups" $clients/lookups.c -ldl
+    for branch in 535 550; do
+        recorded=tests/sim/recorded/lookups-$branch.txt
+        cut -d' ' -f1 "$recorded" | uniq | sed 's/^""$//' >"$state/names"
+        look_up() { # PRELOAD CONFIG
+            qemu-aarch64-static -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$PWD/$target/nvidia/$branch-arm64" \
+                -E LD_PRELOAD="$1" -E GPUSLICE_CONFIG="$2" "$machine/lookups" libcuda.so.1 <"$state/names" | cksum
+        }
+        ours=$(with_stand_ins "$recorded" | cksum)
+        expect "look-ups of $branch, bare" "$(cksum <"$recorded")" look_up "" ""
+        expect "look-ups of $branch, without a slice" "$ours" look_up "$shim" ""
+        expect "look-ups of $branch, in a slice" "$ours" look_up "$shim" "$state/slice.json"
+    done
+else
+    echo "aarch64: not compared with NVIDIA's libraries, which cannot be had here" >&2
+fi
 echo "aarch64: $passed passed, $failed failed"
 [ "$failed" = 0 ]

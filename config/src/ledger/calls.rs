@@ -1,14 +1,13 @@
 //! The kernel, as the protocol asks it: locks on bytes of the ledger's file.
 //! Touches: the file, by its path, for as long as one call of the ledger; no descriptor stays.
-//! Law: byte n locked means that the owner of slot n lives; byte 512 + n that somebody writes to
-//! slot n, which has no owner.
+//! Law: of a file with m slots, byte n locked means that the owner of slot n lives; byte m + n that
+//! somebody writes to slot n, which has no owner.
 
 use super::Ledger;
-use super::elsewhere;
-use super::layout::SLOTS;
 use super::map::Hold;
 use super::protocol::{Kernel, Step, Steps};
 use super::sys::{self, Access, ESTALE, Errno, Fd};
+use super::{elsewhere, quiet};
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -61,6 +60,10 @@ pub(super) struct Calls<'a> {
     /// The slot whose owner's lock this descriptor holds, plus one: its own locks stand in no
     /// descriptor's way, so asking the kernel about that one would say that nobody has it.
     owned: Cell<usize>,
+    /// Whether the kernel is asked about others.
+    asks: bool,
+    /// Why the file could not be opened.
+    failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
     pub(super) hold: Cell<Option<Hold>>,
 }
@@ -81,11 +84,23 @@ impl<'a> Calls<'a> {
             fd: Cell::new(0),
             flight: Cell::new(None),
             owned: Cell::new(0),
+            asks: !quiet::is_on(),
+            failure: Cell::new(None),
             hold: Cell::new(None),
         }
     }
 
-    /// Opens the file that is mapped. Its path may lead elsewhere by now, or nowhere.
+    /// Asks the kernel about others whatever filter this process has.
+    pub(super) fn insist(&mut self) {
+        self.asks = true;
+    }
+
+    /// Why the file could not be opened, if it could not.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        self.failure.get()
+    }
+
+    /// Opens the file that is locked. Its path may lead elsewhere by now, or nowhere.
     pub(super) fn open(&self, access: Access) -> Result<Fd, Errno> {
         let ours = |fd: Fd| match self.ledger.is(&fd.stat()?) {
             true => Ok(fd),
@@ -105,9 +120,11 @@ impl<'a> Calls<'a> {
         let fd = match self.fd.get().checked_sub(1) {
             Some(number) => Fd::numbered(number),
             // Who may only read can still look.
-            None => self
-                .open(Access::Write)
-                .or_else(|_| self.open(Access::Read))?,
+            None => {
+                let opened = self.open(Access::Write);
+                let opened = opened.or_else(|why| self.open(Access::Read).map_err(|_| why));
+                opened.inspect_err(|why| self.failure.set(Some(*why)))?
+            }
         };
         self.fd.set(fd.number().saturating_add(1));
         let done = act(&fd);
@@ -130,7 +147,7 @@ impl<'a> Calls<'a> {
     /// Whether somebody has locked the byte.
     #[cold]
     fn locked(&self, byte: usize) -> Result<bool, Errno> {
-        if self.owned.get().checked_sub(1) == Some(byte) {
+        if self.owned.get().checked_sub(1) == Some(byte) || !self.asks {
             return Ok(true);
         }
         self.with(|fd| fd.locked(byte))
@@ -172,14 +189,16 @@ impl Drop for Seat<'_, '_> {
         // Explicitly: the descriptor stays for the rest of the call, and a mapping keeps what is
         // locked.
         let _ = self.calls.with(|fd| {
-            fd.unlock(seat_byte(self.slot));
+            fd.unlock(self.calls.seat_byte(self.slot));
             Ok(())
         });
     }
 }
 
-fn seat_byte(slot: usize) -> usize {
-    SLOTS.saturating_add(slot)
+impl Calls<'_> {
+    fn seat_byte(&self, slot: usize) -> usize {
+        self.ledger.table.nodes.len().saturating_add(slot)
+    }
 }
 
 impl<'a> Kernel for Calls<'a> {
@@ -194,11 +213,14 @@ impl<'a> Kernel for Calls<'a> {
 
     #[cold]
     fn seat(&self, slot: usize) -> Option<Seat<'_, 'a>> {
+        if !self.asks {
+            return None;
+        }
         let got = self.with(|fd| {
             if self.flight.get().is_none() {
                 self.flight.set(self.ledger.flights.enter(fd));
             }
-            Ok(fd.lock(seat_byte(slot)))
+            Ok(fd.lock(self.seat_byte(slot)))
         });
         (got == Ok(true)).then(|| Seat { calls: self, slot })
     }
@@ -217,7 +239,7 @@ impl<'a> Kernel for Calls<'a> {
             return false;
         }
         self.owned.set(slot.saturating_add(1));
-        if let Some(node) = self.ledger.file.table().nodes.get(slot) {
+        if let Some(node) = self.ledger.table.nodes.get(slot) {
             node.pid.store(sys::getpid(), Relaxed);
         }
         self.hold.set(Some(hold));
@@ -229,7 +251,7 @@ impl<'a> Kernel for Calls<'a> {
         // A lost count between two threads is no harm; a locked instruction would be.
         let looks = private.looks.load(Relaxed);
         private.looks.store(looks.wrapping_add(1), Relaxed);
-        looks & 63 == 0 && self.second_has_passed()
+        looks & 63 == 0 && self.asks && self.second_has_passed()
     }
 
     #[cold]

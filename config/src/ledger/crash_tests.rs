@@ -184,7 +184,7 @@ fn of_threads_and_processes_that_fit_nobody_is_refused() {
 fn a_process_lives_on_after_the_thread_that_claimed() {
     let place = Place::new();
     let go = place.folder.path().join("go");
-    let head = || place.ledger.file.table().nodes[0].head();
+    let head = || place.ledger.table.nodes[0].head();
     let holder = Child::fork(|voice| {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(place.claim(5), Claim::Granted));
@@ -228,7 +228,7 @@ fn robust_mutexes_of_the_program_work_beside_the_hint_even_a_garbled_one() {
                 assert_eq!(mutexes[1].lock(), 0);
                 assert_eq!(claim(ledger, gpu, 5), Claim::Granted);
                 assert_eq!(mutexes[2].lock(), 0);
-                let node = &ledger.file.table().nodes[0];
+                let node = &ledger.table.nodes[0];
                 node.prev.store(0x1234_5678, SeqCst);
                 mutexes[1].unlock();
                 assert_eq!(mutexes[3].lock(), 0);
@@ -254,7 +254,7 @@ fn a_garbled_hint_harms_nobody_and_the_kernel_is_asked() {
         sleep();
     });
     assert_eq!(holder.hear(), 1);
-    let node = &place.ledger.file.table().nodes[0];
+    let node = &place.ledger.table.nodes[0];
     for garbage in [0u64, 1, 8, 0x7fff_ffff_f000, u64::MAX] {
         node.next.store(garbage, SeqCst);
         node.prev.store(garbage, SeqCst);
@@ -275,7 +275,7 @@ fn a_death_that_left_no_hint_is_seen_before_anybody_is_refused() {
         sleep();
     });
     assert_eq!(holder.hear(), 1);
-    let node = &place.ledger.file.table().nodes[0];
+    let node = &place.ledger.table.nodes[0];
     node.set_word(1);
     holder.kill();
     assert!(node.head().hinted_alive());

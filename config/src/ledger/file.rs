@@ -1,9 +1,8 @@
-//! The ledger file itself: its header, its devices, and where each column lies.
+//! The first page of a ledger file: its header and its devices.
 //! Touches: its arguments.
 //! Law: as of `layout`; a word of the header is written once, by whoever comes first.
 
-use super::layout::{DEVICES, Device, KINDS, MAGIC, Node, SIZE, SLOTS, Table, VERSION};
-use super::sharing::{SHARERS, Sharer};
+use super::layout::{DEVICES, Device, MAGIC, Node, PAGE, VERSION, slots_for};
 use super::sync::{AtomicU32, AtomicU64};
 use crate::device::{DeviceKind, DeviceUuid};
 use core::mem::offset_of;
@@ -17,15 +16,16 @@ pub(super) struct Header {
     version: AtomicU32,
     slots: AtomicU32,
     pub(super) extent: AtomicU32,
-    spare: AtomicU32,
-    /// Claims that were let through uncounted, because no slot was to be had.
+    /// 1: the locks are on a file beside the ledger.
+    locks: AtomicU32,
+    /// Claims that found no slot, for people.
     pub(super) uncounted: AtomicU64,
     devices: [Listed; DEVICES],
     noted: [Noted; DEVICES],
     /// Who has the turn on a device, as `notes` writes it.
     turns: [AtomicU64; DEVICES],
     /// One more than the highest sharer that was ever used: see `sharing`.
-    sharers: AtomicU32,
+    pub(super) sharers: AtomicU32,
 }
 
 /// What is remembered of a device besides who holds what.
@@ -48,35 +48,9 @@ struct Listed {
     kind: AtomicU64,
 }
 
-/// A ledger.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct File {
-    pub(super) header: Header,
-    pub(super) used: [AtomicU64; SLOTS],
-    pub(super) pending: [AtomicU64; SLOTS],
-    pub(super) nodes: [Node; SLOTS],
-    pub(super) kinds: [[AtomicU64; KINDS]; SLOTS],
-    sharing: [Sharer; SHARERS],
-}
-
-const _: () = assert!(size_of::<File>() == SIZE);
+const _: () = assert!(size_of::<Header>() == PAGE);
 const _: () = assert!(core::mem::offset_of!(Node, next) == 32);
 const _: () = assert!(size_of::<Node>() == 40);
-
-impl File {
-    pub(super) fn table(&self) -> Table<'_> {
-        Table {
-            extent: &self.header.extent,
-            used: &self.used,
-            pending: &self.pending,
-            nodes: &self.nodes,
-            kinds: &self.kinds,
-            sharers: &self.header.sharers,
-            sharing: &self.sharing,
-        }
-    }
-}
 
 /// What a file is that is not a ledger of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,18 +60,61 @@ pub(super) enum Foreign {
 }
 
 impl Header {
+    /// A header of zeros.
+    pub(super) const fn empty() -> Header {
+        const ZERO32: AtomicU32 = AtomicU32::new(0);
+        const ZERO64: AtomicU64 = AtomicU64::new(0);
+        Header {
+            magic: ZERO64,
+            version: ZERO32,
+            slots: ZERO32,
+            extent: ZERO32,
+            locks: ZERO32,
+            uncounted: ZERO64,
+            devices: [const {
+                Listed {
+                    uuid: [ZERO64; 2],
+                    kind: ZERO64,
+                }
+            }; DEVICES],
+            noted: [const {
+                Noted {
+                    refusals: ZERO64,
+                    regret: ZERO64,
+                    context: ZERO64,
+                }
+            }; DEVICES],
+            turns: [ZERO64; DEVICES],
+            sharers: ZERO32,
+        }
+    }
+
     /// A file of zeros is an empty ledger: whoever opens it writes its first words, and they
-    /// are the same whoever does and however often.
-    pub(super) fn begin(&self) -> Result<(), Foreign> {
-        let slots = u32::try_from(SLOTS).unwrap_or(0);
-        let _ = fill32(&self.version, VERSION);
-        let _ = fill32(&self.slots, slots);
-        let _ = fill(&self.magic, MAGIC);
-        check(
-            self.magic.load(Ordering::SeqCst),
-            self.version.load(Ordering::SeqCst),
-            self.slots.load(Ordering::SeqCst),
-        )
+    /// are the same whoever does and however often. The magic is written first, and only where all
+    /// three are zero: a file that is something else is never changed.
+    pub(super) fn begin(&self, slots: usize) -> Result<(), Foreign> {
+        let slots = u32::try_from(slots).unwrap_or(0);
+        let found = || {
+            (
+                self.magic.load(Ordering::SeqCst),
+                self.version.load(Ordering::SeqCst),
+                self.slots.load(Ordering::SeqCst),
+            )
+        };
+        if found() == (0, 0, 0) {
+            let _ = fill(&self.magic, MAGIC);
+        }
+        if self.magic.load(Ordering::SeqCst) == MAGIC {
+            let _ = fill32(&self.version, VERSION);
+            let _ = fill32(&self.slots, slots);
+        }
+        let (magic, version, found) = found();
+        check(magic, version, found, slots)
+    }
+
+    /// Whether the locks are on a file beside the ledger.
+    pub(super) fn locks_are_beside(&self) -> bool {
+        self.locks.load(Ordering::SeqCst) == 1
     }
 
     /// The device's place in the table; it gets one if it has none. None: the table is full.
@@ -133,32 +150,49 @@ impl Header {
     }
 }
 
-/// The first bytes of an empty ledger, for who makes the file and does not use it itself: all others
-/// are zeros.
-#[must_use]
-pub fn beginning() -> [u8; 16] {
-    let slots = u32::try_from(SLOTS).unwrap_or(0);
-    let numbers = u64::from(VERSION) | u64::from(slots) << 32;
-    let words = u128::from(MAGIC) | u128::from(numbers) << 64;
-    words.to_le_bytes()
+/// Which file of a ledger is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locks {
+    /// The ledger itself.
+    Ledger,
+    /// A file called `locks` beside it.
+    Beside,
 }
 
-/// Whether these first words are those of a ledger that this code can work with.
-pub(super) fn check(magic: u64, version: u32, slots: u32) -> Result<(), Foreign> {
+/// The first bytes of an empty ledger for so many devices, for who makes the file and does not use it
+/// itself: all others are zeros.
+#[must_use]
+pub fn beginning(devices: usize, locks: Locks) -> [u8; 24] {
+    let slots = u32::try_from(slots_for(devices)).unwrap_or(0);
+    let numbers = u64::from(VERSION) | u64::from(slots) << 32;
+    // After the extent, which is 0.
+    let locks = u64::from(locks == Locks::Beside) << 32;
+    let mut bytes = [0; 24];
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    for (word, value) in words.iter_mut().zip([MAGIC, numbers, locks]) {
+        *word = value.to_le_bytes();
+    }
+    bytes
+}
+const _: () = assert!(LOCKS_AT == 20);
+
+/// Whether these first words are those of a ledger that this code can work with, in a file that has
+/// room for so many slots.
+pub(super) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(), Foreign> {
     if magic != MAGIC {
         return Err(Foreign::Magic);
     }
-    match version == VERSION && usize::try_from(slots) == Ok(SLOTS) {
+    match version == VERSION && slots == room {
         true => Ok(()),
         false => Err(Foreign::Version(version)),
     }
 }
 
 /// Where readers without a mapping find these.
+pub(super) const LOCKS_AT: usize = offset_of!(Header, locks);
 pub(super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(super) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(super) const NOTED_AT: usize = offset_of!(Header, noted);
-pub(super) const SHARING_AT: usize = offset_of!(File, sharing);
 
 /// The uuid that three words of the table stand for.
 pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

@@ -3,7 +3,7 @@
 
 use super::layout::SIZE;
 use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, unshare};
-use super::shared::{Claim, Ledger, LedgerError, Open, Uncounted};
+use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::snapshot::Snapshot;
 use super::sys::Errno;
 use crate::device::{DeviceKind, DeviceUuid};
@@ -75,7 +75,7 @@ fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
     for mode in [0o600, 0o666] {
         let path = place.folder.path().join(std::format!("{mode:o}"));
         for _ in 0..2 {
-            Ledger::open(&c_path(&path), Open::Create { mode }).unwrap();
+            Ledger::open(&c_path(&path), Open::Create { mode, devices: 1 }).unwrap();
         }
         let made = fs::metadata(&path).unwrap();
         assert_eq!(
@@ -89,10 +89,17 @@ fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
 fn the_beginning_is_what_whoever_makes_a_ledger_writes() {
     let place = Place::new();
     let path = place.folder.path().join("made");
-    Ledger::open(&c_path(&path), Open::Create { mode: 0o600 }).unwrap();
+    Ledger::open(
+        &c_path(&path),
+        Open::Create {
+            mode: 0o600,
+            devices: 1,
+        },
+    )
+    .unwrap();
     let made = fs::read(&path).unwrap();
-    let (first, rest) = made.split_at(super::beginning().len());
-    assert_eq!(first, super::beginning());
+    let (first, rest) = made.split_at(super::beginning(1, super::Locks::Ledger).len());
+    assert_eq!(first, super::beginning(1, super::Locks::Ledger));
     assert!(rest.iter().all(|byte| *byte == 0));
 }
 
@@ -103,7 +110,14 @@ fn many_may_make_the_same_ledger_at_once() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let ledger = Ledger::open(&path, Open::Create { mode: 0o600 }).unwrap();
+                let ledger = Ledger::open(
+                    &path,
+                    Open::Create {
+                        mode: 0o600,
+                        devices: 1,
+                    },
+                )
+                .unwrap();
                 assert!(ledger.device(&UUID).is_some());
             });
         }
@@ -135,7 +149,7 @@ fn devices_keep_their_places_and_there_is_an_end_to_them() {
     let again = place.open();
     assert_eq!([gpu, mig].map(|uuid| again.device(&uuid).unwrap()), devices);
     assert_eq!(
-        devices.map(|device| place.ledger.file.header.uuid(device)),
+        devices.map(|device| place.ledger.header.uuid(device)),
         [Some(gpu), Some(mig)]
     );
     let places: Vec<_> = (3..DEVICES)
@@ -264,7 +278,14 @@ fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
     let (place, other) = {
         let place = Place::new();
         let other = place.folder.path().join("other");
-        let other = Ledger::open(&c_path(&other), Open::Create { mode: 0o600 }).unwrap();
+        let other = Ledger::open(
+            &c_path(&other),
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
         (place, other)
     };
     let gpu = other.device(&UUID).unwrap();
@@ -291,14 +312,21 @@ fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
     let place = Place::new();
     assert_eq!(place.claim(5), Claim::Granted);
     fs::remove_file(place.path()).unwrap();
-    Ledger::open(&c_path(&place.path()), Open::Create { mode: 0o666 }).unwrap();
+    Ledger::open(
+        &c_path(&place.path()),
+        Open::Create {
+            mode: 0o666,
+            devices: 1,
+        },
+    )
+    .unwrap();
     assert_eq!(place.sum(), 5);
     assert_eq!(place.claim(6), Claim::Granted);
     assert!(matches!(place.claim(LIMIT), Claim::Refused { .. }));
     // It cannot lock in a file that is gone.
     let mut child = Child::fork(|_| {
-        let full = Claim::Uncounted(Uncounted::Full);
-        assert_eq!(place.claim(1), full);
+        let gone = Claim::NoSlot(NoSlot::Unreachable(super::sys::ESTALE));
+        assert_eq!(place.claim(1), gone);
     });
     assert_eq!(child.wait(), End::Exit(0));
 }
@@ -324,10 +352,17 @@ fn a_file_system_that_drops_locks_is_noticed() {
             super::processes::exit(77);
         }
         let path = place.folder.path().join("merged/ledger");
-        let ledger = Ledger::open(&c_path(&path), Open::Create { mode: 0o600 }).unwrap();
+        let ledger = Ledger::open(
+            &c_path(&path),
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
         let gpu = ledger.device(&UUID).unwrap();
         let claimed = claim(&ledger, gpu, 5);
-        assert_eq!(claimed, Claim::Uncounted(Uncounted::LocksDoNotStay));
+        assert_eq!(claimed, Claim::NoSlot(NoSlot::LocksDoNotStay));
         assert_eq!(ledger.sum(gpu), Bytes::ZERO);
     });
     match child.wait() {

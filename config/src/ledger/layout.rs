@@ -1,17 +1,62 @@
-//! The bytes of a ledger file, 164 KiB, the same on every machine that we run on.
+//! The bytes of a ledger file, 60 KiB for each device and 104 KiB, the same on every machine that we
+//! run on.
 //! Touches: its arguments.
 //! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
 
-use super::sharing::Sharer;
+use super::sharing::{self, Sharer};
 use super::sync::{AtomicU32, AtomicU64};
 use core::sync::atomic::Ordering::SeqCst;
 
-/// How many (process, device) pairs hold memory in a slice at one time.
+/// How many processes can hold memory on one device of a slice at one time. A ledger has this many
+/// slots for each device that it was made for; any process and device can have any of them.
 pub const SLOTS: usize = 512;
 /// How many devices a slice has memory on.
 pub const DEVICES: usize = 64;
-/// The length of a ledger file.
-pub const SIZE: usize = (64 << 10) + super::sharing::SIZE;
+/// The length of a ledger file that was made for one device.
+pub const SIZE: usize = size_for(1);
+/// The length of the longest ledger file.
+pub const MAX_SIZE: usize = size_for(DEVICES);
+
+/// The header of a ledger file.
+pub(super) const PAGE: usize = 4096;
+/// What one slot takes of each column.
+const SLOT_SIZE: usize = 2 * 8 + 40 + 8 * KINDS;
+const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 164 << 10);
+
+/// The length of a ledger file for so many devices.
+#[must_use]
+pub const fn size_for(devices: usize) -> usize {
+    PAGE + slots_for(devices) * SLOT_SIZE + sharing::SIZE
+}
+
+/// How many slots a ledger for so many devices has.
+pub(super) const fn slots_for(devices: usize) -> usize {
+    let devices = match devices {
+        0 => 1,
+        1..=DEVICES => devices,
+        _ => DEVICES,
+    };
+    devices * SLOTS
+}
+
+/// How many slots a file of this length has. None: it is no ledger's length.
+pub(super) fn slots_of(length: u64) -> Option<usize> {
+    let length = usize::try_from(length).ok()?;
+    let slots = length.checked_sub(PAGE + sharing::SIZE)? / SLOT_SIZE;
+    (size_for(slots / SLOTS) == length).then_some(slots)
+}
+
+/// Where each column begins in a file of so many slots: used, pending, nodes, kinds.
+pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
+    let pending = PAGE + slots * 8;
+    let nodes = pending + slots * 8;
+    [PAGE, pending, nodes, nodes + slots * 40]
+}
+
+/// Where the rows of the sharers begin: behind all columns.
+pub(super) const fn sharing_at(slots: usize) -> usize {
+    PAGE + slots * SLOT_SIZE
+}
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
@@ -112,8 +157,15 @@ impl Device {
     /// The device at a position that [`Device::number`] gave.
     #[must_use]
     pub const fn numbered(number: u8) -> Device {
-        Device(number & 63)
+        if number < 64 {
+            Device(number)
+        } else {
+            Device::UNLISTED
+        }
     }
+
+    /// A device that the ledger has no room for, or whose entry is garbled: its claims are refused.
+    pub const UNLISTED: Device = Device(64);
 }
 
 /// The first 8 bytes of a slot, which one look takes in: the hint (the low half, which is the
@@ -264,7 +316,7 @@ impl<'a> Table<'a> {
     /// The slots that were ever taken. Slices of one length: the loops over them have no checks
     /// left in them.
     pub(super) fn reach(self) -> Table<'a> {
-        let extent = usize::try_from(self.extent.load(SeqCst)).unwrap_or(SLOTS);
+        let extent = usize::try_from(self.extent.load(SeqCst)).unwrap_or(usize::MAX);
         let extent = extent.min(self.nodes.len());
         Table {
             used: self.used.get(..extent).unwrap_or_default(),

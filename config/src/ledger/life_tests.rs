@@ -5,7 +5,7 @@
 use super::processes::{
     Child, End, LIMIT, Place, become_user, claim, exec_sleep, is_root, kill, sleep, unshare,
 };
-use super::shared::{Claim, Uncounted};
+use super::shared::{Claim, NoSlot};
 use crate::ledger::{Kind, SLOTS};
 use crate::units::Bytes;
 use std::os::unix::fs::MetadataExt;
@@ -160,7 +160,7 @@ fn a_full_table_says_so_and_a_death_makes_room() {
     };
     let mut crowd: Vec<_> = (0..SLOTS).map(|_| hold()).collect();
     assert_eq!(place.sum(), SLOTS as u64);
-    assert_eq!(place.claim(1), Claim::Uncounted(Uncounted::Full));
+    assert_eq!(place.claim(1), Claim::NoSlot(NoSlot::Full(SLOTS)));
     assert_eq!(place.ledger.uncounted(), 1);
     let file = std::fs::metadata(place.path()).unwrap();
     let most = 164 << 10;

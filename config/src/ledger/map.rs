@@ -9,18 +9,21 @@
 //! takes no descriptor from the program, and execve and any death end it.
 //!
 //! A file that becomes shorter under a mapping raises SIGBUS in whoever touches the lost pages.
-//! The kernel has no way to forbid that to those who may write (seals are for memfd, which no
-//! path leads to), a read that cannot fault is a system call of 320 ns, and a library installs
-//! no signal handlers. Who may write is decided by the file's mode: processes of this slice. So
-//! a slice can end itself in this way, as it can with kill(2), and nobody else can; and who
-//! looks from outside (`snapshot`) reads, and maps nothing.
+//! A container's ledger is sealed against that (gpuslice-oci's `seal`). Another one can be cut by
+//! those who may write to it, by the file's mode the processes of this slice: a slice can end itself
+//! in this way, as it can with kill(2), and nobody else can. Whoever looks from outside (`snapshot`)
+//! reads, and maps nothing. A read that cannot fault is a system call of 320 ns, and a library
+//! installs no signal handlers.
 #![expect(unsafe_code, reason = "mappings")]
 
-use super::file::File;
-use super::layout::SIZE;
-use super::private::Private;
+use super::file::Header;
+use super::layout::{KINDS, Node, Table, columns_at, sharing_at};
+use super::private::{Private, Tally};
+use super::sharing::{SHARERS, Sharer};
+use super::sync::AtomicU64;
 use super::sys::{self, Errno, Fd};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 const PAGE: usize = 4096;
 const PROT_NONE: usize = 0;
@@ -30,19 +33,48 @@ const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
 const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 
-/// Maps a ledger file. Its length has been checked.
-pub(super) fn file(fd: &Fd) -> Result<&'static File, Errno> {
-    let at = sys::mmap(SIZE, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
-    let at = NonNull::new(at as *mut File).ok_or(Errno(0))?;
-    // SAFETY: the pages are mapped for good, as long as a File and aligned to a page. A File is
-    // atomics only: others may write to it, and any bits are a value.
-    Ok(unsafe { at.as_ref() })
+/// A ledger file that is mapped.
+pub(super) struct Mapped {
+    pub(super) header: &'static Header,
+    pub(super) table: Table<'static>,
+    length: usize,
+}
+
+/// Maps a ledger file of this length, which has been checked and has room for so many slots.
+pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
+    let at = sys::mmap(length, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
+    let start = NonNull::new(at as *mut u8).ok_or(Errno(0))?;
+    // SAFETY: the pages are mapped for good, as long as a header and these columns, and aligned to
+    // a page. All of it is atomics: others may write to it, and any bits are a value.
+    unsafe {
+        let header = start.cast::<Header>().as_ref();
+        let [used, pending, nodes, kinds] = columns_at(slots);
+        let column = |at: usize| start.as_ptr().wrapping_add(at);
+        let words = |at| core::slice::from_raw_parts(column(at).cast::<AtomicU64>(), slots);
+        let nodes = core::slice::from_raw_parts(column(nodes).cast::<Node>(), slots);
+        let kinds = column(kinds).cast::<[AtomicU64; KINDS]>();
+        let sharing = column(sharing_at(slots)).cast::<Sharer>();
+        Ok(Mapped {
+            header,
+            table: Table {
+                extent: &header.extent,
+                used: words(used),
+                pending: words(pending),
+                nodes,
+                kinds: core::slice::from_raw_parts(kinds, slots),
+                sharers: &header.sharers,
+                sharing: core::slice::from_raw_parts(sharing, SHARERS),
+            },
+            length,
+        })
+    }
 }
 
 /// Takes back a mapping that turned out to be no ledger's.
-pub(super) fn forget(file: &'static File) {
-    // SAFETY: `Ledger::open` calls this on the only reference, before it gives up.
-    unsafe { sys::munmap(&raw const *file as usize, SIZE) };
+pub(super) fn forget(mapped: Mapped) {
+    let at = core::ptr::from_ref(mapped.header) as usize;
+    // SAFETY: `Ledger::open` calls this with the only references, before it gives up.
+    unsafe { sys::munmap(at, mapped.length) };
 }
 
 /// The page of this process: zeros at first, and zeros again in every child that it forks.
@@ -58,6 +90,43 @@ pub(super) fn private() -> Result<&'static Private, Errno> {
     let at = NonNull::new(at as *mut Private).ok_or(Errno(0))?;
     // SAFETY: the page is mapped for good and aligned; zeros are a Private, which is atomics only.
     Ok(unsafe { at.as_ref() })
+}
+
+/// A page of words that are zero, and zero again in every child that is forked.
+pub(super) fn tally() -> Option<NonNull<Tally>> {
+    const { assert!(size_of::<Tally>() <= PAGE) };
+    let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None).ok()?;
+    // SAFETY: nobody else knows of the page yet.
+    if unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) }.is_err() {
+        // SAFETY: nobody else knows of the page.
+        unsafe { sys::munmap(at, PAGE) };
+        return None;
+    }
+    NonNull::new(at as *mut Tally)
+}
+
+/// What is stored there, once it is.
+pub(super) fn tally_at(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
+    // SAFETY: only pages of `tally` are stored there; they are mapped for good, and zeros are a
+    // Tally, which is atomics only.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same, made where there is none.
+pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
+    if let Some(known) = tally_at(place) {
+        return Some(known);
+    }
+    let fresh = tally()?.as_ptr();
+    let null = core::ptr::null_mut();
+    if place
+        .compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        // SAFETY: nobody else has seen the page.
+        unsafe { sys::munmap(fresh as usize, PAGE) };
+    }
+    tally_at(place)
 }
 
 /// Keeps a description's locks until this address space ends.

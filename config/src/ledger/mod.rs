@@ -1,5 +1,5 @@
 //! The memory ledger: who in a slice holds how much of which device.
-//! Touches: a file of 164 KiB that every process of the slice maps, and locks on its bytes.
+//! Touches: a file of 164 KiB or more that every process of the slice maps, and locks on its bytes.
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel, not we,
 //! decides who is dead; nothing that a SIGKILL at any moment can poison.
 //!
@@ -10,8 +10,9 @@
 //! it only says when to ask. Three more things ask without a hint: a claim before it is refused,
 //! whoever finds the table full, and every process at most once a second.
 //!
-//! When the table is full, or the kernel gives no lock, a claim is neither granted nor refused
-//! but [`Claim::Uncounted`]: the driver decides, and the file counts how often that happened.
+//! When the table is full, the kernel gives no lock, or the file cannot be used at all, a process has
+//! no slot. It is granted nothing ([`Claim::NoSlot`]); what the driver has given it already it counts
+//! by itself ([`Claim::Private`]) until it gets a slot.
 
 mod layout;
 mod protocol;
@@ -21,6 +22,8 @@ mod sync;
 
 #[cfg(not(all(test, loom)))]
 mod calls;
+#[cfg(not(all(test, loom)))]
+mod closed;
 #[cfg(not(all(test, loom)))]
 mod elsewhere;
 #[cfg(not(all(test, loom)))]
@@ -34,26 +37,32 @@ mod notes;
 #[cfg(not(all(test, loom)))]
 mod private;
 #[cfg(not(all(test, loom)))]
+mod quiet;
+#[cfg(not(all(test, loom)))]
 mod robust;
 #[cfg(not(all(test, loom)))]
 mod shared;
+#[cfg(not(all(test, loom)))]
+mod slotless;
 #[cfg(not(all(test, loom)))]
 mod snapshot;
 #[cfg(not(all(test, loom)))]
 mod sys;
 
 #[cfg(not(all(test, loom)))]
-pub use file::beginning;
+pub use file::{Locks, beginning};
 #[cfg(not(all(test, loom)))]
 pub use imports::Import;
-pub use layout::{DEVICES, Device, Kind, SIZE, SLOTS};
+pub use layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
 pub use private::Private;
+#[cfg(not(all(test, loom)))]
+pub use quiet::set_quiet;
 pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving, STEP};
 #[cfg(not(all(test, loom)))]
-pub use shared::{Claim, Ledger, LedgerError, Open, Record, Uncounted};
+pub use shared::{Claim, Ledger, LedgerError, NoSlot, Open, Record};
 pub use sharing::{CLASSES, Class, key_of};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
@@ -81,3 +90,5 @@ mod protocol_tests;
 mod reserve_loom_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod sharing_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod slotless_tests;

@@ -3,7 +3,7 @@
 //! Law: nothing is decided by it but what is reported, so a neighbour's lie costs a number.
 
 use super::calls::Calls;
-use super::layout::{DEVICES, Device, Kind, SLOTS};
+use super::layout::{DEVICES, Device, Kind};
 use super::private::Mine;
 use super::shared::Ledger;
 use super::sys::{self, Access, Fd};
@@ -40,7 +40,7 @@ impl Drop for Turn<'_> {
 impl Ledger {
     /// Records a refusal, and how much less than the request was free.
     pub fn refused(&self, device: Device, short_by: Bytes) {
-        if let Some(noted) = self.file.header.noted(device) {
+        if let Some(noted) = self.header.noted(self.in_file(device)) {
             noted.refusals.fetch_add(1, Relaxed);
             noted.regret.fetch_max(short_by.get(), Relaxed);
         }
@@ -49,7 +49,7 @@ impl Ledger {
     /// What was refused on a device, by all processes that the slice ever had.
     #[must_use]
     pub fn refusals(&self, device: Device) -> Refusals {
-        let noted = self.file.header.noted(device);
+        let noted = self.header.noted(self.in_file(device));
         noted.map_or_else(Refusals::default, |noted| Refusals {
             count: noted.refusals.load(Relaxed),
             regret: Bytes::new(noted.regret.load(Relaxed)),
@@ -59,13 +59,17 @@ impl Ledger {
     /// What a context holds on a device. None: nobody has measured one yet.
     #[must_use]
     pub fn context(&self, device: Device) -> Option<Bytes> {
-        let learned = self.file.header.noted(device)?.context.load(Relaxed);
+        let learned = self
+            .header
+            .noted(self.in_file(device))?
+            .context
+            .load(Relaxed);
         (learned != 0).then_some(Bytes::new(learned))
     }
 
     /// Records what a context holds; the first measurement stays.
     pub fn learn_context(&self, device: Device, bytes: Bytes) {
-        if let Some(noted) = self.file.header.noted(device) {
+        if let Some(noted) = self.header.noted(self.in_file(device)) {
             let context = &noted.context;
             let _ = context.compare_exchange(0, bytes.get(), Relaxed, Relaxed);
         }
@@ -87,7 +91,11 @@ impl Ledger {
             if self.context(device).is_some() {
                 return None;
             }
-            if fd.lock(turn_byte(device, lock)) {
+            if fd.lock(turn_byte(
+                self.table.nodes.len(),
+                self.in_file(device),
+                lock,
+            )) {
                 let flight = self.flights.enter(&fd);
                 self.sign(device, lock);
                 return Some(Turn { _fd: fd, flight });
@@ -111,14 +119,14 @@ impl Ledger {
             Some(slot) if hint == Some(thread) => slot << SLOT_AT | u64::from(thread),
             _ => 0,
         };
-        if let Some(turn) = self.file.header.turn(device) {
+        if let Some(turn) = self.header.turn(self.in_file(device)) {
             turn.store(u64::from(lock) << LOCK_AT | signed, SeqCst);
         }
     }
 
     /// The lock to go on to, where this one was left by a thread that is gone.
     fn next_lock(&self, device: Device, lock: u8) -> Option<u8> {
-        let signed = self.file.header.turn(device)?.load(SeqCst);
+        let signed = self.header.turn(self.in_file(device))?.load(SeqCst);
         let [t0, t1, t2, t3, s0, s1, _, signed_lock] = signed.to_le_bytes();
         if signed_lock != lock {
             return (lock < signed_lock && signed_lock < LOCKS).then_some(signed_lock);
@@ -131,7 +139,7 @@ impl Ledger {
 
     /// The thread that a slot's hint speaks of, or that it is gone.
     fn hint(&self, slot: usize) -> u32 {
-        let node = self.file.table().nodes.get(slot);
+        let node = self.table.nodes.get(slot);
         node.map_or(0, |node| node.head().word())
     }
 }
@@ -143,8 +151,8 @@ const LOCKS: u8 = 8;
 const SLOT_AT: u32 = 32;
 const LOCK_AT: u32 = 56;
 
-fn turn_byte(device: Device, lock: u8) -> usize {
-    SLOTS
+fn turn_byte(slots: usize, device: Device, lock: u8) -> usize {
+    slots
         .saturating_mul(2)
         .saturating_add(DEVICES.saturating_mul(usize::from(lock)))
         .saturating_add(usize::from(device.number()))

@@ -1,8 +1,9 @@
 //! What a process knows of its own slots, and of nobody else's.
 //! Touches: one page that reads as zeros in a forked child, which therefore owns nothing.
 
-use super::layout::{DEVICES, Device};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use super::layout::{DEVICES, Device, KINDS, Kind};
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 /// The slots of this process: all zeros at first, and again in a forked child.
 #[derive(Debug)]
@@ -16,8 +17,17 @@ pub struct Private {
     pub(super) verify_at: AtomicU64,
     /// The second from which a slot is looked for again, after there was none.
     pub(super) full_until: AtomicU64,
+    /// The devices on which this process was refused for want of a slot, one bit each.
+    pub(super) slotless: AtomicU64,
+    /// What the driver gave this process before it had a slot; null where that never was.
+    pub(super) tally: AtomicPtr<Tally>,
     devices: [Mine; DEVICES],
 }
+
+/// What a process holds that no slot says, by device and kind.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Tally([[AtomicU64; KINDS]; DEVICES]);
 
 /// This process's slot for one device.
 #[derive(Debug)]
@@ -35,6 +45,28 @@ pub(super) struct Mine {
 pub(super) const NO_THREAD: u32 = u32::MAX;
 
 impl Private {
+    /// The state of a process that has claimed nothing yet.
+    #[must_use]
+    pub const fn empty() -> Private {
+        const ZERO32: AtomicU32 = AtomicU32::new(0);
+        const ZERO64: AtomicU64 = AtomicU64::new(0);
+        Private {
+            settled: ZERO32,
+            looks: ZERO32,
+            verify_at: ZERO64,
+            full_until: ZERO64,
+            slotless: ZERO64,
+            tally: AtomicPtr::new(core::ptr::null_mut()),
+            devices: [const {
+                Mine {
+                    slot: ZERO32,
+                    thread: ZERO32,
+                    gate: ZERO32,
+                }
+            }; DEVICES],
+        }
+    }
+
     pub(super) fn mine(&self, device: Device) -> Option<&Mine> {
         self.devices.get(usize::from(device.0))
     }
@@ -44,5 +76,34 @@ impl Mine {
     pub(super) fn slot(&self) -> Option<usize> {
         let slot = self.slot.load(core::sync::atomic::Ordering::SeqCst);
         usize::try_from(slot.checked_sub(1)?).ok()
+    }
+}
+
+impl Tally {
+    fn word(&self, device: Device, kind: Kind) -> Option<&AtomicU64> {
+        self.of(device)?.get(kind as usize)
+    }
+
+    /// What is held on a device, in the order of [`Kind::ALL`].
+    pub(super) fn of(&self, device: Device) -> Option<&[AtomicU64; KINDS]> {
+        self.0.get(usize::from(device.0))
+    }
+
+    pub(super) fn add(&self, device: Device, bytes: u64, kind: Kind) -> bool {
+        let word = self.word(device, kind);
+        word.map(|word| word.fetch_add(bytes, SeqCst)).is_some()
+    }
+
+    /// Takes so much away, or all that there is. What could not be taken is returned.
+    pub(super) fn take(&self, device: Device, bytes: u64, kind: Kind) -> u64 {
+        let Some(word) = self.word(device, kind) else {
+            return bytes;
+        };
+        let mut held = word.load(SeqCst);
+        while let Err(now) = word.compare_exchange(held, held.saturating_sub(bytes), SeqCst, SeqCst)
+        {
+            held = now;
+        }
+        bytes.saturating_sub(held)
     }
 }

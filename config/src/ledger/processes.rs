@@ -38,7 +38,10 @@ impl Place {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let folder = tempfile::tempdir_in(parent).unwrap();
-        let open = Open::Create { mode: 0o666 };
+        let open = Open::Create {
+            mode: 0o666,
+            devices: 1,
+        };
         let ledger = Ledger::open(&c_path(&folder.path().join("ledger")), open).unwrap();
         let gpu = ledger.device(&UUID).unwrap();
         Place {
@@ -265,4 +268,37 @@ impl RobustMutex {
         // SAFETY: initialised; this thread holds it.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(self.0.get()) }, 0);
     }
+}
+
+/// Lets this process write, and end; for any other system call it is ended.
+pub(super) fn allow_only_writing() {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let (load, equals, answer) = (libc::BPF_LD | libc::BPF_W, libc::BPF_JMP | libc::BPF_JEQ, 6);
+    let allowed = [libc::SYS_write, libc::SYS_exit_group].map(|call| u32::try_from(call).unwrap());
+    // The number of the call is the first word.
+    let mut filter = std::vec![statement(load | libc::BPF_ABS, 0)];
+    for call in allowed {
+        filter.push(libc::sock_filter {
+            jf: 1,
+            ..statement(equals, call)
+        });
+        filter.push(statement(answer, libc::SECCOMP_RET_ALLOW));
+    }
+    filter.push(statement(answer, libc::SECCOMP_RET_KILL_PROCESS));
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).unwrap(),
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: no pointers.
+    let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(done, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program is what the kernel documents, and lives until it is installed.
+    let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
+    assert_eq!(done, 0);
 }

@@ -3,7 +3,7 @@
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.
 
-use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, SLOTS, Table, Trust};
+use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, Table, Trust};
 use super::sharing;
 use super::sync::{AtomicU32, AtomicU64, published};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -261,13 +261,14 @@ pub(super) fn contested(
 /// Gives back what was granted; more than that gives back all.
 #[inline]
 pub(super) fn release(table: Table<'_>, kernel: &impl Steps, slot: usize, amount: Amount) {
-    let Some(slot) = Columns::of(table, slot) else {
+    let Some(used) = table.used.get(slot) else {
         return;
     };
-    take_from(slot.used, amount.bytes);
+    take_from(used, amount.bytes);
     kernel.step(Step::Released);
     if amount.kind.written()
-        && let Some(held) = slot.kinds.get(amount.kind as usize)
+        && let Some(kinds) = table.kinds.get(slot)
+        && let Some(held) = kinds.get(amount.kind as usize)
     {
         take_from(held, amount.bytes);
     }
@@ -286,7 +287,7 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
     let any: fn(Head) -> bool = |_| true;
     let (reach, all) = (table.reach().nodes, table.nodes);
     for (nodes, wanted) in [(reach, left), (all, free), (all, any)] {
-        for (slot, node) in nodes.iter().enumerate().take(SLOTS) {
+        for (slot, node) in nodes.iter().enumerate() {
             if !wanted(node.head()) {
                 continue;
             }
@@ -310,6 +311,14 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
         }
     }
     None
+}
+
+/// Records in this process's own slot what it holds already, whatever the limit.
+pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
+    if let Some(columns) = Columns::of(table, slot) {
+        columns.used.fetch_add(amount.bytes, SeqCst);
+        columns.sort(amount);
+    }
 }
 
 /// Gives up a slot that was taken a moment ago and holds nothing.
@@ -409,6 +418,7 @@ impl Tally {
 }
 
 /// The amounts of one slot, for its owner or for who has its seat.
+#[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     used: &'a AtomicU64,
     pending: &'a AtomicU64,

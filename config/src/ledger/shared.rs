@@ -2,16 +2,19 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights, Here};
+use super::closed::{self, Places};
 use super::elsewhere;
-use super::file::{self, File, Foreign};
-use super::layout::{self, Device, KINDS, Kind, Node, SIZE};
+use super::file::{self, Foreign, Header};
+use super::layout::{self, Device, KINDS, Kind, Node, SIZE, Table};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Alone, Amount, Columns, Outcome, Own};
 use super::sys::{self, Access, Errno, Fd, Stat};
+use super::{quiet, slotless};
 use crate::device::DeviceUuid;
 use crate::units::Bytes;
 use core::ffi::CStr;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use thiserror::Error;
 
@@ -28,7 +31,7 @@ pub enum LedgerError {
     #[error("the ledger is not a regular file")]
     NotAFile,
     /// It is too short or too long.
-    #[error("the ledger is {0} bytes long, not {SIZE}")]
+    #[error("the ledger is {0} bytes long, not {SIZE} and 60 KiB more for each further device")]
     Length(u64),
     /// It is some other file.
     #[error("the file is not a ledger")]
@@ -39,11 +42,28 @@ pub enum LedgerError {
     /// It cannot be mapped.
     #[error("cannot map the ledger: {0}")]
     Map(#[source] Errno),
+    /// The kernel gives this process no page of its own.
+    #[error("there is no memory for what this process holds")]
+    Memory,
+}
+
+impl LedgerError {
+    /// Whether the next attempt may succeed with nothing repaired: this process has run out of
+    /// descriptors or memory, or was interrupted.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        match self {
+            LedgerError::Open(errno) | LedgerError::Map(errno) => errno.is_passing(),
+            LedgerError::Memory => true,
+            _ => false,
+        }
+    }
 }
 
 /// Turns what the first words of a file say into a refusal.
-pub(super) fn refuse(magic: u64, version: u32, slots: u32) -> Result<(), LedgerError> {
-    file::check(magic, version, slots).map_err(LedgerError::from)
+pub(super) fn refuse(magic: u64, version: u32, slots: u32, room: usize) -> Result<(), LedgerError> {
+    let room = u32::try_from(room).unwrap_or(0);
+    file::check(magic, version, slots, room).map_err(LedgerError::from)
 }
 
 impl From<Foreign> for LedgerError {
@@ -64,6 +84,8 @@ pub enum Open {
     Create {
         /// 0o600 for the processes of one user, 0o666 where a container has several.
         mode: u32,
+        /// For how many devices it has room.
+        devices: usize,
     },
 }
 
@@ -77,17 +99,31 @@ pub enum Claim {
         /// What they hold.
         used: Bytes,
     },
-    /// The ledger cannot say. The driver's answer stands; the file has counted it.
-    Uncounted(Uncounted),
+    /// Nothing was taken: this process has no slot, so nothing that it took would be seen.
+    NoSlot(NoSlot),
+    /// The limit was [`Bytes::MAX`] and this process has no slot: it alone counts the bytes, and
+    /// moves them into its slot when it gets one.
+    Private(NoSlot),
 }
 
-/// Why a claim was not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uncounted {
-    /// Every slot has a living owner, or the kernel gave no lock. Asked again after a second.
-    Full,
-    /// The file system drops locks that a mapping should keep: the ledger is not on tmpfs.
+/// Why a process has no slot. It looks for one again after a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoSlot {
+    /// Every slot has a living owner, or another process has locked it.
+    #[error("all of its {0} places are taken or locked")]
+    Full(usize),
+    /// The file cannot be opened, so there is nothing to lock.
+    #[error("it cannot be opened again: {0}")]
+    Unreachable(#[source] Errno),
+    /// The file system drops locks that a mapping should keep.
+    #[error("it is not on tmpfs, and its file system drops locks")]
     LocksDoNotStay,
+    /// The whole ledger cannot be used.
+    #[error("it cannot be used")]
+    Closed,
+    /// It has no room for another device, or the device's entry is garbled.
+    #[error("it has no room for another device")]
+    Unlisted,
 }
 
 /// The longest path of a ledger.
@@ -100,7 +136,22 @@ const DESCRIPTOR_MAX: usize = 31;
 pub(super) struct Path<const N: usize>([u8; N]);
 
 impl<const N: usize> Path<N> {
-    fn new(path: &CStr) -> Option<Path<N>> {
+    /// The file of another name in the same folder.
+    pub(super) fn beside(path: &CStr, name: &[u8]) -> Option<Path<N>> {
+        let path = path.to_bytes();
+        let folder = path.iter().rposition(|byte| *byte == b'/')?;
+        let folder = path.get(..folder.saturating_add(1))?;
+        let mut bytes = [0; N];
+        let (start, rest) = bytes.split_at_mut_checked(folder.len())?;
+        start.copy_from_slice(folder);
+        let (to, end) = rest.split_at_mut_checked(name.len())?;
+        to.copy_from_slice(name);
+        // The name ends in NUL.
+        let _ = end.first()?;
+        Some(Path(bytes))
+    }
+
+    pub(super) fn new(path: &CStr) -> Option<Path<N>> {
         let from = path.to_bytes_with_nul();
         let mut bytes = [0; N];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
@@ -116,14 +167,33 @@ impl<const N: usize> Path<N> {
 ///
 /// It stays mapped until the process ends, dropped or not: the kernel and libc know of it.
 pub struct Ledger {
-    pub(super) file: &'static File,
+    pub(super) header: &'static Header,
+    pub(super) table: Table<'static>,
+    /// The first slot, for the process that has its slice for itself.
+    first: Option<(&'static Node, Columns<'static>)>,
+    /// It cannot be used: nothing is granted, and every sum is of this process alone.
+    pub(super) closed: bool,
+    /// What this process calls the devices, where that is not what the file calls them.
+    pub(super) places: Option<&'static Places>,
     pub(super) private: &'static Private,
+    /// The file that is locked.
     pub(super) path: Path<{ PATH_MAX + 1 }>,
     /// Where somebody has it open; empty where nobody does.
     pub(super) descriptor: Path<{ DESCRIPTOR_MAX + 1 }>,
     pub(super) flights: Flights,
-    identity: Stat,
+    identity: Identity,
 }
+
+/// Which file is locked.
+enum Identity {
+    /// The ledger itself.
+    Ledger(Stat),
+    /// A file beside it, by its device and inode once it has been opened.
+    Beside([AtomicU64; 2]),
+}
+
+/// The file of locks beside a sealed ledger, whose own locks no mapping keeps.
+pub(super) const LOCKS: &[u8] = b"locks";
 
 impl core::fmt::Debug for Ledger {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -190,42 +260,105 @@ impl Ledger {
         if !stat.regular {
             return Err(LedgerError::NotAFile);
         }
-        if let (Open::Create { mode }, 0) = (open, stat.length) {
+        if let (Open::Create { mode, devices }, 0) = (open, stat.length) {
             // Whoever else makes it at this moment does the same.
             fd.set_mode(mode).map_err(LedgerError::Open)?;
-            fd.set_length(SIZE).map_err(LedgerError::Open)?;
+            let length = layout::size_for(devices);
+            fd.set_length(length).map_err(LedgerError::Open)?;
             stat = fd.stat().map_err(LedgerError::Open)?;
         }
-        if stat.length != SIZE as u64 {
-            return Err(LedgerError::Length(stat.length));
-        }
-        let file = map::file(&fd).map_err(LedgerError::Map)?;
-        if let Err(foreign) = file.header.begin() {
-            map::forget(file);
+        let wrong = LedgerError::Length(stat.length);
+        let slots = layout::slots_of(stat.length).ok_or(wrong)?;
+        let length = usize::try_from(stat.length).map_err(|_| wrong)?;
+        let mapped = map::file(&fd, length, slots).map_err(LedgerError::Map)?;
+        if let Err(foreign) = mapped.header.begin(slots) {
+            map::forget(mapped);
             return Err(foreign.into());
         }
+        let (header, table) = (mapped.header, mapped.table);
+        let (path, identity) = match header.locks_are_beside() {
+            true => {
+                let locks = Path::beside(path, LOCKS).ok_or(LedgerError::Path)?;
+                (locks, Identity::Beside([const { AtomicU64::new(0) }; 2]))
+            }
+            false => (kept, Identity::Ledger(stat)),
+        };
+        let node = table.nodes.first();
         Ok(Ledger {
-            file,
+            header,
+            table,
+            first: node.and_then(|node| Some((node, Columns::of(table, 0)?))),
+            closed: false,
+            places: closed::places(header),
             private,
-            path: kept,
+            path,
             descriptor,
             flights: Flights::none(),
-            identity: stat,
+            identity,
         })
     }
 
-    /// Whether a file is the one that is mapped.
+    /// A ledger that grants nothing, for a slice whose own cannot be used. `private`: as for
+    /// [`Ledger::open_with`]; None where the kernel gives no page for it.
+    #[must_use]
+    pub fn closed(private: Option<&'static Private>) -> Ledger {
+        let header = closed::header();
+        Ledger {
+            header,
+            table: Table {
+                extent: &header.extent,
+                used: &[],
+                pending: &[],
+                nodes: &[],
+                kinds: &[],
+                sharers: &header.sharers,
+                sharing: &[],
+            },
+            first: None,
+            closed: true,
+            places: None,
+            private: private.unwrap_or_else(closed::no_page),
+            path: Path([0; PATH_MAX + 1]),
+            descriptor: Path([0; DESCRIPTOR_MAX + 1]),
+            flights: Flights::none(),
+            identity: Identity::Beside([const { AtomicU64::new(0) }; 2]),
+        }
+    }
+
+    /// Whether a file is the one that is locked.
     pub(super) fn is(&self, stat: &Stat) -> bool {
-        *stat == self.identity
+        match &self.identity {
+            Identity::Ledger(ledger) => stat == ledger,
+            Identity::Beside([device, inode]) => {
+                let same = |word: &AtomicU64, found: u64| {
+                    let known = word.compare_exchange(0, found, SeqCst, SeqCst);
+                    known.map_or_else(|known| known == found, |_| true)
+                };
+                stat.regular && same(device, stat.device) && same(inode, stat.inode)
+            }
+        }
     }
 
     /// What claims call a device. None: the file has no room for another.
     #[must_use]
     pub fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
-        self.file.header.device(uuid)
+        match self.places {
+            None => self.header.device(uuid),
+            Some(places) => places.device(uuid, self.header),
+        }
     }
 
-    /// The bytes that the living processes of the slice hold on a device.
+    /// What the file calls a device of this process's.
+    #[inline]
+    pub(super) fn in_file(&self, device: Device) -> Device {
+        match self.places {
+            None => device,
+            Some(places) => places.in_file(device),
+        }
+    }
+
+    /// The bytes that the living processes of the slice hold on a device. What a process without a
+    /// slot holds only that process knows.
     #[must_use]
     pub fn sum(&self, device: Device) -> Bytes {
         self.settle();
@@ -235,14 +368,15 @@ impl Ledger {
             self.arm(mine, slot);
         }
         let calls = Calls::of(self);
-        Bytes::new(protocol::sum(self.file.table(), &calls, device))
+        let device = self.in_file(device);
+        Bytes::new(protocol::sum(self.table, &calls, device))
     }
 
     /// The bytes that this process holds on a device.
     #[must_use]
     pub fn own(&self, device: Device) -> Bytes {
         let slot = self.private.mine(device).and_then(Mine::slot);
-        let used = slot.and_then(|slot| self.file.table().used.get(slot));
+        let used = slot.and_then(|slot| self.table.used.get(slot));
         used.map_or(Bytes::ZERO, |used| Bytes::new(used.load(SeqCst)))
     }
 
@@ -254,13 +388,12 @@ impl Ledger {
         if bytes.get() <= protocol::MOST
             && let Some(mine) = self.private.mine(device)
             && mine.slot() == Some(0)
-            && let (Some(node), Some(own)) =
-                (self.file.nodes.first(), Columns::of(self.file.table(), 0))
+            && let Some((node, own)) = &self.first
             && node.head().hinted_alive()
         {
             let bytes = bytes.get();
             let amount = Amount { bytes, kind };
-            let extent = &self.file.header.extent;
+            let extent = &self.header.extent;
             match own.claim_alone(extent, &Here, amount, limit.get()) {
                 Alone::Granted => return Claim::Granted,
                 Alone::Contested => {
@@ -282,25 +415,30 @@ impl Ledger {
             gate: &mine.gate,
             verify: false,
         };
-        let (table, calls) = (self.file.table(), Calls::of(self));
+        let (table, calls) = (self.table, Calls::of(self));
+        let device = self.in_file(device);
         protocol::contested(table, &calls, &own, device, amount, limit.get())
     }
 
     #[inline(never)]
     fn claim_among(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
         let Some(mine) = self.private.mine(device) else {
-            return Claim::Uncounted(Uncounted::Full);
+            return Claim::NoSlot(NoSlot::Unlisted);
         };
-        let calls = Calls::of(self);
+        let mut calls = Calls::of(self);
         let (slot, fresh) = match mine.slot() {
             Some(slot) => (slot, false),
-            None => match self.enter(&calls, mine, device) {
-                Ok(slot) => (slot, true),
-                Err(uncounted) => {
-                    self.file.header.uncounted.fetch_add(1, Relaxed);
-                    return Claim::Uncounted(uncounted);
+            None => {
+                // A first claim is the program's own doing, filter or not.
+                calls.insist();
+                match self.enter(&calls, mine, device) {
+                    Ok(slot) => (slot, true),
+                    Err(why) => {
+                        self.header.uncounted.fetch_add(1, Relaxed);
+                        return slotless::claim(self, device, bytes, kind, limit, why);
+                    }
                 }
-            },
+            }
         };
         self.arm(mine, slot);
         let own = Own {
@@ -309,8 +447,9 @@ impl Ledger {
             verify: fresh,
         };
         let bytes = bytes.get();
-        let table = self.file.table();
+        let table = self.table;
         let amount = Amount { bytes, kind };
+        let device = self.in_file(device);
         match protocol::claim(table, &calls, &own, device, amount, limit.get()) {
             Outcome::Granted => Claim::Granted,
             Outcome::Refused { used } => Claim::Refused {
@@ -323,15 +462,18 @@ impl Ledger {
     /// fork is not the child's to give back.
     #[inline]
     pub fn release(&self, device: Device, bytes: Bytes, kind: Kind) {
-        if let Some(slot) = self.private.mine(device).and_then(Mine::slot) {
-            let bytes = bytes.get();
-            protocol::release(self.file.table(), &Here, slot, Amount { bytes, kind });
+        match self.private.mine(device).and_then(Mine::slot) {
+            Some(slot) => {
+                let bytes = bytes.get();
+                protocol::release(self.table, &Here, slot, Amount { bytes, kind });
+            }
+            None => slotless::release(self, device, bytes, kind),
         }
     }
 
     /// The slots that are taken, for people; the dead are cleared away on the way.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
-        let table = self.file.table();
+        let table = self.table;
         let calls = Calls::of(self);
         let rows = table.nodes.iter().zip(table.used).zip(table.kinds);
         rows.enumerate()
@@ -346,7 +488,7 @@ impl Ledger {
                 Some(Record {
                     slot,
                     pid: node.pid.load(Relaxed),
-                    device: self.file.header.uuid(head.device()),
+                    device: self.header.uuid(head.device()),
                     used,
                     by_kind,
                     alive: true,
@@ -354,14 +496,27 @@ impl Ledger {
             })
     }
 
-    /// Claims of the slice that were let through uncounted.
+    /// Claims of the slice that found no slot.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
-        self.file.header.uncounted.load(Relaxed)
+        self.header.uncounted.load(Relaxed)
     }
 
-    pub(super) fn table(&self) -> layout::Table<'static> {
-        self.file.table()
+    /// Whether this ledger grants nothing, whatever is free.
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether what this process takes on a device is counted, or would be: false once it was
+    /// refused for want of a slot. It looks for one again, at most once a second.
+    #[inline]
+    #[must_use]
+    pub fn counts(&self, device: Device) -> bool {
+        !self.closed
+            && device != Device::UNLISTED
+            && (self.private.slotless.load(Relaxed) == 0 || slotless::look_again(self, device))
     }
 
     /// In a forked child: closes what the parent had open in the moment of the fork.
@@ -381,29 +536,47 @@ impl Ledger {
 
     /// Takes a slot for a device.
     #[cold]
-    fn enter(&self, calls: &Calls<'_>, mine: &Mine, device: Device) -> Result<usize, Uncounted> {
+    pub(super) fn enter(
+        &self,
+        calls: &Calls<'_>,
+        mine: &Mine,
+        device: Device,
+    ) -> Result<usize, NoSlot> {
+        if self.closed {
+            return Err(NoSlot::Closed);
+        }
+        let here = self.in_file(device);
+        if here == Device::UNLISTED {
+            return Err(NoSlot::Unlisted);
+        }
         self.settle();
         let now = sys::seconds();
         let until = &self.private.full_until;
+        let full = NoSlot::Full(self.table.nodes.len());
         if now < until.load(Relaxed) {
-            return Err(Uncounted::Full);
+            return Err(full);
         }
-        let table = self.file.table();
-        let Some(slot) = protocol::take(table, calls, device) else {
-            until.store(now.saturating_add(1), Relaxed);
-            return Err(Uncounted::Full);
+        let Some(slot) = protocol::take(self.table, calls, here) else {
+            let failure = calls.failure();
+            if !failure.is_some_and(Errno::is_passing) {
+                until.store(now.saturating_add(1), Relaxed);
+            }
+            return Err(failure.map_or(full, NoSlot::Unreachable));
         };
         let give_up = || {
-            protocol::give_up(table, slot);
+            protocol::give_up(self.table, slot);
             calls.disown(slot);
         };
         if !calls.own_lock_stays(slot) {
             give_up();
-            return Err(Uncounted::LocksDoNotStay);
+            until.store(now.saturating_add(1), Relaxed);
+            return Err(NoSlot::LocksDoNotStay);
         }
         let number = u32::try_from(slot.saturating_add(1)).unwrap_or(0);
+        let held = slotless::enter(self, device, slot);
         match mine.slot.compare_exchange(0, number, SeqCst, SeqCst) {
             Ok(_) => {
+                slotless::entered(self, device, slot, held);
                 // The claim that follows asks the kernel about everybody.
                 let verify_at = &self.private.verify_at;
                 verify_at.store(now.saturating_add(1), Relaxed);
@@ -411,16 +584,18 @@ impl Ledger {
             }
             Err(_) => {
                 // Another thread of this process was faster.
+                slotless::leave(self, slot, held);
                 give_up();
-                mine.slot().ok_or(Uncounted::Full)
+                mine.slot().ok_or(full)
             }
         }
     }
 
     /// Gives the slot a hint of this thread's end, if no living thread has one in it.
     fn arm(&self, mine: &Mine, slot: usize) {
-        if let Some(node) = self.file.table().nodes.get(slot)
+        if let Some(node) = self.table.nodes.get(slot)
             && !node.head().hinted_alive()
+            && !quiet::is_on()
         {
             self.arm_now(mine, node);
         }

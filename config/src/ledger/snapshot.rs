@@ -5,9 +5,10 @@
 //! between them. A slice that is never still for so long is shown as it was read, each process
 //! within what it was just taking or giving back.
 
-use super::file::{DEVICES_AT, File, NOTED_AT, Noted, SHARING_AT, UNCOUNTED_AT, uuid_of};
-use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, SIZE, SLOTS};
-use super::sharing::payers;
+use super::file::{DEVICES_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
+use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, columns_at, sharing_at, slots_of};
+use super::shared::{LOCKS, Path};
+use super::sharing::{SHARERS, payers};
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, Refusals, refuse};
 use crate::units::Bytes;
@@ -18,7 +19,7 @@ use core::mem::offset_of;
 const READINGS: usize = 16;
 
 /// Reads it again, and takes over what is not as it was.
-fn is_unchanged(fd: &Fd, bytes: &mut [u8; SIZE]) -> Result<bool, LedgerError> {
+fn is_unchanged(fd: &Fd, bytes: &mut [u8]) -> Result<bool, LedgerError> {
     let (mut again, mut from, mut unchanged) = ([0; 4096], 0usize, true);
     for known in bytes.chunks_exact_mut(again.len()) {
         let length = fd.read(&mut again, from).map_err(LedgerError::Open)?;
@@ -36,42 +37,71 @@ fn is_unchanged(fd: &Fd, bytes: &mut [u8; SIZE]) -> Result<bool, LedgerError> {
 
 /// A copy of a ledger file, and the file, to ask who is alive.
 pub struct Snapshot<'a> {
-    bytes: &'a [u8; SIZE],
-    fd: Fd,
+    bytes: &'a [u8],
+    slots: usize,
+    /// The file that is locked.
+    locks: Fd,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Copies the ledger of that path.
+    /// Copies the ledger of that path to a place of [`MAX_SIZE`] bytes, or as many as it is known to
+    /// have.
+    ///
+    /// [`MAX_SIZE`]: super::MAX_SIZE
     ///
     /// # Errors
     /// What cannot be opened or is not a ledger of this version.
-    pub fn read(path: &CStr, bytes: &'a mut [u8; SIZE]) -> Result<Snapshot<'a>, LedgerError> {
+    pub fn read(path: &CStr, place: &'a mut [u8]) -> Result<Snapshot<'a>, LedgerError> {
         let fd = Fd::open(path, Access::Read).map_err(LedgerError::Open)?;
         let stat = fd.stat().map_err(LedgerError::Open)?;
-        let length = match stat.regular {
-            true => fd.read(bytes, 0).map_err(LedgerError::Open)?,
-            false => return Err(LedgerError::NotAFile),
-        };
-        if length != SIZE || stat.length != SIZE as u64 {
-            return Err(LedgerError::Length(stat.length));
+        if !stat.regular {
+            return Err(LedgerError::NotAFile);
+        }
+        let wrong = LedgerError::Length(stat.length);
+        let slots = slots_of(stat.length).ok_or(wrong)?;
+        let length = usize::try_from(stat.length).map_err(|_| wrong)?;
+        let bytes = place.get_mut(..length).ok_or(wrong)?;
+        if fd.read(bytes, 0).map_err(LedgerError::Open)? != length {
+            return Err(wrong);
         }
         for _ in 0..READINGS {
             if is_unchanged(&fd, bytes)? {
                 break;
             }
         }
-        let snapshot = Snapshot { bytes, fd };
-        refuse(snapshot.u64(0), snapshot.u32(8), snapshot.u32(12))?;
+        let mut snapshot = Snapshot {
+            bytes,
+            slots,
+            locks: fd,
+        };
+        refuse(
+            snapshot.u64(0),
+            snapshot.u32(8),
+            snapshot.u32(12),
+            snapshot.slots,
+        )?;
+        if snapshot.u32(LOCKS_AT) == 1 {
+            let beside = Path::<256>::beside(path, LOCKS).ok_or(LedgerError::Path)?;
+            let locks = Fd::open(beside.as_c_str(), Access::Read);
+            snapshot.locks = locks.map_err(LedgerError::Open)?;
+        }
         Ok(snapshot)
+    }
+
+    /// Whether the ledger's locks are on a file beside it: it is sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.u32(LOCKS_AT) == 1
     }
 
     /// The slots that are taken. What a process has imported, and pays for because nobody who has
     /// exported it holds it any more, is in what it holds.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
         let charges = self.imports();
-        (0..SLOTS).filter_map(move |slot| {
+        (0..self.slots).filter_map(move |slot| {
             let mut record = self.record(slot)?;
-            let charged = charges.get(slot).copied().unwrap_or(0);
+            let mut its = charges.iter().filter(|(payer, _)| *payer == Some(slot));
+            let charged = its.next().map_or(0, |(_, charge)| *charge);
             record.used = record.used.saturating_add(charged);
             let mut kinds = record.by_kind.iter_mut();
             if let Some((_, held)) = kinds.find(|(kind, _)| *kind == Kind::Vmm) {
@@ -81,17 +111,19 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// What each slot is charged for what it has imported.
-    fn imports(&self) -> [u64; SLOTS] {
-        let mut charges = [0u64; SLOTS];
-        let copy = self.bytes.get(SHARING_AT..).unwrap_or_default();
+    /// The slots that are charged for what they have imported, and how much.
+    fn imports(&self) -> [(Option<usize>, u64); SHARERS] {
+        let mut charges = [(None, 0u64); SHARERS];
+        let copy = self.bytes.get(sharing_at(self.slots)..).unwrap_or_default();
         let device = |slot: usize| {
             let head = self.head(slot);
-            let is_counted = head.taken() && self.fd.locked(slot).unwrap_or(true);
+            let is_counted = head.taken() && self.locks.locked(slot).unwrap_or(true);
             is_counted.then(|| head.device())
         };
         payers(copy, device, |slot, bytes| {
-            if let Some(charge) = charges.get_mut(slot) {
+            let is_its = |charge: &&mut (Option<usize>, u64)| charge.0.is_none_or(|it| it == slot);
+            if let Some((payer, charge)) = charges.iter_mut().find(is_its) {
+                *payer = Some(slot);
                 *charge = charge.saturating_add(bytes);
             }
         });
@@ -99,11 +131,12 @@ impl<'a> Snapshot<'a> {
     }
 
     fn head(&self, slot: usize) -> Head {
+        let [_, _, nodes, _] = columns_at(self.slots);
         let at = slot.saturating_mul(size_of::<Node>());
-        Head(self.u64(offset_of!(File, nodes).saturating_add(at)))
+        Head(self.u64(nodes.saturating_add(at)))
     }
 
-    /// Claims that were let through uncounted.
+    /// Claims that found no slot.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.u64(UNCOUNTED_AT)
@@ -125,13 +158,14 @@ impl<'a> Snapshot<'a> {
 
     fn record(&self, slot: usize) -> Option<Record> {
         let at = |array: usize, stride: usize| array.saturating_add(slot.saturating_mul(stride));
-        let node = at(offset_of!(File, nodes), size_of::<Node>());
+        let [used, _, nodes, kinds] = columns_at(self.slots);
+        let node = at(nodes, size_of::<Node>());
         let head = Head(self.u64(node));
         if !head.taken() {
             return None;
         }
-        let kinds = at(offset_of!(File, kinds), KINDS.saturating_mul(8));
-        let used = self.u64(at(offset_of!(File, used), 8));
+        let kinds = at(kinds, KINDS.saturating_mul(8));
+        let used = self.u64(at(used, 8));
         let word = |index: usize| self.u64(kinds.saturating_add(index.saturating_mul(8)));
         let (used, by_kind) = Kind::by_kind(used, word);
         Some(Record {
@@ -140,7 +174,7 @@ impl<'a> Snapshot<'a> {
             device: self.uuid(head.device()),
             used,
             by_kind,
-            alive: self.fd.locked(slot).unwrap_or(true),
+            alive: self.locks.locked(slot).unwrap_or(true),
         })
     }
 

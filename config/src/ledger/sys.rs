@@ -11,6 +11,13 @@ use core::sync::atomic::AtomicUsize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// Whether the same call may succeed in a moment: EINTR, ENOMEM, ENFILE, EMFILE.
+    pub(super) fn is_passing(self) -> bool {
+        matches!(self.0, 4 | 12 | 23 | 24)
+    }
+}
+
 impl core::fmt::Display for Errno {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(out, "errno {}", self.0)
@@ -83,6 +90,7 @@ const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2_000_000;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
+const F_DUPFD_CLOEXEC: usize = 1030;
 const F_OFD_GETLK: usize = 36;
 const F_OFD_SETLK: usize = 37;
 const F_WRLCK: i16 = 1;
@@ -191,7 +199,9 @@ impl Fd {
         let flags = wanted | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | number::O_NOFOLLOW;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
-        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o600, 0, 0]) }.map(Fd)
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o600, 0, 0]) }
+            .map(Fd)?
+            .not_standard()
     }
 
     /// Opens what a link of the kernel's leads to, for writing.
@@ -199,7 +209,20 @@ impl Fd {
         let flags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
-        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(Fd)
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }
+            .map(Fd)?
+            .not_standard()
+    }
+
+    /// A descriptor above 2: where a program has closed its standard error, what it writes there
+    /// must not land in the ledger.
+    fn not_standard(self) -> Result<Fd, Errno> {
+        if self.0 > 2 {
+            return Ok(self);
+        }
+        let wanted = [self.0, F_DUPFD_CLOEXEC, 3, 0, 0, 0];
+        // SAFETY: no pointers.
+        unsafe { syscall(number::FCNTL, wanted) }.map(Fd)
     }
 
     /// The descriptor of that number, whatever it is.

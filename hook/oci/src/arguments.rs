@@ -14,7 +14,8 @@ gpuslice-hook [OPTIONS] createRuntime|prestart|createContainer|poststart|poststo
 An OCI hook: gives a container its slice of GPU memory. Reads the container's state on standard
 input, as runtimes give it, and what it asks for in annotations (gpuslice.io/memory: 8GiB).
 
-  --memory SIZE   the slice, whatever annotations say (for CDI devices)
+  --memory SIZE   the slice (for CDI devices); an annotation with another size is refused
+  --bundle DIR    the container's bundle, where the state names another (crun before 1.27)
   --dry-run       print what would be done, and do nothing
   --root DIR      DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests
   --die-at STEP   be killed there, for tests (--steps lists them)
@@ -28,6 +29,8 @@ pub struct Arguments {
     pub places: Places,
     /// The slice, where the operator says it.
     pub memory: Option<Bytes>,
+    /// The bundle, where the operator says it.
+    pub bundle: Option<PathBuf>,
     /// Only print the plan.
     pub dry_run: bool,
     /// Where to be killed.
@@ -62,6 +65,16 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
                 let memory = Bytes::configured(&text)
                     .map_err(|fault| format!("--memory {text}: {fault}"))?;
                 arguments.memory = Some(memory);
+            }
+            "--bundle" => {
+                let bundle = PathBuf::from(value("--bundle")?);
+                if !bundle.is_absolute() {
+                    return Err(format!(
+                        "--bundle {}: not an absolute path",
+                        bundle.display()
+                    ));
+                }
+                arguments.bundle = Some(bundle);
             }
             "--dry-run" => arguments.dry_run = true,
             "--die-at" => {

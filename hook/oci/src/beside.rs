@@ -109,7 +109,7 @@ impl Wanted<'_> {
         let plan = self.plan;
         let host = match unified(&plan.devices) {
             Bytes::ZERO => None,
-            _ => the_host(self.places, records)?,
+            _ => the_host(self.places, records).context(HostUnread)?,
         };
         let asking = Asking {
             slice: &plan.slice,
@@ -132,6 +132,11 @@ fn overcommitted(plan: &Plan, promised: Bytes) -> String {
     )
 }
 
+/// What the host has of its own memory, or has promised of it, cannot be read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no slice of this host's memory is given out")]
+pub(crate) struct HostUnread;
+
 /// The host's memory, and what of it was promised.
 fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
     let path = places.meminfo();
@@ -139,9 +144,7 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
         read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
         1 << 16,
     )?;
-    let Some(memory) = meminfo::parse(&head) else {
-        return Ok(None);
-    };
+    let memory = meminfo::parse(&head).with_context(|| format!("{} is garbled", path.display()))?;
     let folder = places.promises();
     let held = match folder.try_exists() {
         // Since boot nobody has asked for any.

@@ -2,18 +2,18 @@
 //! Touches: everything below.
 
 use crate::arguments::Arguments;
-use crate::beside::{Beside, Wanted};
+use crate::beside::{Beside, HostUnread, Wanted};
 use crate::devices::{self, Devices};
 use crate::inject::sources::Sources;
-use crate::inject::{self, Outcome, Target};
+use crate::inject::{self, InjectError, Outcome, Target};
 use crate::owner::Owner;
 use crate::place::Places;
-use crate::plan::{Decision, Given, Plan, decide};
-use crate::policy::{self, NotInjectable, OnError, OnErrors, Policy};
+use crate::plan::{Decision, Given, Plan, PlanError, decide};
+use crate::policy::{self, NotInjectable, OnError, Policy};
 use crate::registry::{self, Member, Registry};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, container, driver_limit, gc, host, page_cache};
+use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, page_cache};
 use anyhow::{Context, anyhow, bail};
 
 /// In whose namespaces the hook runs.
@@ -43,8 +43,38 @@ struct Decided {
     devices: Devices,
     policy: Policy,
     spec: Spec,
-    /// What becomes of it when something goes wrong.
-    on: OnError,
+    on: Outcomes,
+}
+
+/// What becomes of a container when something goes wrong.
+#[derive(Clone, Copy)]
+struct Outcomes {
+    /// On the host: what `on-error` says.
+    host: OnError,
+    /// By what the container brings. It must not switch off a policy that is for every container.
+    container: OnError,
+}
+
+impl Outcomes {
+    fn of(policy: &Policy, annotated: bool) -> Outcomes {
+        let host = match annotated {
+            true => policy.on_error.annotated,
+            false => policy.on_error.others,
+        };
+        let container = match policy.deny_unannotated || policy.default.is_some() {
+            true => OnError::Refuse,
+            false => host,
+        };
+        Outcomes { host, container }
+    }
+
+    fn by_host(self, error: impl Into<anyhow::Error>) -> Failure {
+        Failure::Failed(error.into(), self.host)
+    }
+
+    fn by_container(self, error: impl Into<anyhow::Error>) -> Failure {
+        Failure::Failed(error.into(), self.container)
+    }
 }
 
 /// Decides; None where there is nothing to be done.
@@ -54,19 +84,15 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
-            .is_ok_and(|spec| annotations::any(&spec.annotations));
-    let on = |on: OnErrors| match annotated {
-        true => on.annotated,
-        false => on.others,
-    };
+            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
     let policy = policy::read(&given.places)
-        .map_err(|error| Failure::Failed(error.into(), on(OnErrors::default())))?;
-    let on = on(policy.on_error);
-    let failed = |error| Failure::Failed(error, on);
-    let spec = spec.map_err(|error| failed(error.into()))?;
+        .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
+    let on = Outcomes::of(&policy, annotated);
+    let spec = spec.map_err(|error| on.by_container(error))?;
     let planned = planned(state, &spec, &policy, given, stage).map_err(|error| {
-        match error.downcast_ref::<crate::plan::PlanError>() {
-            Some(crate::plan::PlanError::Annotation(_)) | None => failed(error),
+        match error.downcast_ref::<PlanError>() {
+            None => on.by_host(error),
+            Some(PlanError::Annotation(_)) => on.by_container(error),
             // What policy does not allow it does not allow by way of an error either.
             Some(_) => Failure::Refused(error),
         }
@@ -80,6 +106,12 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
     }))
 }
 
+/// Whether a hook of the container, this one or another, gives a size. Sizes that differ are asked
+/// for, too.
+fn asks_by_hook(spec: &Spec) -> bool {
+    !matches!(hook_sizes::of(spec, None), Ok(None))
+}
+
 /// What would become of the container: its plan, None where there is nothing to be done, and what
 /// would be told. Nothing is changed, and no room is taken.
 ///
@@ -90,11 +122,11 @@ pub fn would(
     stage: Stage,
     given: &Arguments,
 ) -> Result<(Option<Plan>, Lines), Failure> {
-    let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
     let Some(mut decided) = decided(state, stage, given)? else {
         return Ok((None, Lines::new()));
     };
-    let records = registry::records(&given.places).map_err(|error| failed(error.into()))?;
+    let on = decided.on;
+    let records = registry::records(&given.places).map_err(|error| on.by_host(error))?;
     let records = gc::without_dead(records);
     let wanted = Wanted {
         plan: &decided.plan,
@@ -107,7 +139,8 @@ pub fn would(
     };
     let mut lines = Lines::new();
     let name = &decided.plan.name;
-    let promised = match wanted.among(&records).map_err(Failure::Refused)? {
+    let beside = wanted.among(&records);
+    let promised = match beside.map_err(|error| unless_host(error, on))? {
         Beside::Known(promised) => {
             lines.push(format!("{name} has its slice already"));
             promised
@@ -121,6 +154,14 @@ pub fn would(
     };
     decided.plan.is_promised(promised, &given.places);
     Ok((Some(decided.plan), lines))
+}
+
+/// A refusal by what others hold, or the failure to learn of it.
+fn unless_host(error: anyhow::Error, on: Outcomes) -> Failure {
+    match error.is::<HostUnread>() {
+        true => on.by_host(error),
+        false => Failure::Refused(error),
+    }
 }
 
 /// Creates.
@@ -138,17 +179,17 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         spec,
         on,
     } = decided;
-    let failed = |error| Failure::Failed(error, on);
-    let owner = container::owner(state, stage).map_err(failed)?;
+    let owner = container::owner(state, stage).map_err(|error| on.by_container(error))?;
     let mut run = Run {
         plan,
         devices: &devices,
         policy: &policy,
         given,
+        on,
         lines: Lines::new(),
     };
     if stage == Stage::Container {
-        container::is_in_one().map_err(|error| Failure::Failed(error, OnError::Refuse))?;
+        container::is_in_one().map_err(|error| on.by_host(error))?;
     }
     let known = run.admit(state, owner, stage)?;
     // An earlier stage has done what can be done for this image. Here the host's own mounts, the
@@ -170,10 +211,7 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
             if let Err(left) = undo(&given.places, &run.plan) {
                 run.lines.push(format!("{left:#}"));
             }
-            Err(match error {
-                Failure::Failed(error, _) => failed(error),
-                refused @ Failure::Refused(_) => refused,
-            })
+            Err(error)
         }
     }
 }
@@ -199,18 +237,24 @@ fn planned(
             memory: given.memory,
         })
     };
+    // What is wrong with the container, or not allowed to it, needs no list of GPUs to be said.
+    let without = wanted(&Devices::none());
+    if matches!(
+        without,
+        Err(PlanError::Unannotated | PlanError::Annotation(_))
+    ) {
+        return Ok(without.map(|_| None)?);
+    }
+    // Most containers need none: whatever is wrong with the list is no business of theirs.
+    if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
+        return Ok(None);
+    }
     let devices = match devices::read(&given.places)? {
         Some(devices) => devices,
+        None if stage == Stage::Container || given.dry_run => {
+            bail!("there is no list of GPUs (gpuslice devices --write makes it)")
+        }
         None => {
-            // Most containers need none: they are not made to wait for the driver.
-            let nobody = policy.default.is_none()
-                && matches!(wanted(&Devices::none()), Ok(Decision::Nothing(_)));
-            if nobody {
-                return Ok(None);
-            }
-            if stage == Stage::Container || given.dry_run {
-                bail!("there is no list of GPUs (gpuslice devices --write makes it)");
-            }
             command::list_devices(&given.places, policy)?;
             let made = devices::read(&given.places)?;
             made.context("gpuslice devices --write has made no list of GPUs")?
@@ -240,6 +284,7 @@ struct Run<'a> {
     devices: &'a Devices,
     policy: &'a Policy,
     given: &'a Arguments,
+    on: Outcomes,
     lines: Lines,
 }
 
@@ -247,13 +292,12 @@ impl Run<'_> {
     /// Records the container, if there is room for its slice, and makes what it needs. Whether an
     /// earlier stage has done so is returned.
     fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
-        let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
+        let on = self.on;
         let (plan, given) = (&self.plan, self.given);
         let places = &given.places;
-        let registry = Registry::lock(places).map_err(|error| failed(error.into()))?;
+        let registry = Registry::lock(places).map_err(|error| on.by_host(error))?;
         given.steps.reached("locked");
-        let (records, collected) =
-            gc::drop_dead(&registry).map_err(|error| failed(error.into()))?;
+        let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
         self.lines.extend(collected.failures);
         let wanted = Wanted {
             plan,
@@ -263,13 +307,14 @@ impl Run<'_> {
             owner: Some(owner),
             stage,
         };
-        let mut record = match wanted.among(&records).map_err(Failure::Refused)? {
+        let beside = wanted.among(&records);
+        let mut record = match beside.map_err(|error| unless_host(error, on))? {
             // The hook is configured twice, or was killed and is tried again.
             Beside::Known(promised) => {
                 self.plan.is_promised(promised, places);
                 if !host::is_prepared(places, &self.plan.container) {
                     let made = host::prepare(&self.plan, promised, places, &given.steps);
-                    made.map_err(|error| failed(error.into()))?;
+                    made.map_err(|error| on.by_host(error))?;
                 }
                 return Ok(true);
             }
@@ -286,9 +331,7 @@ impl Run<'_> {
             bundle: state.bundle.clone(),
             drops: plan.drops.clone(),
         });
-        registry
-            .write(&record)
-            .map_err(|error| failed(error.into()))?;
+        registry.write(&record).map_err(|error| on.by_host(error))?;
         given.steps.reached("recorded");
         let promised = record.unified();
         self.plan.is_promised(promised, places);
@@ -299,14 +342,15 @@ impl Run<'_> {
                 std::slice::from_ref(&self.plan.container),
             );
             let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
-            return Err(failed(error.into()));
+            return Err(on.by_host(error));
         }
         given.steps.reached("prepared");
         Ok(false)
     }
 
     fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
-        let failed = |error: anyhow::Error| Failure::Failed(error, OnError::Refuse);
+        let on = self.on;
+        let container = |error| on.by_container(error);
         for folder in &self.plan.drops {
             if let Err(error) = page_cache::drop_folder(folder) {
                 let path = folder.display();
@@ -314,20 +358,20 @@ impl Run<'_> {
                     .push(format!("cannot drop the pages of {path}: {error}"));
             }
         }
-        let home = container::own_namespace().map_err(failed)?;
+        let home = container::own_namespace().map_err(|error| on.by_host(error))?;
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),
             Stage::Runtime => (
-                Some(container::namespace(state.pid, &home).map_err(failed)?),
+                Some(container::namespace(state.pid, &home).map_err(container)?),
                 // Where it has the runtime's user namespace, root is root.
                 match spec.has_user_namespace() {
-                    true => container::mapped_root(state.pid).map_err(failed)?,
+                    true => container::mapped_root(state.pid).map_err(container)?,
                     false => None,
                 },
             ),
         };
         let sources = Sources::take(&self.plan, &self.given.places);
-        let sources = sources.map_err(|error| failed(error.into()))?;
+        let sources = sources.map_err(|error| on.by_host(error))?;
         let rootfs = spec.rootfs(&state.bundle);
         let text = self.plan.files.first().map_or("", |file| &file.text);
         let target = Target {
@@ -339,16 +383,20 @@ impl Run<'_> {
                 .as_ref()
                 .and_then(|process| process.args.first())
                 .map(String::as_str),
-            hosts_dev: container::hosts_dev().map_err(failed)?,
+            hosts_dev: container::hosts_dev().map_err(|error| on.by_host(error))?,
             slice: text,
         };
         let outcome = inject::inject(sources, &target, &self.given.steps);
         if stage == Stage::Runtime {
             // What was made on the host is undone on the host.
             let back = nix::sched::setns(&home, nix::sched::CloneFlags::CLONE_NEWNS);
-            back.map_err(|error| failed(error.into()))?;
+            back.map_err(|error| on.by_host(error))?;
         }
-        match outcome.map_err(|error| failed(error.into()))? {
+        let outcome = outcome.map_err(|error| match error {
+            InjectError::Library => on.by_host(error),
+            _ => on.by_container(error),
+        });
+        match outcome? {
             Outcome::Injected | Outcome::Already => Ok(()),
             Outcome::Unreached => {
                 let name = &self.plan.name;

@@ -70,7 +70,8 @@ pub struct Elf<'a> {
     /// Where in the file addresses are: address, offset, length.
     loaded: Vec<(u64, u64, u64)>,
     dynamic: Vec<(u64, u64)>,
-    interpreted: bool,
+    /// Where the loader's path is: offset, length.
+    interpreter: Option<(u64, u64)>,
 }
 
 const LOAD: u32 = 1;
@@ -115,7 +116,7 @@ impl<'a> Elf<'a> {
             machine: Machine(u16_in(&header, 18)?),
             loaded: Vec::new(),
             dynamic: Vec::new(),
-            interpreted: false,
+            interpreter: None,
         };
         let mut dynamic = None;
         for index in 0..count {
@@ -125,7 +126,7 @@ impl<'a> Elf<'a> {
             match u32_in(&entry, 0)? {
                 LOAD => elf.loaded.push((u64_in(&entry, 16)?, place.0, place.1)),
                 DYNAMIC => dynamic = Some(place),
-                INTERP => elf.interpreted = true,
+                INTERP => elf.interpreter = Some(place),
                 _ => {}
             }
         }
@@ -156,7 +157,21 @@ impl<'a> Elf<'a> {
     /// Whether a dynamic loader starts it, if it is a program.
     #[must_use]
     pub fn has_loader(&self) -> bool {
-        self.interpreted
+        self.interpreter.is_some()
+    }
+
+    /// The path of the dynamic loader that starts it, if it is a program.
+    #[must_use]
+    pub fn interpreter(&self) -> Option<Vec<u8>> {
+        let (at, length) = self.interpreter?;
+        let mut path = Vec::new();
+        for place in 0..length.min(MANY) {
+            match self.file.bytes(at.checked_add(place)?)? {
+                [0] => break,
+                [byte] => path.push(byte),
+            }
+        }
+        Some(path)
     }
 
     /// Where in the file the table of that tag is. Before it is loaded its value is an address.

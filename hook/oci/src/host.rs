@@ -6,8 +6,8 @@ use crate::place::Places;
 use crate::plan::{PRELOAD, Plan};
 use crate::registry::{Record, unified};
 use crate::steps::Steps;
-use crate::sys;
-use gpuslice_config::ledger::{self, Ledger, Open};
+use crate::{run_folder, sys};
+use gpuslice_config::ledger::{self, Ledger, Locks, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something on the host could not be made or removed.
@@ -33,7 +33,7 @@ pub struct HostError {
     source: io::Error,
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
     let path = path.to_owned();
     move |source| HostError {
         doing,
@@ -41,14 +41,6 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostErr
         source,
     }
 }
-
-/// The ledger, its folder, and room for nothing else.
-const LEDGER_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
-    [(c"size", c"168k"), (c"nr_inodes", c"4"), (c"mode", c"0755")];
-
-/// 4 KiB for each slice, and enough of them.
-const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
-    [(c"size", c"4m"), (c"nr_inodes", c"2k"), (c"mode", c"0755")];
 
 /// Makes everything that the plan needs. Called under the lock.
 ///
@@ -60,7 +52,7 @@ pub fn prepare(
     places: &Places,
     steps: &Steps,
 ) -> Result<(), HostError> {
-    make_ledger(places, &plan.slice, steps)?;
+    make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
     steps.reached("ledger");
     if promised > Bytes::ZERO {
         make_promise(places, promised, &plan.slice)?;
@@ -120,23 +112,41 @@ pub fn preload(places: &Places, container: &str) -> PathBuf {
     places.container_root(container).join(PRELOAD)
 }
 
-fn make_ledger(places: &Places, slice: &str, steps: &Steps) -> Result<(), HostError> {
+fn make_ledger(
+    places: &Places,
+    slice: &str,
+    devices: usize,
+    steps: &Steps,
+) -> Result<(), HostError> {
     let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
     let is_new = folder(place).map_err(failed("make", place))?;
     steps.reached("ledger-folder");
     if is_new || !path.exists() {
         // A file system of its own: whoever may write to the ledger cannot fill the host's.
-        mount_at(place, &LEDGER_MOUNT).map_err(failed("mount", place))?;
+        // The ledger, its folder, and room for nothing else.
+        let size = CString::new(ledger::size_for(devices).to_string()).unwrap_or_default();
+        let options = [
+            (c"size", size.as_c_str()),
+            (c"nr_inodes", c"4"),
+            (c"mode", c"0755"),
+        ];
+        mount_at(place, &options).map_err(failed("mount", place))?;
     }
     steps.reached("ledger-mounted");
     // 0666: every user of the container counts; who may not enter the mount does not reach it.
-    let made = reserve(&path, 0o666, ledger::SIZE).map_err(failed("make", &path))?;
+    let made = reserve(&path, 0o666, ledger::size_for(devices)).map_err(failed("make", &path))?;
     if let Some(file) = made {
-        let begun = file.write_all_at(&ledger::beginning(), 0);
+        let begun = file.write_all_at(&ledger::beginning(devices, Locks::Ledger), 0);
         return begun.map_err(failed("make", &path));
     }
     let c_path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-    let opened = Ledger::open(&c_path, Open::Create { mode: 0o666 });
+    let opened = Ledger::open(
+        &c_path,
+        Open::Create {
+            mode: 0o666,
+            devices: devices,
+        },
+    );
     let unusable = |error| failed("use", &path)(io::Error::other(error));
     opened.map(drop).map_err(unusable)
 }
@@ -165,9 +175,8 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
 }
 
 fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), HostError> {
+    run_folder::make_promises(places)?;
     let place = places.promises();
-    folder(&place).map_err(failed("make", &place))?;
-    own_file_system(&place).map_err(failed("mount", &place))?;
     let name = promises::file_name(promised, slice).unwrap_or_default();
     let path = place.join(name);
     let made = match reserve(&path, 0o666, promises::SIZE) {
@@ -178,17 +187,6 @@ fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), Hos
         made => made,
     };
     made.map(drop).map_err(failed("make", &path))
-}
-
-/// Mounts the promises' own file system, unless it is there, or somebody has made promises
-/// without it.
-fn own_file_system(place: &Path) -> io::Result<()> {
-    let above = place.parent().unwrap_or(place);
-    let is_mount = fs::metadata(place)?.dev() != fs::metadata(above)?.dev();
-    match is_mount || fs::read_dir(place)?.next().is_some() {
-        true => Ok(()),
-        false => mount_at(place, &PROMISES_MOUNT),
-    }
 }
 
 /// Cuts promises to what promises are.

@@ -11,7 +11,7 @@ pub enum JsonError {
     NotJson(usize),
     /// It is nested deeper than anybody writes.
     TooDeep,
-    /// It has the member twice, and readers differ in which they take.
+    /// It has the member twice or in another spelling, and readers differ in which they take.
     Twice,
     /// A value is of another type than the change needs: at this byte.
     OtherType(usize),
@@ -22,7 +22,7 @@ impl std::fmt::Display for JsonError {
         match self {
             JsonError::NotJson(at) => write!(out, "not JSON at byte {at}"),
             JsonError::TooDeep => out.write_str("nested too deep to be read"),
-            JsonError::Twice => out.write_str("a key is there twice"),
+            JsonError::Twice => out.write_str("a key occurs twice, or in two spellings"),
             JsonError::OtherType(at) => write!(out, "not what belongs there at byte {at}"),
         }
     }

@@ -4,6 +4,7 @@
 use crate::annotations::{self, AnnotationError, Asked, Request};
 use crate::budgets::{self, Budgets};
 use crate::devices::Devices;
+use crate::hook_sizes::{self, SizeError};
 use crate::identity::{Annotations, Identity};
 use crate::inject::preload;
 use crate::place::Places;
@@ -43,7 +44,7 @@ pub struct Given<'a> {
     pub devices: &'a Devices,
     /// Where things are.
     pub places: &'a Places,
-    /// A size that the operator's own configuration gives, which no annotation changes.
+    /// The size that this hook's own arguments give.
     pub memory: Option<Bytes>,
 }
 
@@ -108,6 +109,9 @@ pub enum PlanError {
     /// An annotation.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
+    /// The sizes of hooks and annotations differ.
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// The policy wants everybody to say.
     #[error(
         "this host's policy starts no container that does not say how much GPU memory it needs \
@@ -174,16 +178,20 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
     if who.is_sandbox {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
+    let memory = hook_sizes::of(given.spec, given.memory)?;
     let asked = match (
-        annotations::read_beside(&annotations, &who, given.memory)?,
-        given.memory,
+        annotations::read_beside(&annotations, &who, memory)?,
+        memory,
     ) {
         (Asked::Slice(request), None) => request,
-        (Asked::Slice(request), memory) => Request {
-            memory,
-            devices: Vec::new(),
-            ..request
-        },
+        (Asked::Slice(request), Some(memory)) => {
+            hook_sizes::agree(&request, memory)?;
+            Request {
+                memory: Some(memory),
+                devices: Vec::new(),
+                ..request
+            }
+        }
         (_, Some(memory)) => Request {
             memory: Some(memory),
             ..Request::default()

@@ -316,22 +316,29 @@ fn a_slice_without_an_index_counts_on_the_gpus_that_the_container_is_given() {
 }
 
 #[test]
-fn what_the_operators_own_configuration_says_no_annotation_changes() {
+fn a_cdi_size_takes_options_and_refuses_an_annotation_of_another_size() {
     let case = Case {
         memory: Some(Bytes::gib(2)),
         ..Case::default()
     };
-    let annotated = case.plan(&[
-        ("gpuslice.io/memory", "8GiB"),
-        ("gpuslice.io/total", "device"),
-    ]);
-    assert!(
-        annotated
-            .devices
-            .iter()
-            .all(|budget| budget.memory == Bytes::gib(2))
-    );
-    assert!(annotated.files[0].text.contains("\"total\": \"device\""));
+    for (key, said) in [
+        (
+            "gpuslice.io/memory",
+            "annotation gpuslice.io/memory says 8.00 GiB",
+        ),
+        (
+            "gpuslice.io/memory.0",
+            "annotation gpuslice.io/memory.0 says 8.00 GiB",
+        ),
+    ] {
+        let refused = case.refused(&[(key, "8GiB"), ("gpuslice.io/total", "device")]);
+        assert!(
+            refused.contains(said) && refused.contains("2.00 GiB"),
+            "{refused}"
+        );
+    }
+    let same = case.plan(&[("gpuslice.io/memory", "2048MiB")]);
+    assert_eq!(same.devices[0].memory, Bytes::gib(2));
     assert_eq!(case.plan(&[]).devices[0].memory, Bytes::gib(2));
     // The size is given: an option beside it needs no other.
     let option = case.plan(&[("gpuslice.io/total", "device")]);

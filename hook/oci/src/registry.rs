@@ -3,18 +3,18 @@
 //! Law: a record is there before anything that it stands for, and goes after it; it is replaced
 //! as a whole. So nothing can be left that no record names.
 
+use crate::host::HostError;
 use crate::owner::Owner;
 use crate::place::Places;
-use crate::{read, sys};
+use crate::{read, run_folder, sys};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -111,6 +111,9 @@ pub enum RegistryError {
         #[source]
         source: io::Error,
     },
+    /// The folders cannot be made.
+    #[error(transparent)]
+    Folder(#[from] HostError),
     /// A record cannot be read.
     #[error(
         "{damaged}: what its container holds is not known, so no slice is given out; when that container \
@@ -166,21 +169,15 @@ pub struct Registry<'a> {
 }
 
 impl<'a> Registry<'a> {
-    /// Waits for the lock. Makes the folders where this is the first since boot.
+    /// Waits for the lock. Makes the folders that are missing.
     ///
     /// # Errors
     /// When they cannot be made, or nobody gives the lock back.
     pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        run_folder::make(places)?;
         let path = places.lock();
-        let file = match sys::open(&path, OFlag::O_RDWR) {
-            // It is the last that is made.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_folders(places)?;
-                sys::make(&path, OFlag::O_RDWR, 0o600)
-            }
-            opened => opened,
-        };
-        let file = file.map_err(failed("open", &path))?;
+        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = sys::make(&path, flags, 0o600).map_err(failed("open", &path))?;
         let lock = wait_for(file, &path)?;
         Ok(Registry {
             places,
@@ -303,21 +300,6 @@ fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
         thread::sleep(pause);
         pause = pause.saturating_mul(2).min(Duration::from_millis(2));
     }
-}
-
-fn make_folders(places: &Places) -> Result<(), RegistryError> {
-    let folders = [
-        (places.run(), 0o711),
-        (places.slices(), 0o700),
-        (places.containers(), 0o700),
-        (places.ledgers(), 0o700),
-        (places.promises(), 0o755),
-    ];
-    for (folder, mode) in folders {
-        let made = DirBuilder::new().recursive(true).mode(mode).create(&folder);
-        made.map_err(failed("make", &folder))?;
-    }
-    Ok(())
 }
 
 fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {

@@ -1,14 +1,49 @@
 //! The container's config.json, as far as a hook needs it.
 //! Touches: its arguments; `read` the file in the bundle.
+//! Law: what a container's user sets and a hook does not need (its environment, its arguments, the
+//! annotations of others) is skipped, whatever its length.
 
-use crate::read;
+use crate::json_filter::{self, Keep};
+use crate::{annotations, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// How much is read: Docker's, with its seccomp profile, is under 100 KiB.
+/// How much is kept of it: of an ordinary one a few KiB.
 pub const CAP: usize = 8 << 20;
+
+/// What engines write down about a container and its pod.
+const ENGINES: &str = "io.kubernetes.";
+
+/// The annotations that are read.
+pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
+
+/// What is read of a config.json: the fields of [`Spec`].
+const KEPT: Keep = Keep::Members(&[
+    (
+        "root",
+        Keep::Members(&[("path", Keep::All), ("readonly", Keep::All)]),
+    ),
+    ("process", Keep::Members(&[("args", Keep::First)])),
+    ("mounts", Keep::All),
+    ("annotations", ANNOTATIONS),
+    (
+        "linux",
+        Keep::Members(&[
+            ("namespaces", Keep::All),
+            ("devices", Keep::All),
+            ("resources", Keep::Members(&[("devices", Keep::All)])),
+        ]),
+    ),
+    (
+        "hooks",
+        Keep::Each(&Keep::Elements(&Keep::Members(&[
+            ("path", Keep::All),
+            ("args", Keep::All),
+        ]))),
+    ),
+]);
 
 /// What a runtime was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -47,7 +82,7 @@ pub struct Root {
 /// `process`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Process {
-    /// The program and its arguments.
+    /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
 }
@@ -130,6 +165,9 @@ pub struct Hook {
     /// The program.
     #[serde(default)]
     pub path: PathBuf,
+    /// Its name and arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 /// One of `linux.namespaces`.
@@ -154,12 +192,12 @@ pub enum SpecError {
     },
     /// It is not a config.json.
     #[error("{path} is not an OCI config.json")]
-    Json {
+    Content {
         /// Which.
         path: PathBuf,
         /// Why.
         #[source]
-        source: serde_json::Error,
+        source: io::Error,
     },
     /// The state says nothing of a bundle.
     #[error("the container's state names no bundle")]
@@ -169,15 +207,15 @@ pub enum SpecError {
 /// Reads the config.json of a bundle.
 ///
 /// # Errors
-/// When it is not there, is not one, or is larger than any.
+/// When it is not there, is not one, or has more of what is needed than any.
 pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
     if bundle.as_os_str().is_empty() {
         return Err(SpecError::NoBundle);
     }
     let path = bundle.join("config.json");
-    match read::file(&path, CAP) {
+    match read::open(&path) {
         Err(source) => Err(SpecError::Read { path, source }),
-        Ok(text) => parse(&text).map_err(|source| SpecError::Json { path, source }),
+        Ok(file) => reduced(file).map_err(|source| SpecError::Content { path, source }),
     }
 }
 
@@ -185,8 +223,13 @@ pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
 ///
 /// # Errors
 /// When it is not one.
-pub fn parse(text: &[u8]) -> serde_json::Result<Spec> {
-    serde_json::from_slice(text)
+pub fn parse(text: &[u8]) -> io::Result<Spec> {
+    reduced(text)
+}
+
+fn reduced(from: impl Read) -> io::Result<Spec> {
+    let kept = json_filter::reduce(from, &KEPT, CAP)?;
+    Ok(serde_json::from_slice(&kept)?)
 }
 
 impl Spec {
@@ -228,11 +271,14 @@ mod tests {
             "process":{"args":["/bin/sh"],"env":["LD_PRELOAD=/evil.so"]},
             "mounts":[{"destination":"/models","type":"bind","source":"/srv/models","options":["rbind","ro"]},
                       {"destination":"/proc","type":"proc","source":"proc"}],
-            "annotations":{"a":"b"},"linux":{"namespaces":[{"type":"mount"}],"seccomp":{}}}"#,
+            "annotations":{"a":"b","gpuslice.io/memory":"1GiB","io.kubernetes.cri.container-name":"c"},
+            "linux":{"namespaces":[{"type":"mount"}],"seccomp":{}}}"#,
         )
         .unwrap();
         assert_eq!(spec.rootfs(Path::new("/b")), Path::new("/b/rootfs"));
         assert!(spec.root.readonly);
+        assert_eq!(spec.process.clone().unwrap().args, ["/bin/sh"]);
+        assert_eq!(spec.annotations.len(), 2);
         let source = |path| spec.source_of(Path::new(path));
         assert_eq!(source("/models"), Some(Path::new("/srv/models")));
         assert_eq!(source("/proc"), None);
@@ -254,8 +300,26 @@ mod tests {
             .unwrap()
             .set_len(1 << 30)
             .unwrap();
-        assert!(matches!(read(bundle.path()), Err(SpecError::Read { .. })));
+        assert!(matches!(
+            read(bundle.path()),
+            Err(SpecError::Content { .. })
+        ));
         assert!(matches!(read(Path::new("")), Err(SpecError::NoBundle)));
+    }
+
+    #[test]
+    fn an_environment_of_many_megabytes_is_skipped() {
+        let bundle = tempfile::tempdir().unwrap();
+        let variable = format!("X={}", "<".repeat(60_000)).replace('<', "\\u003c");
+        let env = vec![format!("\"{variable}\""); 30].join(",");
+        let text = format!(
+            r#"{{"process":{{"env":[{env}],"args":["/bin/true",{env}]}},"annotations":{{"x":"{variable}","gpuslice.io/memory":"1GiB"}}}}"#
+        );
+        assert!(text.len() > 2 * CAP);
+        std::fs::write(bundle.path().join("config.json"), text).unwrap();
+        let spec = read(bundle.path()).unwrap();
+        assert_eq!(spec.process.unwrap().args, ["/bin/true"]);
+        assert_eq!(spec.annotations["gpuslice.io/memory"], "1GiB");
     }
 
     proptest::proptest! {

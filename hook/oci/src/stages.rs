@@ -5,7 +5,6 @@ use crate::arguments::{self, Arguments, Asked};
 use crate::create::{self, Failure, Lines, Stage, create};
 use crate::delete::delete;
 use crate::policy::OnError;
-use crate::read;
 use crate::state::{self, State};
 use crate::syslog::Log;
 use std::ffi::OsString;
@@ -63,7 +62,10 @@ fn stage(arguments: &Arguments) -> u8 {
         Stage::Runtime | Stage::Container => Log::default(),
     };
     let state = match state() {
-        Ok(state) => state,
+        Ok(mut state) => {
+            state.bundle = arguments.bundle.clone().unwrap_or(state.bundle);
+            state
+        }
         // Whose it is, and what it asks for, nobody knows.
         Err(error) => {
             log.tell(&format!("{error:#}"));
@@ -92,7 +94,7 @@ fn stage(arguments: &Arguments) -> u8 {
 /// container whose hook ends before it has written all ("writing to pipe: Broken pipe").
 fn hear() {
     if !io::stdin().is_terminal() {
-        let _ = read::capped(io::stdin().lock(), state::CAP);
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     }
 }
 
@@ -107,11 +109,7 @@ fn refuse(error: &anyhow::Error) -> u8 {
 }
 
 fn state() -> anyhow::Result<State> {
-    let text = read::capped(io::stdin().lock(), state::CAP);
-    let text = text.map_err(|error| {
-        anyhow::Error::new(error).context("cannot read the container's state on standard input")
-    })?;
-    Ok(state::parse(&text)?)
+    Ok(state::read(io::stdin().lock())?)
 }
 
 /// Whatever fails here is tried again by the next hook, or by `gpuslice gc`.

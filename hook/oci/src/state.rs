@@ -2,13 +2,25 @@
 //! Touches: its arguments.
 //! Law: a key that is not known is not an error, a container id that could leave a folder is.
 
+use crate::json_filter::{self, Keep};
+use crate::spec;
 use crate::text::shown;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// How much is read. Annotations are most of it, of which Kubernetes allows 256 KiB.
+/// How much is kept of it.
 pub const CAP: usize = 1 << 20;
+
+/// What is read of it: the fields of [`State`].
+const KEPT: Keep = Keep::Members(&[
+    ("id", Keep::All),
+    ("status", Keep::All),
+    ("pid", Keep::All),
+    ("bundle", Keep::All),
+    ("annotations", spec::ANNOTATIONS),
+]);
 
 /// The longest id: names of files are made of it.
 pub const ID: usize = 200;
@@ -37,7 +49,7 @@ pub struct State {
 pub enum StateError {
     /// It is not JSON, or not a state.
     #[error("the container's state on standard input is not an OCI state")]
-    Json(#[from] serde_json::Error),
+    Content(#[from] io::Error),
     /// The id could be a path.
     #[error(
         "\"{0}\" is not a container id (1 to {ID} of A-Z a-z 0-9 _ . + -, and no dot at its start)"
@@ -48,12 +60,21 @@ pub enum StateError {
     Bundle(String),
 }
 
-/// Reads a state.
+/// Reads the text of a state.
 ///
 /// # Errors
 /// When it is none, or names things that cannot be names.
 pub fn parse(text: &[u8]) -> Result<State, StateError> {
-    let state: State = serde_json::from_slice(text)?;
+    read(text)
+}
+
+/// The same from a stream.
+///
+/// # Errors
+/// As [`parse`].
+pub fn read(from: impl Read) -> Result<State, StateError> {
+    let kept = json_filter::reduce(from, &KEPT, CAP)?;
+    let state: State = serde_json::from_slice(&kept).map_err(io::Error::from)?;
     if !is_id(&state.id) {
         return Err(StateError::Id(shown(&state.id)));
     }

@@ -6,7 +6,7 @@ use crate::owner::Owner;
 use crate::place::Places;
 use crate::read;
 use crate::registry::Damaged;
-use gpuslice_config::ledger::{SIZE, Snapshot};
+use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::sys::stat::{major, minor};
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -77,7 +77,7 @@ fn number(text: &str) -> Option<(&str, &str)> {
 /// A process that has a slot of the slice's ledger.
 fn holder(places: &Places, slice: &str) -> Option<u32> {
     let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
     let mut slots = snapshot.slots().filter(|record| record.alive);
     slots.next().map(|record| record.pid)

@@ -207,6 +207,12 @@ fn broken_states_and_bundles_are_refused_in_clear_words() {
     fs::write(&config, r#"{"root":{"path":"roo"#).unwrap();
     says(&annotations, "is not an OCI config.json");
     fs::File::create(&config).unwrap().set_len(1 << 30).unwrap();
+    says(&annotations, "is not an OCI config.json: it is not JSON");
+    let long = format!(
+        r#"{{"mounts":[{{"destination":"{}"}}]}}"#,
+        "x".repeat(9 << 20)
+    );
+    fs::write(&config, long).unwrap();
     says(&annotations, "more than 8388608 bytes");
     // What asks for nothing is not kept from starting by it.
     let unannotated = format!(r#"{{"id":"a","pid":4711,"bundle":{:?}}}"#, container.bundle);

@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use support::{Container, Host, SPARKS_MEMINFO, is_root};
 
 fn text(path: std::path::PathBuf) -> String {
@@ -163,4 +163,57 @@ fn a_tenant_cannot_fill_the_promises() {
             .len(),
         4096
     );
+}
+
+/// What `gpuslice run` of an earlier version, or one without the right to mount, has left: the folder
+/// for itself alone, its lock and its promise.
+#[test]
+fn a_run_before_the_first_container_keeps_no_container_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    let own = |name: &str, mode| {
+        fs::set_permissions(host.run(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(host.run("promises")).unwrap();
+    own("promises", 0o700);
+    own("", 0o700);
+    fs::write(host.run("lock"), "").unwrap();
+    let promise = format!("promises/{}.run.1.5.model", 10u64 << 30);
+    let spent = (4u64 << 30).to_le_bytes();
+    fs::write(host.run(&promise), spent).unwrap();
+    own(&promise, 0o644);
+    // 100 GiB are available, 8 kept, 6 promised to the run: 86 are left.
+    let second = host.asking("second", &[("gpuslice.io/memory", "87GiB")]);
+    let said = second.is_refused();
+    assert!(said.contains("model 6.00 GiB"), "{said}");
+    let first = host.container("first");
+    first.is_given_its_slice();
+    assert_eq!(fs::read(host.run(&promise)).unwrap()[..8], spent);
+    let facts = |name: &str| fs::metadata(host.run(name)).unwrap();
+    assert_eq!(facts("").mode() & 0o777, 0o711);
+    assert_eq!(facts("promises").mode() & 0o777, 0o755);
+    // The promises have a file system of their own, which a tenant cannot grow.
+    assert_ne!(facts("promises").dev(), facts("").dev());
+    let fill = "head -c 300000000 /dev/zero >>\"$0\"; stat -c %s \"$0\"";
+    let file = first.inside(".gpuslice/promise");
+    let file = format!(
+        "/{}",
+        file.to_str().unwrap().split_once("/root/").unwrap().1
+    );
+    let filled = first.run_inside(&["sh", "-c", fill, &file]);
+    let size: u64 = String::from_utf8_lossy(&filled.stdout)
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(size <= 4 << 20, "{size}");
+    // Any one of the folders may be missing.
+    for folder in ["slices", "containers", "ledgers"] {
+        let host = Host::spark();
+        host.container("c1").is_given_its_slice();
+        host.collect();
+        fs::remove_dir(host.run(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        host.container("c2").is_given_its_slice();
+    }
 }

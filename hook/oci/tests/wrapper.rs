@@ -165,9 +165,10 @@ fn a_container_runs_through_our_hooks_and_leaves_nothing() {
     for stage in ["createRuntime", "poststop"] {
         let ours = &hooks[stage][0];
         assert_eq!(ours["path"], hook);
+        let bundle = host.path("bundle").display().to_string();
         assert_eq!(
             ours["args"],
-            json!(["gpuslice-hook", "--root", root, stage])
+            json!(["gpuslice-hook", "--bundle", bundle, "--root", root, stage])
         );
         assert!(ours["env"].as_array().is_some_and(|env| !env.is_empty()));
     }
@@ -192,6 +193,57 @@ fn a_container_that_the_hook_refuses_does_not_start() {
     host.policy("");
     let (_, err, status) = host.wrapped(&["--gpuslice-memory", "80GiB"], &host.run("large"));
     assert!(status == Some(1) && err.contains("no room for"), "{err}");
+    assert_eq!(host.slices(), 0);
+}
+
+/// What a CDI device of this size adds to a configuration.
+fn device(host: &Host, size: &str) -> Value {
+    let root = host.folder.path().display().to_string();
+    let hook = |stage: &str| {
+        json!([{
+            "path": built(), "env": ["PATH=/usr/bin"],
+            "args": ["gpuslice-hook", "--root", root, "--memory", size, stage],
+        }])
+    };
+    json!({"createRuntime": hook("createRuntime"), "poststop": hook("poststop")})
+}
+
+#[test]
+fn a_cdi_device_below_the_wrapper_is_admitted_by_its_size() {
+    let Some(host) = Host::new() else { return };
+    host.policy("when-not-injectable = \"refuse\"\n");
+    let configure = |annotations: &Value, hooks: &Value| {
+        host.config(annotations);
+        let file = host.path("bundle/config.json");
+        let text = fs::read_to_string(&file).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["hooks"] = hooks.clone();
+        fs::write(&file, config.to_string()).unwrap();
+    };
+    // The card has 24 GiB: a size that is lost would be no reason to refuse.
+    configure(&json!({}), &device(&host, "80GiB"));
+    let (_, err, status) = host.wrapped(&[], &host.run("large"));
+    assert!(status == Some(1) && err.contains("80.00 GiB"), "{err}");
+    configure(
+        &json!({"gpuslice.io/total": "device"}),
+        &device(&host, "80GiB"),
+    );
+    let (_, err, status) = host.wrapped(&[], &host.run("option"));
+    assert!(status == Some(1) && err.contains("80.00 GiB"), "{err}");
+    // Two sizes for one GPU.
+    configure(&json!({}), &device(&host, "8GiB"));
+    let (_, err, status) = host.wrapped(&["--gpuslice-memory=2GiB"], &host.run("two"));
+    assert!(
+        status == Some(1) && err.contains("2.00 GiB and 8.00 GiB"),
+        "{err}"
+    );
+    configure(
+        &json!({"gpuslice.io/memory": "4GiB"}),
+        &device(&host, "8GiB"),
+    );
+    let (_, err, status) = host.wrapped(&[], &host.run("annotated"));
+    let said = "gives a slice of 8.00 GiB, and annotation gpuslice.io/memory says 4.00 GiB";
+    assert!(status == Some(1) && err.contains(said), "{err}");
     assert_eq!(host.slices(), 0);
 }
 
@@ -368,4 +420,53 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
         slices.exists() && host.slices() == 0,
         "and one was afterwards"
     );
+}
+
+/// A script that stands for a runtime; its folder is the host's.
+fn script(host: &Host, name: &str, text: &str) -> PathBuf {
+    let path = host.path(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn two_wrappers_that_name_each_other_end_with_a_clear_message() {
+    let host = Host::bare();
+    let (ours, root) = (host.path("gpuslice-runtime"), host.folder.path().display());
+    for call in ["exec ", ""] {
+        let text = format!("{call}{} --gpuslice-root {root} \"$@\"", ours.display());
+        let other = script(&host, "other-runtime", &text);
+        let policy = format!("runtime = [\"{}\"]\n", other.display());
+        fs::write(host.path("etc/gpuslice/config.toml"), policy).unwrap();
+        let (out, err, status) = host.wrapped(&[], &["--version".to_owned()]);
+        if call.is_empty() {
+            assert!(err.contains("executes gpuslice-runtime again"), "{err}");
+            assert_eq!((out.as_str(), status), ("", Some(1)));
+        } else {
+            // It executes us in its own place: what is below both does the work.
+            assert!(out.starts_with("runc version") || out.starts_with("crun version"));
+            assert_eq!((err.as_str(), status), ("", Some(0)));
+        }
+    }
+    // Below both is nothing but the two.
+    let text = format!(
+        "exec {} --gpuslice-root {root} --gpuslice-runtime $0 \"$@\"",
+        ours.display()
+    );
+    let other = script(&host, "other-runtime", &text);
+    let policy = format!("runtime = [\"{}\"]\n", other.display());
+    fs::write(host.path("etc/gpuslice/config.toml"), policy).unwrap();
+    let (_, err, status) = host.wrapped(&[], &["--version".to_owned()]);
+    assert!(err.contains("executes gpuslice-runtime again"), "{err}");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
+fn help_is_the_wrappers_own_and_names_the_runtimes() {
+    let host = Host::bare();
+    let (out, err, status) = host.wrapped(&[], &["--help".to_owned()]);
+    assert_eq!((err.as_str(), status), ("", Some(0)));
+    assert!(out.starts_with("gpuslice-runtime [OPTIONS]"), "{out}");
+    assert!(out.contains("--gpuslice-memory=SIZE") && out.contains("gpuslice-runtime help"));
 }

@@ -17,12 +17,14 @@ pub struct Args {
     pub cgroup: PathBuf,
     /// The GPU.
     pub device: String,
-    /// The limit in bytes.
+    /// The hard limit in bytes.
     pub limit: u64,
+    /// The soft limit in bytes.
+    pub guarantee: u64,
 }
 
-/// What the child answers, as one line of JSON.
-pub type Answer = Result<(), LimitError>;
+/// The child's answer, as one line of JSON: the hard limit that is in force.
+pub type Answer = Result<u64, LimitError>;
 
 /// Why there is no limit.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
@@ -62,7 +64,19 @@ struct nvmlSetMemoryLimits_v1_t {
 
 const _: () = assert!(size_of::<nvmlSetMemoryLimits_v1_t>() == 24);
 
+/// The vendor's nvmlGetMemoryLimits_v1_t.
+#[repr(C)]
+struct nvmlGetMemoryLimits_v1_t {
+    cgroup: *const c_char,
+    softLimit: u64,
+    hardLimit: u64,
+    currentUsed: u64,
+}
+
+const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
+
 const SET: &str = "nvmlDeviceSetMemoryLimits_v1";
+const GET: &str = "nvmlDeviceGetMemoryLimits_v1";
 
 /// Sets the limit and prints the answer.
 ///
@@ -80,6 +94,7 @@ fn set(args: &Args) -> Answer {
     type Init = unsafe extern "C" fn() -> nvmlReturn_t;
     type ByUuid = unsafe extern "C" fn(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
     type Set = unsafe extern "C" fn(nvmlDevice_t, *const nvmlSetMemoryLimits_v1_t) -> nvmlReturn_t;
+    type Get = unsafe extern "C" fn(nvmlDevice_t, *mut nvmlGetMemoryLimits_v1_t) -> nvmlReturn_t;
 
     let nvml = Nvml::load()?;
     let init = nvml.function::<Init>("nvmlInit_v2")?;
@@ -96,13 +111,30 @@ fn set(args: &Args) -> Answer {
     // SAFETY: a C string, and room for one handle.
     let code = unsafe { by_uuid(uuid.as_ptr(), &raw mut device) };
     nvml.checked("nvmlDeviceGetHandleByUUID", code)?;
+    // Somebody else may have limited the cgroup before, as NVIDIA's container toolkit does: the lower
+    // hard limit stays, and so does what was guaranteed.
+    let mut before = nvmlGetMemoryLimits_v1_t {
+        cgroup: cgroup.as_ptr(),
+        softLimit: 0,
+        hardLimit: u64::MAX,
+        currentUsed: 0,
+    };
+    if let Ok(get) = nvml.function::<Get>(GET) {
+        // SAFETY: a handle that NVML has just given, and its struct with a C string that outlives it.
+        if unsafe { get(device, &raw mut before) } != NVML_SUCCESS {
+            // No limit is set there, or the driver has none: setting one tells which.
+            (before.softLimit, before.hardLimit) = (0, u64::MAX);
+        }
+    }
+    let hard = args.limit.min(before.hardLimit);
     let limits = nvmlSetMemoryLimits_v1_t {
         cgroup: cgroup.as_ptr(),
-        softLimit: args.limit,
-        hardLimit: args.limit,
+        softLimit: args.guarantee.max(before.softLimit).min(hard),
+        hardLimit: hard,
     };
     // SAFETY: a handle that NVML has just given, and its struct with a C string that outlives it.
-    nvml.checked(SET, unsafe { limit(device, &raw const limits) })
+    nvml.checked(SET, unsafe { limit(device, &raw const limits) })?;
+    Ok(hard)
 }
 
 struct Nvml {
@@ -127,7 +159,7 @@ impl Nvml {
             .map_err(|_| LimitError::NotThere(format!("libnvidia-ml.so.1 has no {name}")))
     }
 
-    fn checked(&self, call: &str, code: nvmlReturn_t) -> Answer {
+    fn checked(&self, call: &str, code: nvmlReturn_t) -> Result<(), LimitError> {
         match code {
             NVML_SUCCESS => Ok(()),
             _ => Err(self.refused(call, code)),

@@ -1,4 +1,4 @@
-//! Whether the driver limits cgroups itself.
+//! Finds out whether the driver can limit the memory of cgroups (since R615, CUDA 13.4).
 //! Touches: libnvidia-ml.so.1, which this process has loaded for good.
 #![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
@@ -20,11 +20,10 @@ struct nvmlGetMemoryLimits_v1_t {
 
 const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
 
-/// A driver that has the function, and a GPU without it.
-const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
 const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
-/// Any cgroup will do: what is asked is whether the question is understood.
+/// Any cgroup will do. NVML answers NOT_SUPPORTED for a cgroup without a limit, as for a GPU without
+/// limits, so only a function that is missing says no; setting a limit finds out the rest.
 const CGROUP: &CStr = c"/sys/fs/cgroup";
 
 /// The driver's function; None where it has none.
@@ -57,6 +56,6 @@ impl Limits {
         let handle = unsafe { device.handle() };
         // SAFETY: a handle of an NVML that is initialised, and its struct with a C string.
         let code = unsafe { (self.get)(handle.cast(), &raw mut limits) };
-        ![NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND].contains(&code)
+        code != NVML_ERROR_FUNCTION_NOT_FOUND
     }
 }

@@ -82,7 +82,10 @@ fn from_nvml(device: &NvmlDevice, cuda: &[CudaDevice]) -> Device {
         total: same.map_or(device.total, |(_, known)| known.total),
         integrated: same.is_some_and(|(_, known)| known.integrated),
         minor: device.minor,
-        driver_limits: device.driver_limits,
+        // The driver has no limits for MIG, nor for memory that the GPU shares with the host.
+        driver_limits: device.driver_limits
+            && device.mig.is_empty()
+            && !same.is_some_and(|(_, known)| known.integrated),
         mig: device
             .mig
             .iter()

@@ -173,7 +173,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
-        "A slice file, as with --config. run sets it for the command.",
+        "A slice file, as with --config. run sets it for the command. Where it is set by hand for a preloaded program, the ledger that the file names must exist: without it no GPU memory is given.",
     ),
     (
         "GPUSLICE_LOG",

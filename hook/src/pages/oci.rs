@@ -144,10 +144,16 @@ fn runtime() -> (&'static str, Roff) {
     list(
         &mut roff,
         "FILES",
-        &[(
-            "/etc/gpuslice/config.toml",
-            "runtime = [\"runc\", \"crun\"]: which runtimes are tried, in this order.",
-        )],
+        &[
+            (
+                "/etc/gpuslice/config.toml",
+                "runtime = [\"runc\", \"crun\"]: which runtimes are tried, in this order.",
+            ),
+            (
+                "/etc/nvidia-container-runtime/config.toml",
+                "Where the policy names no runtime and `runtimes` name gpuslice-runtime, the others of that list are tried.",
+            ),
+        ],
     );
     see_also(
         &mut roff,

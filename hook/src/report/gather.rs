@@ -3,7 +3,7 @@
 
 use super::host::{self, HostUse};
 use crate::status::gather::{DeviceStatus, SliceStatus, gather};
-use crate::status::process;
+use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::{environment, past_the_library, slice_file};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Everything, at one moment.
@@ -127,9 +126,10 @@ impl SliceReport {
 
 /// Looks at every slice that can be seen from here.
 pub(super) fn report() -> Report {
+    let processes = Processes::default();
     let mut report = Report::default();
     let mut named = None;
-    for status in gather(&Places::default()) {
+    for status in gather(&Places::default(), &processes) {
         let slice = slice_file::read(&status.file).ok();
         let own = slice.as_ref().and_then(|slice| slice.meminfo);
         named = named.or(own.map(|path| path.as_str().to_owned()));
@@ -137,7 +137,9 @@ pub(super) fn report() -> Report {
             let uuid = uuid.parse().ok()?;
             slice.as_ref()?.device(uuid)?.integrated
         };
-        report.slices.push(slice_report(status, unified));
+        report
+            .slices
+            .push(slice_report(status, unified, &processes));
     }
     let named = named.unwrap_or_else(|| "/proc/meminfo".to_owned());
     let text = past_the_library::read(Path::new(&named)).unwrap_or_default();
@@ -163,11 +165,16 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
     }
 }
 
-fn slice_report(status: SliceStatus, unified: impl Fn(&str) -> Option<bool>) -> SliceReport {
+fn slice_report(
+    status: SliceStatus,
+    unified: impl Fn(&str) -> Option<bool>,
+    all: &Processes,
+) -> SliceReport {
     let mut processes = holders(&status.devices);
     let contained = status.containers.iter();
-    let contained = contained.flat_map(|container| in_cgroup_of(container.pid));
-    for pid in others(&status.file).into_iter().chain(contained) {
+    let contained = contained.flat_map(|container| all.of_container(container.pid));
+    let user = nix::unistd::geteuid().as_raw();
+    for pid in others(&status.file, user, all).into_iter().chain(contained) {
         processes.entry(pid).or_insert_with(|| ProcessReport {
             pid,
             name: process::name(pid),
@@ -216,40 +223,15 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
     processes
 }
 
-/// The processes whose environment names the slice file; in a container that has a slice, all.
-fn others(file: &Path) -> Vec<u32> {
-    let own = std::process::id();
-    let mounted = environment::mounted_slice().is_some_and(|mounted| mounted == file);
-    let file = file.as_os_str().as_bytes();
-    let names = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable.strip_prefix(b"GPUSLICE_CONFIG=") == Some(file))
+/// The processes of a run that its ledger need not know; in a container that has a slice, all.
+fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
+    let is_mounted = environment::mounted_slice().is_some_and(|mounted| mounted == file);
+    let found = match is_mounted {
+        true => processes.all().keys().copied().collect(),
+        false => processes.naming(file, user),
     };
-    let listed = fs::read_dir("/proc").into_iter().flatten();
-    listed
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != own && (mounted || names(pid)))
-        .collect()
-}
-
-/// The memory cgroup of a process.
-fn cgroup(pid: u32) -> Option<PathBuf> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    Some(PathBuf::from(format!("/sys/fs/cgroup{path}")))
-}
-
-fn processes_of(cgroup: &Path) -> Option<Vec<u32>> {
-    let all = fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
-    Some(all.lines().filter_map(|line| line.parse().ok()).collect())
-}
-
-/// The processes of a container, whose first that is.
-fn in_cgroup_of(pid: i32) -> Vec<u32> {
-    let cgroup = u32::try_from(pid).ok().and_then(cgroup);
-    let all = cgroup.and_then(|cgroup| processes_of(&cgroup));
-    all.unwrap_or_default()
+    let own = std::process::id();
+    found.into_iter().filter(|pid| *pid != own).collect()
 }
 
 /// Page cache of the slice that none of its processes has mapped: that of its cgroups, if no

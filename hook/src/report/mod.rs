@@ -10,12 +10,13 @@ mod parts;
 mod plot;
 mod table;
 
+use crate::replace::{self, Durability};
 use crate::status::on_screen;
 use crate::{exit, standard_streams};
 use anyhow::{Context, bail};
 use gather::Report;
 use history::History;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -134,19 +135,9 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The picture is always whole: it is put in the place of the one before.
+/// Replaces the picture as a whole, so that a viewer never reads half of one.
 fn draw(file: &Path, history: &History) -> anyhow::Result<()> {
     let drawn = plot::svg(&history.moments);
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let put = || {
-        let mut new = tempfile::Builder::new()
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-        new.write_all(drawn.as_bytes())?;
-        new.persist(file)?;
-        io::Result::Ok(())
-    };
-    put().with_context(|| format!("cannot draw {}", file.display()))
+    replace::replace_with(file, drawn.as_bytes(), Durability::Cached)
+        .with_context(|| format!("cannot draw {}", file.display()))
 }

@@ -3,6 +3,7 @@
 
 use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
+use gpuslice_oci::json_text;
 use gpuslice_oci::wrapper::hooks::{self, Ours};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
@@ -54,12 +55,24 @@ pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
     let ours = Ours {
         path: hook,
         options: &[],
+        bundle: None,
+        is_again: false,
     };
     let mut text = hooks::add(spec, &ours)?;
     if !text.ends_with('\n') {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// containerd's own base specification as its CRI takes it. `ctr oci spec` has a hard limit of 1024
+/// open files in it, which the CRI leaves out, and which no container could raise.
+pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
+    let root = json_text::root(spec)?;
+    match json_text::member(spec, &root, "process")? {
+        Some(process) => Ok(json_text::remove(spec, &process.value, "rlimits")?),
+        None => Ok(spec.to_owned()),
+    }
 }
 
 /// The file with the handler in it.

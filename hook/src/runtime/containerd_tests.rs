@@ -116,3 +116,11 @@ fn what_cannot_be_understood_is_left_alone() {
         assert!(format!("{error:#}").contains(said), "{error:#}");
     }
 }
+
+#[test]
+fn the_base_specification_sets_no_limit_of_open_files() {
+    let spec = r#"{"process": {"cwd": "/", "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024}], "args": []}}"#;
+    let without = without_rlimits(spec).unwrap();
+    assert_eq!(without, r#"{"process": {"cwd": "/", "args": []}}"#);
+    assert_eq!(without_rlimits("{}").unwrap(), "{}");
+}

@@ -354,7 +354,7 @@ fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
         let said = String::from_utf8_lossy(&asked.stderr);
         bail!("ctr oci spec failed ({}): {}", asked.status, said.trim());
     }
-    Ok(String::from_utf8(asked.stdout)?)
+    containerd::without_rlimits(&String::from_utf8(asked.stdout)?)
 }
 
 #[cfg(test)]

@@ -2,20 +2,20 @@
 //! Touches: the registry, slice files, ledgers and promises (by reading), /proc.
 
 use super::containers::{self, ContainerStatus};
-use super::process::{self, Seen};
+use super::process::{self, FileId, Processes, Seen};
 use crate::admission::Room;
 use crate::promise::{self, Promises};
 use crate::registry::{self, Entry};
 use crate::{environment, learned, slice_file, slice_ledger};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Kind, Record, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{Kind, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::{Slice, Total};
 use gpuslice_config::units::Bytes;
 use gpuslice_config::{policy, promises};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A slice.
@@ -109,7 +109,8 @@ pub(crate) struct ProcessStatus {
 }
 
 /// All slices that can be seen from here.
-pub(crate) fn gather(places: &Places) -> Vec<SliceStatus> {
+pub(crate) fn gather(places: &Places, processes: &Processes) -> Vec<SliceStatus> {
+    let slice = |file: &Path, pid, there| slice(file, pid, there, processes);
     if let Some(mounted) = environment::mounted_slice() {
         return vec![slice(&mounted, None, None)];
     }
@@ -124,7 +125,7 @@ pub(crate) fn gather(places: &Places) -> Vec<SliceStatus> {
         .iter()
         .map(|entry| slice(&entry.file, pid(entry), None));
     let (held, damaged) = containers::held(places);
-    let of_containers = held.into_iter().map(of_containers);
+    let of_containers = held.into_iter().map(|held| of_containers(held, processes));
     let unreadable = damaged.into_iter().map(|damaged| SliceStatus {
         error: Some(damaged.to_string()),
         name: damaged.slice,
@@ -134,16 +135,21 @@ pub(crate) fn gather(places: &Places) -> Vec<SliceStatus> {
     runs.chain(of_containers).chain(unreadable).collect()
 }
 
-fn of_containers(held: containers::Held) -> SliceStatus {
+fn of_containers(held: containers::Held, processes: &Processes) -> SliceStatus {
     let pid = held.containers.first().map(|container| container.pid);
     SliceStatus {
         containers: held.containers,
-        ..slice(&held.file, pid, Some(&held.files))
+        ..slice(&held.file, pid, Some(&held.files), processes)
     }
 }
 
 /// `there` is where a container's files are, which its slice file names as they are seen inside.
-fn slice(file: &Path, pid: Option<i32>, there: Option<&containers::Files>) -> SliceStatus {
+fn slice(
+    file: &Path,
+    pid: Option<i32>,
+    there: Option<&containers::Files>,
+    processes: &Processes,
+) -> SliceStatus {
     let mut status = SliceStatus {
         pid,
         file: file.to_owned(),
@@ -166,7 +172,7 @@ fn slice(file: &Path, pid: Option<i32>, there: Option<&containers::Files>) -> Sl
         Some(there) => Some(there.ledger.clone()),
         None => slice_ledger::path(file, &slice),
     };
-    let mut bytes = [0; SIZE];
+    let mut bytes = vec![0; MAX_SIZE];
     let read = status
         .ledger
         .as_deref()
@@ -175,7 +181,7 @@ fn slice(file: &Path, pid: Option<i32>, there: Option<&containers::Files>) -> Sl
         None => None,
         Some(Ok(snapshot)) => {
             status.uncounted = Some(snapshot.uncounted());
-            Some(Held::read(&snapshot, status.ledger.as_deref()))
+            Some(Held::read(&snapshot, status.ledger.as_deref(), processes))
         }
         Some(Err(error)) => {
             status.error = Some(error.to_string());
@@ -222,11 +228,24 @@ struct Held {
 }
 
 impl Held {
-    fn read(snapshot: &Snapshot<'_>, path: Option<&Path>) -> Held {
+    fn read(snapshot: &Snapshot<'_>, path: Option<&Path>, processes: &Processes) -> Held {
+        let ledger = path.and_then(FileId::of);
+        // Two containers of one slice may both have a process 1: each is named once.
+        let mut taken = BTreeSet::new();
+        let mut seen = |record: &Record| {
+            let named = processes.find(record.pid, ledger.as_ref()?);
+            let mut free = named.into_iter();
+            let pid = free.find(|pid| taken.insert((record.device.map(|it| it.bytes), *pid)))?;
+            let name = process::name(pid)?;
+            Some(Seen { pid, name })
+        };
         let alive = snapshot.slots().filter(|record| record.alive);
-        let seen = |pid| path.and_then(|ledger| process::find(pid, ledger));
+        let records = alive.map(|record| {
+            let seen = seen(&record);
+            (record, seen)
+        });
         Held {
-            records: alive.map(|record| (record, seen(record.pid))).collect(),
+            records: records.collect(),
             refusals: snapshot.refusals().collect(),
         }
     }

@@ -7,11 +7,12 @@ pub(crate) mod gather;
 pub(crate) mod process;
 pub(crate) mod table;
 
-use crate::exit;
+use crate::{exit, standard_streams};
 use gather::SliceStatus;
 use gpuslice_oci::place::Places;
+use process::Processes;
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,11 +69,10 @@ pub(crate) fn on_screen(said: &str) -> String {
 /// # Errors
 /// When nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let mut out = io::stdout();
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
-    let screen = args.watch && !args.json && out.is_terminal();
+    let screen = args.watch && !args.json && io::stdout().is_terminal();
     loop {
-        let slices = gather::gather(&places);
+        let slices = gather::gather(&places, &Processes::default());
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
@@ -81,8 +81,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             (false, _) => table::table(&slices),
         };
         let said = if screen { on_screen(&said) } else { said };
-        out.write_all(said.as_bytes())?;
-        out.flush()?;
+        standard_streams::print(said.as_bytes())?;
         if !args.watch {
             return Ok(exit::SUCCESS);
         }

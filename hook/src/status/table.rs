@@ -15,7 +15,7 @@ pub(super) fn table(slices: &[SliceStatus]) -> String {
     shown.join("\n")
 }
 
-const UNCOUNTED: &str = "the ledger was full, or is not on tmpfs";
+const UNCOUNTED: &str = "which was full or locked, or is not on tmpfs";
 
 fn slice(slice: &SliceStatus) -> String {
     let name = match slice.name.as_str() {
@@ -49,9 +49,11 @@ fn slice(slice: &SliceStatus) -> String {
     }
     match slice.uncounted {
         Some(0) | None => {}
-        Some(1) => note(&format!("1 allocation was not counted: {UNCOUNTED}")),
+        Some(1) => note(&format!(
+            "1 allocation found no place in the ledger, {UNCOUNTED}"
+        )),
         Some(count) => note(&format!(
-            "{count} allocations were not counted: {UNCOUNTED}"
+            "{count} allocations found no place in the ledger, {UNCOUNTED}"
         )),
     }
     if let Some(own) = &slice.promise {

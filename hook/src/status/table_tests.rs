@@ -169,7 +169,7 @@ fn what_is_not_counted_or_not_enforced_is_said() {
         table(&[slice, none]),
         "\
 llama (pid 4711, only counted, not enforced)
-  2 allocations were not counted: the ledger was full, or is not on tmpfs
+  2 allocations found no place in the ledger, which was full or locked, or is not on tmpfs
 
 llama (only counted, not enforced)
   its slice file names no ledger: nothing is counted or refused

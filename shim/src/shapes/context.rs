@@ -153,6 +153,9 @@ pub(crate) fn make(
     }
     if known.is_some() {
         turn.take().map(ManuallyDrop::into_inner);
+    } else if !there && account.is_closed() {
+        turn.take().map(ManuallyDrop::into_inner);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let claimed = match known {
         // Somebody has made it where we did not see it.

@@ -26,7 +26,14 @@ const LIMIT: Bytes = Bytes::gib(8);
 
 fn open(path: &Path) -> (Ledger, Device) {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no NUL");
-    let ledger = Ledger::open(&path, Open::Create { mode: 0o600 }).expect("the ledger opens");
+    let ledger = Ledger::open(
+        &path,
+        Open::Create {
+            mode: 0o600,
+            devices: 1,
+        },
+    )
+    .expect("the ledger opens");
     let device = ledger.device(&UUID).expect("there is room for a device");
     (ledger, device)
 }

@@ -84,7 +84,14 @@ impl Bench {
     pub fn ledger(&self) -> Ledger {
         let path = self.folder.join("ledger");
         let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
-        Ledger::open(&path, Open::Create { mode: 0o600 }).expect("a ledger")
+        Ledger::open(
+            &path,
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .expect("a ledger")
     }
 
     /// The slice file.

@@ -19,7 +19,8 @@ pub struct Cri<'h> {
     pods: HashMap<String, String>,
     /// What each pod was asked for with: a kubelet says it again for each of its containers.
     asked: RefCell<HashMap<String, Value>>,
-    handler: &'static str,
+    /// The handler that pods are run by.
+    pub handler: &'static str,
     /// Whether a container's own annotations are the pod's or its own.
     pub annotate_pod: bool,
 }

@@ -5,7 +5,7 @@
 use crate::run::{Machine, Run};
 use crate::slice::write;
 use crate::{compile, place};
-use gpuslice_config::ledger::{Ledger, Open, Record, Refusals, SIZE, Snapshot};
+use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
 use gpuslice_sim_machine::{Machine as Simulated, Truth};
 use serde_json::{Value, json};
 use std::ffi::CString;
@@ -44,6 +44,15 @@ impl Counted {
     /// When there is no room for its files.
     #[must_use]
     pub fn with(scenario: &str, keys: &Value) -> Counted {
+        Counted::of_devices(scenario, keys, 1)
+    }
+
+    /// The same with a ledger for so many devices.
+    ///
+    /// # Panics
+    /// When there is no room for its files.
+    #[must_use]
+    pub fn of_devices(scenario: &str, keys: &Value, devices: usize) -> Counted {
         let machine = Machine::new(scenario);
         let (file, ledger) = (
             machine.folder().join("slice.json"),
@@ -59,7 +68,13 @@ impl Counted {
             slice[key] = value.clone();
         }
         write(&file, slice.to_string().as_bytes());
-        let made = Ledger::open(&c_path(&ledger), Open::Create { mode: 0o600 });
+        let made = Ledger::open(
+            &c_path(&ledger),
+            Open::Create {
+                mode: 0o600,
+                devices,
+            },
+        );
         made.unwrap_or_else(|error| panic!("no ledger: {error}"));
         let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "")
             .unwrap_or_else(|error| panic!("no machine: {error}"));
@@ -106,6 +121,12 @@ impl Counted {
         worker
     }
 
+    /// The ledger's file.
+    #[must_use]
+    pub fn ledger(&self) -> &std::path::Path {
+        &self.ledger
+    }
+
     /// What the simulated machine really holds.
     #[must_use]
     pub fn truth(&self) -> Truth {
@@ -124,7 +145,7 @@ impl Counted {
     /// When the ledger cannot be read.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        let mut bytes = Box::new([0; SIZE]);
+        let mut bytes = vec![0; MAX_SIZE];
         let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
         let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
         snapshot.slots().filter(|record| record.alive).collect()
@@ -136,7 +157,7 @@ impl Counted {
     /// When the ledger cannot be read.
     #[must_use]
     pub fn refusals(&self) -> Refusals {
-        let mut bytes = Box::new([0; SIZE]);
+        let mut bytes = vec![0; MAX_SIZE];
         let snapshot = Snapshot::read(&c_path(&self.ledger), &mut bytes);
         let snapshot = snapshot.unwrap_or_else(|error| panic!("no ledger: {error}"));
         let mut refusals = snapshot.refusals().map(|(_, refusals)| refusals);

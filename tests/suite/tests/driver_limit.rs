@@ -2,11 +2,12 @@
 //! never taken off twice.
 //! Touches: workers on simulated machines; cgroups of its own, where this machine lets it.
 
+use gpuslice_sim_machine::Machine;
+use gpuslice_suite::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
-use gpuslice_suite::{compile, slice};
 use std::fs;
 use std::path::PathBuf;
 
@@ -58,15 +59,9 @@ impl Drop for Cgroup {
     }
 }
 
-/// A card whose driver has limits, as a scenario's file.
-fn scenario(folder: &tempfile::TempDir) -> String {
-    let text = include_str!("../../sim/scenarios/rtx3090.toml");
-    let newer = text.replace("cuda = 13000", "cuda = 13050");
-    assert_ne!(text, newer);
-    let file = folder.path().join("newer.toml");
-    slice::write(&file, newer.as_bytes());
-    file.display().to_string()
-}
+/// Cards whose driver limits cgroups, one for each of its two ways.
+const DMEM: &str = "rtx3090@615";
+const MISC: &str = "rtx3090@615-misc";
 
 fn set(counted: &Counted, cgroup: &str, memory: &str) -> Answer {
     let run = Run::new(place::gpuslice()).args([
@@ -102,8 +97,7 @@ fn a_driver_without_limits_says_so_in_one_line() {
 
 #[test]
 fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let counted = Counted::new(&scenario(&folder), LIMIT);
+    let counted = Counted::new(DMEM, LIMIT);
     let answer = set(&counted, "/sys/fs/cgroup/no/such/cgroup", "6GiB");
     let refused = match Cgroup::new("refused") {
         Some(_) => "answers 6 (Not Found)",
@@ -116,8 +110,7 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
 
 #[test]
 fn the_driver_holds_all_of_a_cgroup_to_its_limit_and_forgets_it_with_the_cgroup() {
-    let folder = tempfile::tempdir().unwrap();
-    let counted = Counted::new(&scenario(&folder), LIMIT);
+    let counted = Counted::new(DMEM, LIMIT);
     let Some(cgroup) = Cgroup::new("held") else {
         return;
     };
@@ -145,11 +138,180 @@ fn the_driver_holds_all_of_a_cgroup_to_its_limit_and_forgets_it_with_the_cgroup(
     cgroup.worker(bare()).must(&format!("alloc 0 {}", 8 * GIB));
 }
 
+/// What the simulated driver keeps of a cgroup: soft and hard limit, and dmem.min with what it has
+/// gathered from the cgroups below.
+fn kept(counted: &Counted, cgroup: &str) -> (Option<(u64, u64)>, u64) {
+    let machine = Machine::open(&counted.machine().state()).unwrap();
+    let limit = machine.limit(0, cgroup);
+    let limit = limit.map(|limit| (limit.soft, limit.hard));
+    (limit, machine.guaranteed(0, cgroup))
+}
+
+/// `MOUNT/gpuslice-NAME-PID`, and a leaf `leaf` in it.
+fn two_levels(name: &str) -> Option<(Cgroup, Cgroup)> {
+    let above = Cgroup::new(name)?;
+    let folder = above.folder.join("leaf");
+    fs::create_dir(&folder).unwrap();
+    Some((above, Cgroup { folder }))
+}
+
+fn path(cgroup: &Cgroup) -> String {
+    cgroup.folder.display().to_string()
+}
+
+#[test]
+fn no_guarantee_is_left_in_ancestors_when_containers_have_ended() {
+    let Some((above, leaf)) = two_levels("left") else {
+        return;
+    };
+    let counted = Counted::new(DMEM, LIMIT);
+    let _first = counted.neighbour();
+    // By hand: GPUSLICE_CGROUPS=1000.
+    let number = std::env::var("GPUSLICE_CGROUPS").map_or(20, |number| number.parse().unwrap());
+    let leaf_path = path(&leaf);
+    drop(leaf);
+    for round in 0..number {
+        fs::create_dir(&leaf_path).unwrap();
+        let leaf = Cgroup {
+            folder: PathBuf::from(&leaf_path),
+        };
+        let _ = set(&counted, &leaf_path, "6GiB").clean();
+        assert_eq!(kept(&counted, &leaf_path), (Some((0, LIMIT)), 0));
+        let mut sleeper = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        leaf.takes(sleeper.id());
+        if round % 2 == 0 {
+            sleeper.kill().unwrap();
+        } else {
+            let pid = sleeper.id().to_string();
+            let ended = std::process::Command::new("kill")
+                .args(["-TERM", &pid])
+                .status();
+            assert!(ended.unwrap().success());
+        }
+        sleeper.wait().unwrap();
+        drop(leaf);
+        assert_eq!(kept(&counted, &path(&above)), (None, 0), "after {round}");
+    }
+}
+
+#[test]
+fn a_guarantee_that_is_asked_for_stays_in_ancestors_until_it_is_zeroed() {
+    let Some((above, leaf)) = two_levels("guarantee") else {
+        return;
+    };
+    let counted = Counted::new(DMEM, LIMIT);
+    let _first = counted.neighbour();
+    let with = |guarantee: &str| {
+        let run = Run::new(place::gpuslice()).args(["driver-limit", "--cgroup", &path(&leaf)]);
+        let run = run.args([
+            "--device",
+            UUID,
+            "--memory",
+            "6GiB",
+            "--guarantee",
+            guarantee,
+        ]);
+        counted.machine().place(run).answer()
+    };
+    let _ = with("2GiB").clean();
+    assert_eq!(kept(&counted, &path(&leaf)).0, Some((2 * GIB, LIMIT)));
+    assert_eq!(kept(&counted, &path(&above)), (None, 2 * GIB));
+    let too_much = with("7GiB");
+    assert_eq!(too_much.end, "exit 125");
+    let wanted = "gpuslice: --guarantee 7.00 GiB is more than --memory 6.00 GiB\n";
+    assert_eq!(too_much.stderr, wanted);
+    // The driver leaves it there when the cgroup goes.
+    drop(leaf);
+    assert_eq!(kept(&counted, &path(&above)), (None, 2 * GIB));
+}
+
+#[test]
+fn a_lower_limit_of_another_container_toolkit_stays_in_either_order() {
+    for scenario in [DMEM, MISC] {
+        let Some((_above, leaf)) = two_levels("toolkit") else {
+            return;
+        };
+        let counted = Counted::new(scenario, LIMIT);
+        let _first = counted.neighbour();
+        let leaf = path(&leaf);
+        for (theirs, ours, held) in [(4, "6GiB", 4), (8, "6GiB", 6)] {
+            // NVIDIA's toolkit sets soft and hard alike.
+            let machine = Machine::open(&counted.machine().state()).unwrap();
+            machine
+                .set_limit(0, &leaf, theirs * GIB, theirs * GIB)
+                .unwrap();
+            let said = set(&counted, &leaf, ours).clean();
+            assert!(said.contains(&format!("to {held}.00 GiB of")), "{said}");
+            assert_eq!(kept(&counted, &leaf).0, Some((held * GIB, held * GIB)));
+        }
+    }
+}
+
+#[test]
+fn the_drivers_own_table_refuses_the_root_and_does_not_nest() {
+    let Some((above, leaf)) = two_levels("misc") else {
+        return;
+    };
+    let counted = Counted::new(MISC, LIMIT);
+    let root = above.folder.parent().unwrap().display().to_string();
+    let refused = set(&counted, &root, "6GiB");
+    assert_eq!(refused.end, "exit 125", "{refused:?}");
+    assert!(refused.stderr.contains("answers 2 ("), "{refused:?}");
+
+    let bare = || counted.machine().place(Run::new(compile::worker()));
+    let _ = set(&counted, &path(&above), "2GiB").clean();
+    let _ = set(&counted, &path(&leaf), "6GiB").clean();
+    let mut inside = leaf.worker(bare());
+    inside.must(&format!("alloc 0 {}", 4 * GIB));
+    let refused = set(&counted, &path(&leaf), "3GiB");
+    assert_eq!(refused.end, "exit 125", "below the use: {refused:?}");
+    drop(inside);
+}
+
+#[test]
+fn dmem_holds_the_limit_of_every_ancestor_and_reports_the_leafs() {
+    let Some((above, leaf)) = two_levels("dmem") else {
+        return;
+    };
+    let counted = Counted::new(DMEM, LIMIT);
+    let bare = || counted.machine().place(Run::new(compile::worker()));
+    let _ = set(&counted, &path(&above), "2GiB").clean();
+    let mut inside = leaf.worker(bare());
+    assert_eq!(inside.info().total, TOTAL, "a limit above is not reported");
+    assert_eq!(inside.code(&format!("alloc 0 {}", 2 * GIB)), OUT_OF_MEMORY);
+    let _ = set(&counted, &path(&leaf), "6GiB").clean();
+    assert_eq!(inside.info().total, 6 * GIB);
+    assert_eq!(inside.code(&format!("alloc 0 {}", 2 * GIB)), OUT_OF_MEMORY);
+    drop(inside);
+}
+
+#[test]
+fn a_gpu_that_shares_the_hosts_memory_or_has_mig_has_no_driver_limit() {
+    for (scenario, uuid) in [
+        ("gb10@615", "GPU-b10aaaaa-4444-4555-8666-777788880000"),
+        ("h200-mig@615", "GPU-"),
+    ] {
+        let machine = gpuslice_suite::run::Machine::new(scenario);
+        let list = machine.place(Run::new(place::gpuslice()).args(["devices", "--json"]));
+        let list = list.answer().clean();
+        let devices: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let text = devices.to_string();
+        let at = text.find(uuid).unwrap();
+        let uuid: String = text[at..].chars().take_while(|at| *at != '"').collect();
+        let run = Run::new(place::gpuslice()).args(["driver-limit", "--cgroup", "/sys/fs/cgroup"]);
+        let run = run.args(["--device", &uuid, "--memory", "6GiB"]);
+        let answer = machine.place(run).answer();
+        assert_eq!(answer.end, "exit 3", "{scenario}: {answer:?}");
+        assert!(answer.stderr.contains("no limits per cgroup"), "{answer:?}");
+    }
+}
+
 #[test]
 fn a_slice_within_the_drivers_limit_is_as_large_as_it_says() {
-    let folder = tempfile::tempdir().unwrap();
-    let scenario = scenario(&folder);
-    let counted = Counted::new(&scenario, LIMIT);
+    let counted = Counted::new(DMEM, LIMIT);
     let Some(cgroup) = Cgroup::new("slice") else {
         return;
     };
@@ -168,7 +330,7 @@ fn a_slice_within_the_drivers_limit_is_as_large_as_it_says() {
     let run = Run::new("sh").args(["-c", &script, "sh"]);
     let run = run
         .arg(place::gpuslice())
-        .args(["check", "--sim", &scenario, "--memory", "6GiB"]);
+        .args(["check", "--sim", DMEM, "--memory", "6GiB"]);
     let state = counted.machine().state();
     let answer = run.env("GPUSLICE_SIM_STATE", state).answer();
     assert_eq!(answer.end, "exit 0", "{answer:?}");
@@ -176,8 +338,7 @@ fn a_slice_within_the_drivers_limit_is_as_large_as_it_says() {
 
 #[test]
 fn a_driver_limit_below_the_slice_is_the_one_that_holds() {
-    let folder = tempfile::tempdir().unwrap();
-    let counted = Counted::new(&scenario(&folder), LIMIT);
+    let counted = Counted::new(DMEM, LIMIT);
     let Some(cgroup) = Cgroup::new("below") else {
         return;
     };

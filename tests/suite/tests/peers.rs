@@ -4,6 +4,8 @@
 
 #[path = "peers/allocations.rs"]
 mod allocations;
+#[path = "peers/closed.rs"]
+mod closed;
 #[path = "peers/enforced.rs"]
 mod enforced;
 #[path = "peers/limits.rs"]

@@ -1,6 +1,7 @@
 //! What an OCI runtime is asked to do, read from its arguments: runc's, crun's and youki's.
 //! Touches: its arguments.
-//! Law: a container that is made is recognised, also among options that did not exist yet.
+//! Law: a container that is made is recognised, also among options that did not exist yet. Nothing is
+//! taken out of what stands behind the verb: an `exec` has a container's command there.
 
 use crate::place::Places;
 use crate::text::shown;
@@ -25,6 +26,8 @@ pub struct Request {
     pub places: Places,
     /// The runtime that is to do the work, where an option names it.
     pub runtime: Option<PathBuf>,
+    /// Whether the wrapper's own help is wanted.
+    pub help: bool,
     /// An option that starts as ours do, and is none.
     pub unknown: Option<String>,
     /// The arguments that are the runtime's.
@@ -41,7 +44,7 @@ const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
 pub const OPTIONS: [(&str, &str); 3] = [
     (
         "--gpuslice-memory=SIZE",
-        "the slice, whatever annotations say (for engines without annotations)",
+        "the slice (for engines without annotations); a CDI device or annotation of another size is refused",
     ),
     (
         "--gpuslice-runtime=PATH",
@@ -94,6 +97,20 @@ const GLOBAL: [&str; 8] = [
     "runtime-root",
 ];
 
+/// Those that take none. An option that is neither may take a verb as its value.
+const FLAGS: [&str; 10] = [
+    "V",
+    "debug",
+    "h",
+    "help",
+    "s",
+    "systemd-cgroup",
+    "v",
+    "version",
+    "d",
+    "detach",
+];
+
 /// Those behind it.
 const LOCAL: [&str; 18] = [
     "b",
@@ -125,23 +142,42 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
     };
     let mut bundle = PathBuf::from(".");
     let mut verb: Option<&str> = None;
+    // Whether the verb may be the value of an option that nobody here knows.
+    let mut is_doubtful = false;
+    let mut after_unknown = false;
     let mut words = arguments.into_iter();
     while let Some(word) = words.next() {
+        let behind = verb.is_some() && !is_doubtful;
+        if word == "--" && behind {
+            request.passed_on.push(word);
+            request.passed_on.extend(words.by_ref());
+            break;
+        }
         let Some((name, value)) = option(&word) else {
-            let known = VERBS.iter().find(|known| word == **known);
-            verb = verb.or(known.copied());
+            let known = VERBS.iter().find(|known| word == **known).copied();
+            if !behind {
+                // A second one is the verb where it makes a container; else the first stands.
+                let makes = known.is_some_and(|known| MAKING.contains(&known));
+                if verb.is_none() || makes {
+                    verb = known.or(verb);
+                }
+                is_doubtful = verb.is_some() && after_unknown && !makes;
+            }
+            after_unknown = false;
             request.passed_on.push(word);
             continue;
         };
-        if let Some(own) = name.strip_prefix(OWN) {
+        if let (false, Some(own)) = (behind, name.strip_prefix(OWN)) {
             request.take_own(own, value, &mut words);
             continue;
         }
-        let behind = verb.is_some();
-        let taking: &[&str] = if behind { &LOCAL } else { &GLOBAL };
+        request.help |= verb.is_none() && matches!(name, b"help" | b"h");
+        let is_one_of = |all: &[&str]| all.iter().any(|it| it.as_bytes() == name);
+        let takes_one = (behind && is_one_of(&LOCAL)) || (!behind && is_one_of(&GLOBAL));
+        after_unknown = value.is_none() && !is_one_of(&FLAGS) && !takes_one;
         let (name, mut value) = (name.to_owned(), value.map(OsStr::to_owned));
         request.passed_on.push(word);
-        if value.is_none() && taking.iter().any(|it| it.as_bytes() == name) {
+        if value.is_none() && takes_one {
             value = words.next();
             request.passed_on.extend(value.clone());
         }

@@ -109,3 +109,53 @@ fn an_option_that_only_looks_like_ours_takes_no_verb_with_it() {
     assert_eq!(request.config().unwrap(), Path::new("/b/config.json"));
     assert_eq!(of("--gpuslice-memory=8GiB list").unknown, None);
 }
+
+#[test]
+fn nothing_is_taken_out_of_a_containers_command() {
+    for line in [
+        "exec c1 prog --gpuslice-memory=8GiB --x",
+        "exec c1 tool --gpuslice-frob",
+        "exec c1 sh -c x --gpuslice-runtime /usr/bin/evil",
+        "exec -- c1 run --gpuslice-memory 8GiB",
+        "create -b B -- x --gpuslice-root /r",
+    ] {
+        let request = of(line);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(request.passed_on, words, "{line}");
+        assert_eq!(request.unknown, None, "{line}");
+        assert!(
+            request.own.is_empty() && request.runtime.is_none(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_option_whose_value_is_a_verb_does_not_hide_create() {
+    for line in [
+        "--newopt state create --bundle /b c",
+        "--newopt state --other kill create --bundle /b c",
+        "--newopt state --log /l --systemd-cgroup run --bundle /b c",
+        "-- create --bundle /b c",
+    ] {
+        assert_eq!(bundle(line).as_deref(), Some("/b/config.json"), "{line}");
+    }
+    for line in [
+        "--newopt exec c1 run",
+        "--newopt state c1 create",
+        "--debug state create",
+        "--systemd-cgroup delete run",
+    ] {
+        assert_eq!(bundle(line), None, "{line}");
+    }
+}
+
+#[test]
+fn help_is_the_wrappers_own_only_before_a_verb() {
+    for line in ["--help", "-h", "--debug --help", "--help create"] {
+        assert!(of(line).help, "{line}");
+    }
+    for line in ["help", "create --help", "exec c1 ls -h", ""] {
+        assert!(!of(line).help, "{line}");
+    }
+}

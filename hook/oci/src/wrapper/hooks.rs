@@ -1,8 +1,10 @@
 //! Our hooks in a container's configuration.
 //! Touches: its arguments.
-//! Law: whatever else the configuration says, also what we do not know, stays byte for byte.
+//! Law: whatever else the configuration says, also what we do not know, stays byte for byte. A hook
+//! of ours that gives a size, such as a CDI device's, is kept.
 
-use crate::json_text::{self, Changed, JsonError, quoted};
+use crate::hook_sizes::{self, NAME, SizeError};
+use crate::json_text::{self, JsonError, quoted};
 use std::ops::Range;
 
 /// What our hooks are in JSON.
@@ -12,6 +14,12 @@ pub struct Ours<'a> {
     pub path: &'a str,
     /// Its options, in front of the verb.
     pub options: &'a [String],
+    /// The bundle, where gpuslice-runtime adds the hooks: crun before 1.27 tells hooks of a container
+    /// with a user namespace that it is `/`.
+    pub bundle: Option<&'a str>,
+    /// Whether gpuslice-runtime has been here already for this call, on the way to itself: what it
+    /// has added then is kept.
+    pub is_again: bool,
 }
 
 /// The stages that have work to do. What a runtime that is older than `createRuntime` calls
@@ -21,64 +29,206 @@ pub const STAGES: [&str; 2] = ["createRuntime", "poststop"];
 /// Never empty: runc before 1.3 gives a hook without one the image's (CVE-2025-23266).
 pub const ENVIRONMENT: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The variable of a hook that gpuslice-runtime has added. It replaces such a hook when it is called
+/// for the same bundle again.
+const BY_RUNTIME: &str = "GPUSLICE_HOOK_ADDED_BY=gpuslice-runtime";
+
+/// The hook's option that names the bundle.
+const BUNDLE: &str = "--bundle";
+
+/// Why hooks cannot be added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HooksError {
+    /// The configuration is not what the specification says.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// It asks for two sizes.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+}
+
+/// A hook definition of ours that a configuration has.
+struct Entry {
+    at: Range<usize>,
+    arguments: Option<(Range<usize>, Vec<String>)>,
+    /// Whether gpuslice-runtime has added it.
+    is_added: bool,
+    /// Whether ours takes its place: it was added by an earlier call, or has no options.
+    replaceable: bool,
+}
+
 impl Ours<'_> {
     /// The hook of one stage.
     #[must_use]
     pub fn json(&self, stage: &str) -> String {
-        let options = self.options.iter().map(String::as_str);
-        let arguments: Vec<String> = std::iter::once("gpuslice-hook")
-            .chain(options)
+        let bundle = self.bundle.map(|bundle| [BUNDLE, bundle]);
+        let arguments: Vec<&str> = std::iter::once(NAME)
+            .chain(bundle.into_iter().flatten())
+            .chain(self.options.iter().map(String::as_str))
             .chain([stage])
-            .map(quoted)
             .collect();
+        let marker = self.bundle.map(|_| BY_RUNTIME);
+        let environment: Vec<&str> = std::iter::once(ENVIRONMENT).chain(marker).collect();
         format!(
-            "{{\"path\":{},\"args\":[{}],\"env\":[{}]}}",
+            "{{\"path\":{},\"args\":{},\"env\":{}}}",
             quoted(self.path),
-            arguments.join(","),
-            quoted(ENVIRONMENT)
+            strings(&arguments),
+            strings(&environment)
         )
+    }
+
+    /// The arguments of another hook of ours, with the bundle in them.
+    fn with_bundle(&self, arguments: &[String]) -> Option<String> {
+        let (name, rest) = arguments.split_first()?;
+        let mut words = vec![name.as_str(), BUNDLE, self.bundle?];
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            match word == BUNDLE {
+                true => drop(rest.next()),
+                false => words.push(word),
+            }
+        }
+        Some(strings(&words))
     }
 }
 
-/// The configuration with our hooks, each once, whoever has put one there before.
+fn strings(all: &[&str]) -> String {
+    let all: Vec<String> = all.iter().copied().map(quoted).collect();
+    format!("[{}]", all.join(","))
+}
+
+/// The configuration with our hooks, whoever has put one there before.
 ///
 /// # Errors
-/// When it is not JSON, or not what the OCI runtime specification says it is.
-pub fn add(config: &str, ours: &Ours<'_>) -> Changed {
+/// When it is not JSON, not what the OCI runtime specification says it is, or gives two sizes.
+pub fn add(config: &str, ours: &Ours<'_>) -> Result<String, HooksError> {
+    let root = json_text::root(config)?;
+    let mut stages: Vec<String> = STAGES.map(str::to_owned).to_vec();
+    let mut sizes: Vec<String> = Vec::new();
+    sizes.extend(hook_sizes::memory_of(ours.options).map(str::to_owned));
+    if let Some(hooks) = there(config, &root, "hooks")? {
+        for member in json_text::members(config, &hooks)? {
+            let Some(stage) = json_text::plain(config, &member.key) else {
+                continue;
+            };
+            let is_list = config
+                .get(member.value.clone())
+                .is_some_and(|it| it.starts_with('['));
+            if !is_list {
+                continue;
+            }
+            if !STAGES.contains(&stage) {
+                stages.push(stage.to_owned());
+            }
+            if stage != "poststop" {
+                for entry in entries(config, &member.value, ours)? {
+                    let given = entry.arguments.filter(|_| !entry.replaceable);
+                    let size = given
+                        .and_then(|(_, words)| hook_sizes::memory_of(&words).map(str::to_owned));
+                    sizes.extend(size);
+                }
+            }
+        }
+    }
+    hook_sizes::one(sizes.iter().map(String::as_str))?;
     let mut text = config.to_owned();
-    for stage in STAGES {
+    for stage in &stages {
         text = add_to(text, stage, ours)?;
     }
     Ok(text)
 }
 
-fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Changed {
+fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Result<String, HooksError> {
+    let is_added = STAGES.contains(&stage);
     let hook = ours.json(stage);
     let list = format!("[{hook}]");
     let root = json_text::root(&text)?;
     let Some(hooks) = there(&text, &root, "hooks")? else {
         let hooks = format!("{{{}:{list}}}", quoted(stage));
-        return json_text::set(&text, &root, "hooks", &hooks);
+        return Ok(json_text::set(&text, &root, "hooks", &hooks)?);
     };
-    let Some(entries) = there(&text, &hooks, stage)? else {
-        return json_text::set(&text, &hooks, stage, &list);
+    let Some(all) = there(&text, &hooks, stage)? else {
+        return Ok(json_text::set(&text, &hooks, stage, &list)?);
     };
-    for entry in json_text::elements(&text, &entries)? {
-        let path = there(&text, &entry, "path")?;
-        if path.and_then(|path| json_text::plain(&text, &path)) == Some(ours.path) {
-            let (head, tail) = (text.get(..entry.start), text.get(entry.end..));
-            let around = |part: Option<&str>| part.unwrap_or_default().to_owned();
-            return Ok(around(head) + &hook + &around(tail));
+    let (mut replaced, mut kept) = (false, false);
+    let mut changes: Vec<(Range<usize>, String)> = Vec::new();
+    for entry in entries(&text, &all, ours)? {
+        if is_added && entry.replaceable && !replaced {
+            replaced = true;
+            changes.push((entry.at, hook.clone()));
+        } else if let Some((at, words)) = entry.arguments {
+            kept |= entry.is_added || hook_sizes::memory_of(&words).is_some();
+            changes.extend(ours.with_bundle(&words).map(|words| (at, words)));
         }
     }
-    json_text::push(&text, &entries, &hook)
+    let mut changed = text;
+    for (at, new) in changes.into_iter().rev() {
+        if changed.get(at.clone()) != Some(new.as_str()) {
+            changed.replace_range(at, &new);
+        }
+    }
+    // Where no size is given here, a hook that gives one does all that ours would.
+    let is_needed = hook_sizes::memory_of(ours.options).is_some() || !kept;
+    if !is_added || replaced || !is_needed {
+        return Ok(changed);
+    }
+    let root = json_text::root(&changed)?;
+    let hooks = there(&changed, &root, "hooks")?.unwrap_or(root);
+    match there(&changed, &hooks, stage)? {
+        Some(all) => Ok(json_text::push(&changed, &all, &hook)?),
+        None => Ok(changed),
+    }
 }
 
-/// The value of a member that is there, and not null.
+/// The definitions of our hook in a list of hooks.
+fn entries(text: &str, list: &Range<usize>, ours: &Ours<'_>) -> Result<Vec<Entry>, JsonError> {
+    let mut found = Vec::new();
+    for at in json_text::elements(text, list)? {
+        let text_of = |value: Option<Range<usize>>| text.get(value?).map(str::to_owned);
+        let words = |value: Option<Range<usize>>| -> Option<Vec<String>> {
+            serde_json::from_str(&text_of(value)?).ok()
+        };
+        let path = there(text, &at, "path")?;
+        let path: Option<String> = text_of(path).and_then(|path| serde_json::from_str(&path).ok());
+        let path = path.unwrap_or_default();
+        let arguments = there(text, &at, "args")?;
+        let list = words(arguments.clone()).unwrap_or_default();
+        if !hook_sizes::is_ours(path.as_ref(), &list) && path != ours.path {
+            continue;
+        }
+        let env = words(there(text, &at, "env")?).unwrap_or_default();
+        let is_plain = list.len() <= 2 && path == ours.path;
+        let is_added = env.iter().any(|variable| variable == BY_RUNTIME);
+        found.push(Entry {
+            is_added,
+            replaceable: is_plain || (is_added && !ours.is_again),
+            arguments: arguments.map(|at| (at, list)),
+            at,
+        });
+    }
+    Ok(found)
+}
+
+/// Returns the value of a member, unless it is null. A key that differs from `key` only in case or
+/// by escapes is refused: runc, which is written in Go, would read it as `key`, and crun would not.
 fn there(text: &str, of: &Range<usize>, key: &str) -> Result<Option<Range<usize>>, JsonError> {
+    let exact = quoted(key);
+    for member in json_text::members(text, of)? {
+        let written = text.get(member.key).unwrap_or_default();
+        let read = serde_json::from_str::<String>(written).unwrap_or_default();
+        if folded(&read) == folded(key) && written != exact {
+            return Err(JsonError::Twice);
+        }
+    }
     let found = json_text::member(text, of, key)?;
     let value = found.map(|member| member.value);
     Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
+}
+
+/// Go compares keys by simple case folding, for which the long s is an s and the Kelvin sign a k.
+fn folded(key: &str) -> String {
+    let upper = key.chars().flat_map(char::to_uppercase);
+    upper.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
@@ -88,6 +238,8 @@ mod tests {
     const OURS: Ours<'static> = Ours {
         path: "/usr/bin/gpuslice-hook",
         options: &[],
+        bundle: None,
+        is_again: false,
     };
 
     fn hook(stage: &str) -> String {
@@ -119,10 +271,33 @@ mod tests {
         );
     }
 
+    const SIZED: Ours<'static> = Ours {
+        bundle: Some("/b"),
+        ..OURS
+    };
+
+    fn memory(size: &str) -> Vec<String> {
+        ["--memory", size].map(str::to_owned).to_vec()
+    }
+
+    /// What a CDI device adds.
+    fn device(size: &str) -> String {
+        let hook = |stage: &str| {
+            format!(
+                r#"{{"path":"/usr/bin/gpuslice-hook","args":["gpuslice-hook","--memory","{size}","{stage}"],"env":["{ENVIRONMENT}"]}}"#
+            )
+        };
+        format!(
+            r#"{{"hooks":{{"createRuntime":[{}],"poststop":[{}]}}}}"#,
+            hook("createRuntime"),
+            hook("poststop")
+        )
+    }
+
     #[test]
-    fn one_of_ours_with_other_options_is_replaced() {
+    fn a_hook_without_options_makes_room_for_one_with_a_size() {
         let before = add("{}", &OURS).unwrap();
-        let options = ["--memory".to_owned(), "8GiB".to_owned()];
+        let options = memory("8GiB");
         let wanted = Ours {
             options: &options,
             ..OURS
@@ -130,6 +305,101 @@ mod tests {
         let after = add(&before, &wanted).unwrap();
         assert_eq!(after, add("{}", &wanted).unwrap());
         assert!(after.contains(r#""args":["gpuslice-hook","--memory","8GiB","poststop"]"#));
+    }
+
+    #[test]
+    fn the_hook_of_a_cdi_device_keeps_its_size() {
+        assert_eq!(add(&device("8GiB"), &OURS).unwrap(), device("8GiB"));
+        let with_bundle = add(&device("8GiB"), &SIZED).unwrap();
+        let wanted = device("8GiB").replace(
+            r#""gpuslice-hook","--memory""#,
+            r#""gpuslice-hook","--bundle","/b","--memory""#,
+        );
+        assert_eq!(with_bundle, wanted);
+        assert_eq!(add(&with_bundle, &SIZED).unwrap(), wanted);
+        // Another bundle, made from a copy of the first.
+        let moved = Ours {
+            bundle: Some("/c"),
+            ..SIZED
+        };
+        assert_eq!(
+            add(&with_bundle, &moved).unwrap(),
+            wanted.replace("\"/b\"", "\"/c\"")
+        );
+    }
+
+    #[test]
+    fn a_cdi_device_and_a_runtime_of_different_sizes_are_refused() {
+        let (eight, two) = (memory("8GiB"), memory("2GiB"));
+        let runtime = |options| Ours { options, ..SIZED };
+        let said = add(&device("8GiB"), &runtime(&two)).unwrap_err();
+        assert!(said.to_string().contains("2.00 GiB and 8.00 GiB"), "{said}");
+        let same = add(&device("8GiB"), &runtime(&eight)).unwrap();
+        assert_eq!(same.matches("createRuntime\"]").count(), 2, "{same}");
+        let malformed = memory("12Q");
+        assert!(add("{}", &runtime(&malformed)).is_err());
+    }
+
+    #[test]
+    fn a_bundle_that_is_run_again_with_another_size_has_that_size() {
+        let (eight, two) = (memory("8GiB"), memory("2GiB"));
+        let runtime = |options| Ours { options, ..SIZED };
+        let first = add("{}", &runtime(&eight)).unwrap();
+        let second = add(&first, &runtime(&two)).unwrap();
+        assert_eq!(second, add("{}", &runtime(&two)).unwrap());
+        assert_eq!(add(&second, &SIZED).unwrap(), add("{}", &SIZED).unwrap());
+    }
+
+    #[test]
+    fn a_size_stays_where_the_runtime_below_executes_gpuslice_runtime_again() {
+        let (eight, two) = (memory("8GiB"), memory("2GiB"));
+        let runtime = |options| Ours { options, ..SIZED };
+        let first = add("{}", &runtime(&eight)).unwrap();
+        let again = |options| Ours {
+            is_again: true,
+            ..runtime(options)
+        };
+        assert_eq!(add(&first, &again(&[])).unwrap(), first);
+        assert!(add(&first, &again(&two)).is_err());
+        let plain = add("{}", &SIZED).unwrap();
+        assert_eq!(add(&plain, &again(&[])).unwrap(), plain);
+    }
+
+    #[test]
+    fn two_cdi_devices_of_different_sizes_are_refused() {
+        let two = device("2GiB");
+        let one = device("8GiB").replace("createRuntime", "prestart");
+        let both = format!(
+            "{},{}",
+            one.trim_end_matches("}}"),
+            two.trim_start_matches(r#"{"hooks":{"#)
+        )
+        .replacen(r#","poststop":"#, r#","poststart":"#, 1);
+        let said = add(&both, &SIZED).unwrap_err().to_string();
+        assert!(
+            said.contains("8.00 GiB") && said.contains("2.00 GiB"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_runc_would_read_as_hooks_is_refused() {
+        for config in [
+            r#"{"hooks":{},"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"hook\u0073":{"createRuntime":[]}}"#,
+            r#"{"Hooks":null}"#,
+            r#"{"hoo\u212as":{}}"#,
+            r#"{"hook\u017f":{}}"#,
+            r#"{"hooks":{"createruntime":[]}}"#,
+            r#"{"hooks":{"createRuntime":[{"path":"/o","Path":"/usr/bin/gpuslice-hook"}]}}"#,
+        ] {
+            let refused = add(config, &OURS).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                JsonError::Twice.to_string(),
+                "{config}"
+            );
+        }
     }
 
     #[test]

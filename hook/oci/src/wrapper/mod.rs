@@ -1,17 +1,22 @@
 //! `gpuslice-runtime`: an OCI runtime that puts our hooks into a container's configuration and
 //! leaves all the rest to the real one.
-//! Touches: the host's policy, the bundle's configuration, the runtime's log; becomes the runtime.
+//! Touches: the host's policy, the toolkit's list of runtimes, the bundle's configuration, the
+//! runtime's log; becomes the runtime.
 //! Law: a container whose configuration could not be changed is not started without its slice.
-//! Never: the environment. It is the caller's, and reaches the runtime as it is.
+//! The environment is the caller's, and reaches the runtime as it is, with one variable more.
 
 pub mod arguments;
 pub mod hooks;
+mod levels;
 mod report;
+pub mod toolkit;
 
+use crate::place::Places;
 use crate::policy::{self, PolicyError};
 use arguments::Request;
 use hooks::Ours;
 use std::convert::Infallible;
+use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -46,8 +51,8 @@ const FAILED: u8 = 1;
 pub enum Failure {
     /// The configuration cannot be read or written.
     Config(PathBuf, io::Error),
-    /// It is not what the specification says.
-    Content(PathBuf, crate::json_text::JsonError),
+    /// It is not what the specification says, or asks for two sizes.
+    Content(PathBuf, hooks::HooksError),
     /// It has more than any.
     TooLarge(PathBuf),
     /// An option of ours that is none.
@@ -58,6 +63,8 @@ pub enum Failure {
     NoRuntime(Vec<String>),
     /// It cannot be executed.
     Execute(PathBuf, io::Error),
+    /// It executes this one again, and again.
+    Loop,
 }
 
 impl std::fmt::Display for Failure {
@@ -93,6 +100,12 @@ impl std::fmt::Display for Failure {
             Failure::Execute(path, error) => {
                 write!(out, "cannot execute {}: {error}", path.display())
             }
+            Failure::Loop => write!(
+                out,
+                "the runtime below gpuslice-runtime executes gpuslice-runtime again: name runc or crun as \
+                 `runtime = [\"runc\"]` in /etc/gpuslice/config.toml, or take gpuslice-runtime out of the \
+                 other's list (gpuslice runtime configure --runtime nvidia --remove)"
+            ),
         }
     }
 }
@@ -113,6 +126,9 @@ impl From<PolicyError> for Failure {
 /// exit status.
 pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
     let request = arguments::read(given);
+    if request.help {
+        return report::help();
+    }
     let failure = match work(&request) {
         Ok(never) => match never {},
         Err(failure) => failure,
@@ -127,32 +143,75 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
     }
     let own = Path::new("/proc/self/exe");
     let executable = fs::read_link(own).map_err(|error| Failure::Config(own.into(), error))?;
-    prepare(&executable, request)?;
+    let level = levels::of(env::var_os(levels::VARIABLE).as_deref(), std::process::id());
+    if level.count > levels::MOST {
+        return Err(Failure::Loop);
+    }
+    prepare(&executable, request, level.count > 0)?;
     let runtime = match &request.runtime {
         Some(runtime) => runtime.clone(),
-        None => find(&executable, &named(request)?)?,
+        None => find(&executable, &named(request, level.is_below_itself)?)?,
     };
-    let error = execute(&runtime, &request.passed_on);
+    let error = execute(&runtime, &request.passed_on, &level.variable());
     Err(Failure::Execute(runtime, error))
 }
 
-/// The runtimes that the host's policy names. A policy that cannot be used lets no container be made,
-/// but those that run are stopped, deleted and asked for by the usual ones.
-fn named(request: &Request) -> Result<Vec<String>, Failure> {
-    if request.bundle.is_some() {
-        return Ok(policy::runtimes(&request.places)?);
+/// The runtimes that are tried in turn: those of the host's policy, else those that
+/// nvidia-container-runtime names beside this one, else the usual ones. A policy that cannot be used
+/// lets no container be made, but those that run are stopped, deleted and asked for by the others.
+///
+/// `is_below_itself`: the policy's runtime has executed this one, so what is below both is wanted.
+fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failure> {
+    let below = || {
+        let others = toolkit::runtimes(&toolkit::file(&request.places)).into_iter();
+        let usual = USUAL.map(str::to_owned);
+        others.chain(usual).collect::<Vec<String>>()
+    };
+    if is_below_itself {
+        return Ok(below());
     }
-    let (runtimes, wrong) = policy::runtimes_in_any_case(&request.places);
+    if request.bundle.is_some() {
+        let runtimes = policy::runtimes(&request.places)?;
+        return Ok(if runtimes.is_empty() {
+            below()
+        } else {
+            runtimes
+        });
+    }
+    let (mut runtimes, wrong) = policy::runtimes_in_any_case(&request.places);
+    if runtimes.is_empty() {
+        runtimes = below();
+    }
     if let Some(wrong) = wrong {
-        let usual = USUAL.join(" or ");
         let wrong = Failure::Policy(wrong);
-        report::warn(request, &format!("{wrong}; the runtime is {usual}"));
+        let names = runtimes.join(" or ");
+        report::warn(request, &format!("{wrong}; the runtime is {names}"));
     }
     Ok(runtimes)
 }
 
-/// Puts the hooks into the configuration of a container that is made.
-fn prepare(executable: &Path, request: &Request) -> Result<(), Failure> {
+/// The runtime that a wrapper of this path executes on this host for a container that is made.
+///
+/// # Errors
+/// When the policy cannot be used, or there is none.
+pub fn below(executable: &Path, places: &Places) -> Result<PathBuf, Failure> {
+    let request = Request {
+        bundle: Some(PathBuf::new()),
+        places: places.clone(),
+        ..Request::default()
+    };
+    find(executable, &named(&request, false)?)
+}
+
+/// The first of these runtimes that is there, where gpuslice-runtime looks for it.
+#[must_use]
+pub fn first(names: &[String]) -> Option<PathBuf> {
+    find(Path::new(""), names).ok()
+}
+
+/// Puts the hooks into the configuration of a container that is made. `is_again`: one of us has done
+/// so on the way to this one.
+fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), Failure> {
     let Some(config) = request.config() else {
         return Ok(());
     };
@@ -187,9 +246,19 @@ fn prepare(executable: &Path, request: &Request) -> Result<(), Failure> {
         .iter()
         .map(|option| option.to_string_lossy().into_owned())
         .collect();
+    // Relative to the folder that the caller is in, as the runtime takes it.
+    let bundle = request.bundle.as_deref().map(std::path::absolute);
+    let bundle = bundle.transpose().map_err(failed)?;
+    let bundle = bundle
+        .as_deref()
+        .map(|bundle| bundle.to_str())
+        .ok_or_else(|| failed(io::Error::other("no bundle is named")))?
+        .ok_or_else(|| failed(io::Error::other("the bundle's path is not UTF-8")))?;
     let ours = Ours {
         path,
         options: &options,
+        bundle: Some(bundle),
+        is_again,
     };
     let changed =
         hooks::add(&text, &ours).map_err(|error| Failure::Content(config.clone(), error))?;
@@ -221,18 +290,13 @@ fn replace(config: &Path, old: &fs::Metadata, text: &str) -> io::Result<()> {
 }
 
 /// The first runtime that is there, and is not the wrapper under another name.
-fn find(executable: &Path, runtimes: &[String]) -> Result<PathBuf, Failure> {
-    let usual = || USUAL.map(str::to_owned).to_vec();
-    let names = match runtimes.is_empty() {
-        true => usual(),
-        false => runtimes.to_vec(),
-    };
+fn find(executable: &Path, names: &[String]) -> Result<PathBuf, Failure> {
     let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
     let own = identity(executable).ok();
     let usable = |path: &PathBuf| {
         let facts = fs::metadata(path);
         facts.is_ok_and(|facts| facts.is_file() && facts.mode() & 0o111 != 0)
-            && identity(path).ok() != own
+            && (own.is_none() || identity(path).ok() != own)
     };
     let places = |name: &String| -> Vec<PathBuf> {
         match name.starts_with('/') {
@@ -241,27 +305,42 @@ fn find(executable: &Path, runtimes: &[String]) -> Result<PathBuf, Failure> {
         }
     };
     let found = names.iter().flat_map(places).find(usable);
-    found.ok_or(Failure::NoRuntime(names))
+    found.ok_or_else(|| Failure::NoRuntime(names.to_vec()))
 }
 
-/// `execv` and not `std`'s, which would change more of the signals that the runtime finds. Ours
+/// `execve` and not `std`'s, which would change more of the signals that the runtime finds. Ours
 /// ignores SIGPIPE because Rust's start has made it so, and a container must not.
-fn execute(runtime: &Path, arguments: &[OsString]) -> io::Error {
+fn execute(runtime: &Path, arguments: &[OsString], variable: &OsStr) -> io::Error {
     let words =
         std::iter::once(runtime.as_os_str()).chain(arguments.iter().map(OsString::as_os_str));
-    let words: Result<Vec<CString>, _> = words.map(|word| CString::new(word.as_bytes())).collect();
-    let Ok(words) = words else {
+    let own = format!("{}=", levels::VARIABLE);
+    let others = env::vars_os().map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    });
+    let environment = others
+        .filter(|variable| !variable.as_bytes().starts_with(own.as_bytes()))
+        .chain([variable.to_owned()]);
+    let environment: Vec<OsString> = environment.collect();
+    let text = |word: &OsStr| CString::new(word.as_bytes());
+    let words: Result<Vec<CString>, _> = words.map(text).collect();
+    let environment: Result<Vec<CString>, _> = environment.iter().map(|it| text(it)).collect();
+    let (Ok(words), Ok(environment)) = (words, environment) else {
         return io::ErrorKind::InvalidInput.into();
     };
-    let mut pointers: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
-    pointers.push(std::ptr::null());
+    let pointers = |all: &[CString]| -> Vec<*const libc::c_char> {
+        let all = all.iter().map(|it| it.as_ptr());
+        all.chain([std::ptr::null()]).collect()
+    };
+    let (arguments, variables) = (pointers(&words), pointers(&environment));
     let Some(path) = words.first() else {
         return io::ErrorKind::InvalidInput.into();
     };
     // SAFETY: no handler is installed, and there is one thread.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    // SAFETY: a C string and an array of C strings that ends with null, alive until it is done.
-    unsafe { libc::execv(path.as_ptr(), pointers.as_ptr()) };
+    // SAFETY: a C string and two arrays of C strings that end with null, alive until it is done.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     io::Error::last_os_error()
 }
 

@@ -1,12 +1,29 @@
 //! How a runtime tells its caller what went wrong: on standard error, and in the log it was given.
 //! Touches: both; the clock.
 
-use super::arguments::Request;
+use super::arguments::{OPTIONS, Request};
 use crate::json_text::quoted;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Prints the wrapper's own help, and returns the exit status.
+pub(super) fn help() -> u8 {
+    let options = OPTIONS.map(|(option, meaning)| format!("  {option:<26}{meaning}\n"));
+    let text = format!(
+        "{name} [OPTIONS] RUNTIME-ARGUMENTS\n\nAn OCI runtime whose containers have slices of GPU memory: \
+         puts gpuslice-hook into\nthe configuration of each container that is made, and becomes runc or crun \
+         with the same\narguments.\n\n{options}\nThe options stand in front of the verb (create, run, ...). \
+         {name} help prints the\nhelp of the runtime that does the work. See gpuslice-runtime(8).\n",
+        name = super::NAME,
+        options = options.concat()
+    );
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => 0,
+        Err(_) => super::FAILED,
+    }
+}
 
 /// Tells it. containerd and Docker show a person the last line of the log.
 pub(super) fn report(request: &Request, message: &str) {

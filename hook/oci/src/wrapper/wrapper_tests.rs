@@ -23,7 +23,11 @@ impl Bundle {
             self.folder.clone().into(),
             "x".into(),
         ];
-        prepare(Path::new("/usr/bin/gpuslice-hook"), &arguments::read(words))
+        prepare(
+            Path::new("/usr/bin/gpuslice-hook"),
+            &arguments::read(words),
+            false,
+        )
     }
 
     fn text(&self) -> String {
@@ -77,7 +81,7 @@ fn a_configuration_that_cannot_be_changed_starts_nothing() {
 #[test]
 fn a_bundle_that_is_not_there_is_left_to_the_runtime() {
     let words = ["create", "-b", "/no/such/bundle", "x"].map(OsString::from);
-    prepare(Path::new("/h"), &arguments::read(words)).unwrap();
+    prepare(Path::new("/h"), &arguments::read(words), false).unwrap();
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, Failur
     let words = words
         .into_iter()
         .chain([log.clone().into(), verb.into(), "x".into()]);
-    let runtimes = named(&arguments::read(words));
+    let runtimes = named(&arguments::read(words), false);
     (runtimes, fs::read_to_string(log).unwrap_or_default())
 }
 
@@ -114,11 +118,7 @@ fn a_policy_that_others_may_write_to_stops_containers_and_starts_none() {
     for mode in [0o664, 0o646] {
         for verb in ["kill", "state", "delete"] {
             let (named, said) = runtimes(verb, b"runtime = [\"/tmp/theirs\"]\n", mode);
-            assert_eq!(
-                named.unwrap(),
-                Vec::<String>::new(),
-                "nothing of theirs is run"
-            );
+            assert_eq!(named.unwrap(), USUAL, "nothing of theirs is run");
             assert!(said.contains("level=warning"), "{said}");
             assert!(said.contains("; the runtime is runc or crun"), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
@@ -144,4 +144,49 @@ fn a_policy_of_roots_that_is_not_text_still_names_the_runtime() {
     );
     let (named, _) = runtimes("create", policy, 0o644);
     assert!(named.unwrap_err().to_string().contains("it is not UTF-8"));
+}
+
+#[test]
+fn the_list_of_runtimes_below_ours_is_honoured() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let host = tempfile::tempdir().unwrap();
+    let places = crate::place::Places::below(host.path());
+    let toolkit = host.path().join("etc/nvidia-container-runtime/config.toml");
+    fs::create_dir_all(toolkit.parent().unwrap()).unwrap();
+    fs::create_dir_all(places.policy().parent().unwrap()).unwrap();
+    let named = |is_below_itself| {
+        let words = ["--gpuslice-root".into(), host.path().into(), "kill".into()];
+        let words = arguments::read(words);
+        super::named(&words, is_below_itself).unwrap()
+    };
+    let list = |names: &str| {
+        fs::write(
+            &toolkit,
+            format!("[nvidia-container-runtime]\nruntimes = [{names}]\n"),
+        )
+        .unwrap();
+        fs::set_permissions(&toolkit, fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    assert_eq!(named(false), USUAL);
+    list(r#""/usr/bin/gpuslice-runtime", "/k3s/runc""#);
+    assert_eq!(named(false), ["/k3s/runc", "runc", "crun"]);
+    // Where ours is not in it, it is for others.
+    list(r#""crun", "runc""#);
+    assert_eq!(named(false), USUAL);
+    // Others may have written it.
+    list(r#""gpuslice-runtime", "/theirs""#);
+    fs::set_permissions(&toolkit, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(named(false), USUAL);
+    // The policy is heard first, but not where its runtime has executed us.
+    list(r#""gpuslice-runtime", "crun""#);
+    fs::write(
+        places.policy(),
+        "runtime = [\"nvidia-container-runtime\"]\n",
+    )
+    .unwrap();
+    fs::set_permissions(places.policy(), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(named(false), ["nvidia-container-runtime"]);
+    assert_eq!(named(true), ["crun", "runc", "crun"]);
 }

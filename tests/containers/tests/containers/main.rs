@@ -4,6 +4,7 @@
 //! Where containers cannot be started, one line says why, and nothing is tested.
 
 mod bare;
+mod beside_runs;
 mod crash;
 mod gpus;
 mod hostile_input;
@@ -12,6 +13,7 @@ mod hostile_run;
 mod images;
 mod inside;
 mod many;
+mod nvidia;
 mod pods;
 mod policies;
 mod race;

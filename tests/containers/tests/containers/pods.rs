@@ -142,6 +142,53 @@ fn a_pods_annotations_name_containers_and_share_a_slice() {
     assert_nothing_left(&host);
 }
 
+/// What runc was given for a container, without what is another's in every container.
+fn configuration(host: &Host, id: &str, pod: &str, name: &str) -> Value {
+    let path = format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json");
+    let text = std::fs::read_to_string(host.path(&path)).expect("its configuration");
+    let text = text
+        .replace(id, "ID")
+        .replace(pod, "POD")
+        .replace(name, "NAME");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    // The namespaces of a pod's first process, by its number.
+    for namespace in config["linux"]["namespaces"].as_array_mut().expect("some") {
+        namespace.as_object_mut().expect("an object").remove("path");
+    }
+    config
+}
+
+#[test]
+fn a_container_of_the_class_differs_only_by_its_hooks_and_annotation() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut cri = containerd(&host);
+    let annotated = annotations(&[("gpuslice.io/memory", "2GiB")]);
+    let mut configs = Vec::new();
+    for (handler, name) in [("gpuslice", "with-class"), ("runc", "no-class")] {
+        cri.handler = handler;
+        let pod = cri.run_pod(name, &annotated).expect("a pod");
+        let id = cri.run_container(&pod, &Spec::new("same"), &json!({}));
+        let id = id.expect("a container");
+        configs.push(configuration(&host, &id, &pod, name));
+        cri.remove_container(&id);
+        cri.remove_pod(&pod);
+    }
+    let [with, without] = &mut configs[..] else {
+        panic!("two");
+    };
+    let hooks = with.as_object_mut().expect("an object").remove("hooks");
+    assert_eq!(
+        hooks.map(|hooks| hooks["createRuntime"].as_array().map(Vec::len)),
+        Some(Some(1))
+    );
+    let own = with["annotations"].as_object_mut().expect("some");
+    assert_eq!(own.remove("gpuslice.io/memory"), Some(json!("2GiB")));
+    assert_eq!(with, without);
+}
+
 #[test]
 fn podman_plays_a_pod_of_kubernetes() {
     if !ready() {

@@ -26,7 +26,7 @@ fn info() -> Answer<(u64, u64)> {
         LOOKING_ITSELF_UP.with(|it| it.set(false));
         return answer;
     }
-    let now = driver.machine.query(context.domain);
+    let now = driver.machine.query_in_cgroup(context.domain);
     Ok((now.free, now.total))
 }
 

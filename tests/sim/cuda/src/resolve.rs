@@ -29,15 +29,17 @@ fn removed(name: &str) -> bool {
     text.split([':', ',', ' ']).skip(2).any(|it| it == name)
 }
 
-/// What the query ended with, as symbolStatus numbers it.
+/// How a look-up ended.
 enum Found {
     Entry(&'static Row),
     Absent,
     Newer,
 }
 
-/// The newest entry point of that name the caller knows; per-thread twins when asked for and there are any.
-fn find(name: &str, version: i32, flags: u64) -> Found {
+/// The newest entry point of that name that the caller's version knows. A name that has a twin for
+/// the per-thread stream has nothing else under that flag, also before the twin's first version.
+/// Recorded from NVIDIA's 535 and 550 (`tests/sim/recorded/`); the version is unsigned there.
+fn find(name: &str, version: u32, flags: u64) -> Found {
     let Ok(machine) = driver::machine() else {
         return Found::Absent;
     };
@@ -47,16 +49,10 @@ fn find(name: &str, version: i32, flags: u64) -> Found {
             .iter()
             .filter(|row| row.base == name && !absent(row) && row.version <= machine.scenario.cuda)
     };
-    let best = |per_thread: bool| {
-        rows()
-            .filter(|row| row.per_thread == per_thread && row.version <= version)
-            .max_by_key(|row| row.version)
-    };
-    let wanted = if flags & PER_THREAD_STREAM != 0 {
-        best(true).or_else(|| best(false))
-    } else {
-        best(false)
-    };
+    let twin = flags & PER_THREAD_STREAM != 0 && rows().any(|row| row.per_thread);
+    let wanted = rows()
+        .filter(|row| row.per_thread == twin && row.version.cast_unsigned() <= version)
+        .max_by_key(|row| row.version);
     match wanted {
         Some(row) => Found::Entry(row),
         None if rows().next().is_some() => Found::Newer,
@@ -64,53 +60,68 @@ fn find(name: &str, version: i32, flags: u64) -> Found {
     }
 }
 
-fn answer(
+/// What a look-up has found. The pointer is written where there is an entry.
+fn look_up(name: Text, out: Out<*const c_void>, version: i32, flags: u64) -> Answer<Found> {
+    if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let name = name.get().unwrap_or_else(|_| die_of_null());
+    if out.is_null() {
+        die_of_null();
+    }
+    let found = find(name, version.cast_unsigned(), flags);
+    if let Found::Entry(row) = found {
+        let private = driver::machine()?.faults.private_addresses();
+        let address = if private { row.private } else { row.exported };
+        out.set(address as *const c_void)?;
+    }
+    Ok(found)
+}
+
+/// NVIDIA's driver reads the name and writes the pointer without a look: NULL ends the process.
+fn die_of_null() -> ! {
+    // SAFETY: puts back the default disposition, which ends the process.
+    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    // SAFETY: no preconditions.
+    unsafe { libc::raise(libc::SIGSEGV) };
+    std::process::abort()
+}
+
+/// `cuGetProcAddress_v2`: a name that is not there is no error, but NULL and a status.
+fn second(
     name: Text,
     out: Out<*const c_void>,
     version: i32,
     flags: u64,
-    status: Option<Out<i32>>,
+    status: Out<i32>,
 ) -> Answer {
-    let name = name.get()?;
-    if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
-        return Err(INVALID_VALUE);
-    }
-    let say = |code: i32| {
-        if let Some(status) = status {
-            status.set_if_wanted(code);
-        }
+    let code = match look_up(name, out, version, flags)? {
+        Found::Entry(_) => 0,
+        Found::Absent => 1,
+        Found::Newer => 2,
     };
-    match find(name, version, flags) {
-        Found::Entry(row) => {
-            let private = driver::machine()?.faults.private_addresses();
-            let address = if private { row.private } else { row.exported };
-            say(0);
-            out.set(address as *const c_void)
-        }
-        missing => {
-            out.set(std::ptr::null())?;
-            say(if matches!(missing, Found::Newer) {
-                2
-            } else {
-                1
-            });
-            Err(NOT_FOUND)
-        }
+    if code != 0 {
+        out.set(std::ptr::null())?;
     }
+    status.set_if_wanted(code);
+    Ok(())
 }
 
 cuda! {
     fn cuGetProcAddress(name: Text, out: Out<*const c_void>, version: i32, flags: u64) {
-        answer(name, out, version, flags, None)
+        match look_up(name, out, version, flags)? {
+            Found::Entry(_) => Ok(()),
+            Found::Absent | Found::Newer => Err(NOT_FOUND),
+        }
     }
 
     fn cuGetProcAddress_v2(name: Text, out: Out<*const c_void>, version: i32, flags: u64, status: Out<i32>) {
-        answer(name, out, version, flags, Some(status))
+        second(name, out, version, flags, status)
     }
 
     fn cuGetProcAddress_v2_ptsz(name: Text, out: Out<*const c_void>, version: i32, flags: u64, status: Out<i32>) {
         let flags = if flags == 0 { PER_THREAD_STREAM } else { flags };
-        answer(name, out, version, flags, Some(status))
+        second(name, out, version, flags, status)
     }
 
     fn cuGetExportTable(out: Out<*const c_void>, _id: Handle) {

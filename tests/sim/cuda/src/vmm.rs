@@ -85,11 +85,7 @@ impl Vmm {
 }
 
 fn memory_file(bytes: u64) -> Answer<File> {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"gpuslice-sim-vmm".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(OUT_OF_MEMORY);
-    }
+    let fd = gpuslice_sim_machine::memory_file(c"gpuslice-sim-vmm").map_err(|_| OUT_OF_MEMORY)?;
     // SAFETY: a fresh descriptor that nobody else owns.
     let file = unsafe { File::from_raw_fd(fd) };
     // Eight bytes more than the memory: there an export writes the segment's number.

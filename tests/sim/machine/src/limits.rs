@@ -1,10 +1,17 @@
 //! Limits per cgroup, as `nvmlDeviceSetMemoryLimits_v1` sets them: kept in the state, obeyed by every allocation.
 //! Touches: the limit table, and the paths (never the numbers) of cgroups.
 //!
+//! Two backends, as NVIDIA documents them. `dmem`: the limit of every ancestor holds; a soft limit is
+//! added to every ancestor's dmem.min and stays there when the cgroup is removed. `misc`: the nearest
+//! limit holds and limits do not nest; the root and a limit below the current use are refused.
+//! Both report a limit only to the processes of the very cgroup on which it was set.
+//!
 //! A cgroup is known by its number, the inode of its folder: in a container that has a cgroup
 //! namespace its path is another one. The path is what is left where cgroups are not mounted.
 
 use crate::map::Machine;
+use crate::query::Use;
+use crate::scenario::MemoryLimits;
 use crate::shared::{CGROUPS, LimitEntry, Slot};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +36,10 @@ pub struct Limit {
 pub enum NotSet {
     /// There is no such cgroup.
     NoCgroup,
+    /// The root cgroup has no limits in the driver's own table.
+    Root,
+    /// The cgroup's processes hold more already.
+    BelowUse,
     /// The driver keeps no more of them.
     Full,
 }
@@ -89,6 +100,13 @@ impl Cgroup {
         }
     }
 
+    fn is(&self, limit: &LimitEntry) -> bool {
+        match (limit.number.load(Relaxed), self.numbers.first()) {
+            (number, Some(own)) if number != 0 => number == *own,
+            _ => limit.cgroup.get() == self.path,
+        }
+    }
+
     fn is_below(&self, limit: &LimitEntry) -> bool {
         match limit.number.load(Relaxed) {
             number if number != 0 && !self.numbers.is_empty() => self.numbers.contains(&number),
@@ -114,10 +132,10 @@ fn contains(limit: &str, cgroup: &str) -> bool {
 }
 
 impl Machine {
-    /// Sets the limit of one cgroup on one GPU.
+    /// Sets the limits of one cgroup on one GPU.
     ///
     /// # Errors
-    /// When there is no such cgroup, or the table is full.
+    /// When there is no such cgroup, the backend refuses, or the table is full.
     pub fn set_limit(&self, gpu: usize, cgroup: &str, soft: u64, hard: u64) -> Result<(), NotSet> {
         self.locked(|| {
             let path = kernel_path(cgroup);
@@ -125,37 +143,67 @@ impl Machine {
             if number == 0 && mounted().is_some() {
                 return Err(NotSet::NoCgroup);
             }
-            let entries = &self.shared.limits;
-            // A limit goes with its cgroup.
-            for entry in entries.iter().filter(|it| it.gpu.load(Relaxed) != 0) {
-                if entry.number.load(Relaxed) != self::number(&entry.cgroup.get()) {
-                    entry.gpu.store(0, Release);
+            self.forget_removed();
+            let misc = self.scenario.memory_limits == MemoryLimits::Misc;
+            if misc && path == "/" {
+                return Err(NotSet::Root);
+            }
+            let entry = self.entry(gpu, path)?;
+            if misc && hard < self.cgroup_use(gpu, entry) {
+                return Err(NotSet::BelowUse);
+            }
+            let before = entry.soft.swap(soft, Relaxed);
+            entry.hard.store(hard, Relaxed);
+            if misc {
+                return Ok(());
+            }
+            for above in Path::new(path).ancestors() {
+                let above = above.to_string_lossy();
+                // The root cgroup has no dmem.min.
+                if above != "/" && (soft != before || above == path) {
+                    let minimum = &self.entry(gpu, &above)?.minimum;
+                    minimum.fetch_add(soft.wrapping_sub(before), Relaxed);
                 }
             }
-            let wanted = gpu as u64 + 1;
-            let same = entries
-                .iter()
-                .find(|it| it.gpu.load(Relaxed) == wanted && it.cgroup.get() == path);
-            let free = || entries.iter().find(|it| it.gpu.load(Relaxed) == 0);
-            let entry = same.or_else(free).ok_or(NotSet::Full)?;
-            entry.cgroup.set(path);
-            entry.number.store(number, Relaxed);
-            entry.soft.store(soft, Relaxed);
-            entry.hard.store(hard, Relaxed);
-            entry.gpu.store(wanted, Release);
             Ok(())
         })
     }
 
-    /// The limit of one cgroup on one GPU.
+    /// A limit goes with its cgroup. What it added to the dmem.min of others stays there.
+    fn forget_removed(&self) {
+        let entries = self.shared.limits.iter();
+        for entry in entries.filter(|it| it.gpu.load(Relaxed) != 0) {
+            if entry.number.load(Relaxed) != number(&entry.cgroup.get()) {
+                entry.gpu.store(0, Release);
+            }
+        }
+    }
+
+    /// The entry of one cgroup on one GPU, made where there is none.
+    fn entry(&self, gpu: usize, path: &str) -> Result<&LimitEntry, NotSet> {
+        let entries = &self.shared.limits;
+        let wanted = gpu as u64 + 1;
+        let same = |it: &&LimitEntry| it.gpu.load(Relaxed) == wanted && it.cgroup.get() == path;
+        if let Some(entry) = entries.iter().find(same) {
+            return Ok(entry);
+        }
+        let free = entries.iter().find(|it| it.gpu.load(Relaxed) == 0);
+        let entry = free.ok_or(NotSet::Full)?;
+        entry.cgroup.set(path);
+        entry.number.store(number(path), Relaxed);
+        entry.soft.store(0, Relaxed);
+        entry.hard.store(u64::MAX, Relaxed);
+        entry.minimum.store(0, Relaxed);
+        entry.gpu.store(wanted, Release);
+        Ok(entry)
+    }
+
+    /// The limits that were set on one cgroup on one GPU.
     #[must_use]
     pub fn limit(&self, gpu: usize, cgroup: &str) -> Option<Limit> {
         let path = kernel_path(cgroup);
-        let number = number(path);
-        let entry = self
-            .limits_on(gpu)
-            .find(|entry| entry.cgroup.get() == path && entry.number.load(Relaxed) == number)?;
-        Some(Limit {
+        let entry = self.set_on(gpu, path)?;
+        (entry.hard.load(Relaxed) != u64::MAX).then(|| Limit {
             cgroup: path.to_owned(),
             soft: entry.soft.load(Relaxed),
             hard: entry.hard.load(Relaxed),
@@ -163,16 +211,60 @@ impl Machine {
         })
     }
 
-    /// The tightest limit above this process on a GPU: all that it may hold with the others of
-    /// that cgroup, and what they hold.
+    /// What dmem.min of one cgroup says: its own soft limit, and all that were ever set below it.
     #[must_use]
-    pub fn limit_above(&self, gpu: usize) -> Option<(u64, u64)> {
+    pub fn guaranteed(&self, gpu: usize, cgroup: &str) -> u64 {
+        let entry = self.set_on(gpu, kernel_path(cgroup));
+        entry.map_or(0, |entry| entry.minimum.load(Relaxed))
+    }
+
+    fn set_on(&self, gpu: usize, path: &str) -> Option<&LimitEntry> {
+        let number = number(path);
+        self.limits_on(gpu)
+            .find(|entry| entry.cgroup.get() == path && entry.number.load(Relaxed) == number)
+    }
+
+    /// The limit that holds for this process on a GPU: all that it may have with the others of that
+    /// cgroup, and what they have.
+    fn limit_above(&self, gpu: usize) -> Option<(u64, u64)> {
         self.limits_on(gpu).next()?;
         let own = Cgroup::own();
-        self.limits_on(gpu)
-            .filter(|entry| own.is_below(entry))
-            .map(|entry| (entry.hard.load(Relaxed), self.cgroup_use(gpu, entry)))
-            .min_by_key(|(hard, used)| hard.saturating_sub(*used))
+        let limits = self
+            .limits_on(gpu)
+            .filter(|entry| own.is_below(entry) && entry.hard.load(Relaxed) != u64::MAX);
+        let state = |entry: &LimitEntry| (entry.hard.load(Relaxed), self.cgroup_use(gpu, entry));
+        match self.scenario.memory_limits {
+            MemoryLimits::Misc => limits
+                .max_by_key(|entry| entry.cgroup.get().len())
+                .map(state),
+            _ => limits
+                .map(state)
+                .min_by_key(|(hard, used)| hard.saturating_sub(*used)),
+        }
+    }
+
+    /// The limit of this process's own cgroup on a GPU, and what its processes have: what
+    /// `cuMemGetInfo` and `nvmlDeviceGetMemoryInfo_v2` report instead of the card's.
+    #[must_use]
+    pub fn limit_shown(&self, gpu: usize) -> Option<(u64, u64)> {
+        self.limits_on(gpu).next()?;
+        let own = Cgroup::own();
+        let entry = self.limits_on(gpu).find(|entry| own.is(entry))?;
+        let hard = entry.hard.load(Relaxed);
+        (hard != u64::MAX).then(|| (hard, self.cgroup_use(gpu, entry)))
+    }
+
+    /// What `cuMemGetInfo` reports to this process: the memory's numbers, or its cgroup's where that has a limit.
+    #[must_use]
+    pub fn query_in_cgroup(&self, domain: usize) -> Use {
+        let now = self.query(domain);
+        match self.limit_shown(self.domains[domain].gpu) {
+            None => now,
+            Some((hard, used)) => Use {
+                total: hard.min(now.total),
+                free: now.free.min(hard.saturating_sub(used)),
+            },
+        }
     }
 
     /// What the limits above this process still leave on a memory.

@@ -330,14 +330,23 @@ fn private(name: &str) -> io::Result<PathBuf> {
         return Ok(path);
     }
     let c_name = std::ffi::CString::new(name)?;
-    // SAFETY: the name is a live C string.
-    let fd = unsafe { libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = memory_file(&c_name)?;
     // SAFETY: a fresh descriptor that nobody else owns; it stays open so that the file can be found again.
     std::mem::forget(unsafe { File::from_raw_fd(fd) });
     find_private(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// `memfd_create`, by number: glibc before 2.27 has no function of that name.
+///
+/// # Errors
+/// The kernel's.
+pub fn memory_file(name: &std::ffi::CStr) -> io::Result<i32> {
+    // SAFETY: the name is a live C string.
+    let fd = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) };
+    match i32::try_from(fd) {
+        Ok(fd) if fd >= 0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn find_private(name: &str) -> io::Result<Option<PathBuf>> {

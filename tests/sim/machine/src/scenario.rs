@@ -20,6 +20,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
+/// Driver branches that `NAME@BRANCH` can name: branch, version, CUDA version. 535 and 550 are held to
+/// recordings of NVIDIA's libraries (`tests/sim/recorded/`); 615 is the first with memory limits.
+const DRIVERS: &[(&str, &str, i32, MemoryLimits)] = &[
+    ("535", "535.261.03", 12_020, MemoryLimits::None),
+    ("550", "550.163.01", 12_040, MemoryLimits::None),
+    ("580", "580.95.05", 13_000, MemoryLimits::None),
+    ("615", "615.71.09", 13_040, MemoryLimits::Dmem),
+    ("615-misc", "615.71.09", 13_040, MemoryLimits::Misc),
+];
+
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +38,9 @@ pub struct Scenario {
     pub driver: String,
     /// CUDA version of the driver: 1000 * major + 10 * minor.
     pub cuda: i32,
+    /// How the driver limits the memory of cgroups.
+    #[serde(default)]
+    pub memory_limits: MemoryLimits,
     /// The host's memory; needed by every integrated GPU.
     pub host: Option<Host>,
     /// The GPUs, in PCI order.
@@ -50,6 +63,20 @@ pub struct Host {
     /// SwapTotal and SwapFree.
     #[serde(default, deserialize_with = "bytes")]
     pub swap: u64,
+}
+
+/// How the driver limits the memory of cgroups (`nvmlDeviceSetMemoryLimits_v1`, since 615). It chooses
+/// when it is loaded: `dmem` where the kernel has that controller (6.14), `misc` elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryLimits {
+    /// The driver is older, or was told not to.
+    #[default]
+    None,
+    /// The kernel's dmem controller.
+    Dmem,
+    /// The driver's own table.
+    Misc,
 }
 
 /// What `nvmlDeviceGetMemoryInfo` answers.
@@ -180,7 +207,7 @@ impl fmt::Display for ScenarioError {
         let names: Vec<_> = names().collect();
         write!(
             f,
-            "{} (scenarios: {}; also 2xNAME, NAME+NAME, or a path)",
+            "{} (scenarios: {}; also 2xNAME, NAME+NAME, or a path; @550 after it chooses the driver)",
             self.0,
             names.join(", ")
         )
@@ -190,8 +217,33 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Scenario {
-    /// Reads `rtx3090`, `2xh200`, `rtx3090+h200` or the path of a scenario file.
+    /// Reads `rtx3090`, `2xh200`, `rtx3090+h200` or the path of a scenario file. `@550` after it
+    /// replaces the driver that the file names.
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
+        let Some((machine, branch)) = name
+            .rsplit_once('@')
+            .filter(|(_, branch)| !branch.contains('/'))
+        else {
+            return Self::machine(name);
+        };
+        let (_, driver, cuda, limits) = DRIVERS
+            .iter()
+            .find(|(known, ..)| *known == branch)
+            .ok_or_else(|| {
+                let known: Vec<_> = DRIVERS.iter().map(|(known, ..)| *known).collect();
+                ScenarioError(format!(
+                    "there is no driver `{branch}` (drivers: {})",
+                    known.join(", ")
+                ))
+            })?;
+        let mut machine = Self::machine(machine)?;
+        (*driver).clone_into(&mut machine.driver);
+        machine.cuda = *cuda;
+        machine.memory_limits = *limits;
+        Ok(machine)
+    }
+
+    fn machine(name: &str) -> Result<Self, ScenarioError> {
         let mut machine: Option<Self> = None;
         let parts: Vec<&str> = if name.contains('/') {
             vec![name]
@@ -383,6 +435,19 @@ mod tests {
             text.contains("rtx9999") && text.contains("h200-mig"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_driver_branch_after_the_name_replaces_the_drivers_version() {
+        let machine = Scenario::load("2xrtx3090@550").unwrap();
+        assert_eq!(
+            (machine.driver.as_str(), machine.cuda),
+            ("550.163.01", 12_040)
+        );
+        assert_eq!(machine.nvml_version(), "12.550.163.01");
+        assert_eq!(machine.gpu.len(), 2);
+        let text = Scenario::load("rtx3090@1").unwrap_err().to_string();
+        assert!(text.contains("535, 550"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) const SEGMENTS: usize = 256;
 /// Processes that can hold one segment.
 pub(crate) const HOLDERS: usize = 16;
 /// Limits set through NVML.
-pub(crate) const LIMITS: usize = 32;
+pub(crate) const LIMITS: usize = 64;
 /// Cgroups above a process, its own included, that a limit may be set on.
 pub(crate) const CGROUPS: usize = 16;
 /// Kinds of charges, see [`crate::Kind`].
@@ -80,7 +80,10 @@ pub(crate) struct Segment {
 pub(crate) struct LimitEntry {
     pub(crate) gpu: AtomicU64,
     pub(crate) soft: AtomicU64,
+    /// `u64::MAX` where only a guarantee below it is kept here.
     pub(crate) hard: AtomicU64,
+    /// dmem.min: its own soft limit, and those that were ever set below it.
+    pub(crate) minimum: AtomicU64,
     pub(crate) cgroup: Text<256>,
     /// Its number; 0 where cgroups cannot be seen.
     pub(crate) number: AtomicU64,

@@ -3,7 +3,7 @@
 
 use crate::abi::*;
 use crate::devices::{Device, device};
-use gpuslice_sim_machine::NotSet;
+use gpuslice_sim_machine::{MemoryLimits, NotSet};
 
 /// The vendor's nvmlGetMemoryLimits_v1_t.
 #[repr(C)]
@@ -24,11 +24,13 @@ pub(crate) struct SetLimits {
     hard: u64,
 }
 
-/// Needs driver 13.5 or later, a whole GPU, no MIG; setting needs root.
+/// Needs a driver that has limits (615), a whole GPU without MIG, and memory of the GPU's own: where
+/// the GPU shares the host's, the driver registers no region. Cgroups of version 2 only.
 fn limitable(handle: nvmlDevice_t) -> Answer<Device> {
     let device = device(handle)?;
     let gpu = device.gpu();
-    let able = device.machine.scenario.cuda >= 13050 && gpu.mig.is_empty() && !gpu.nvml_minimal;
+    let limits = device.machine.scenario.memory_limits != MemoryLimits::None;
+    let able = limits && gpu.mig.is_empty() && !gpu.integrated && !gpu.nvml_minimal;
     if able { Ok(device) } else { Err(NOT_SUPPORTED) }
 }
 
@@ -36,7 +38,7 @@ nvml! {
     fn nvmlDeviceGetMemoryLimits_v1(handle: nvmlDevice_t, out: Out<GetLimits>) {
         let device = limitable(handle)?;
         let asked = out.get()?;
-        let limit = device.machine.limit(device.index, asked.cgroup.get()?).ok_or(NOT_FOUND)?;
+        let limit = device.machine.limit(device.index, asked.cgroup.get()?).ok_or(NOT_SUPPORTED)?;
         out.set(GetLimits { cgroup: asked.cgroup, soft: limit.soft, hard: limit.hard, used: limit.used })
     }
 
@@ -53,6 +55,7 @@ nvml! {
         let set = device.machine.set_limit(device.index, cgroup.get()?, soft, hard);
         set.map_err(|why| match why {
             NotSet::NoCgroup => NOT_FOUND,
+            NotSet::Root | NotSet::BelowUse => INVALID_ARGUMENT,
             NotSet::Full => INSUFFICIENT_RESOURCES,
         })
     }

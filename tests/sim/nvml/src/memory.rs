@@ -86,9 +86,9 @@ fn memory(device: Device) -> Answer<Memory> {
     })
 }
 
-/// Version 2 as a process sees it that is below a limit of the driver's own: no more than that.
+/// Version 2 as a process sees it whose cgroup has a limit of the driver's own: no more than that.
 fn within_limit(device: Device, now: Memory) -> Memory {
-    let Some((hard, used)) = device.machine.limit_above(device.index) else {
+    let Some((hard, used)) = device.machine.limit_shown(device.index) else {
         return now;
     };
     let total = hard.min(now.total - now.reserved);

@@ -84,9 +84,9 @@ fn memory_of_the_second_card_leaves_the_first_alone() {
     assert_eq!(first.info(), before);
 }
 
-/// A ledger's folder that cannot be written to ended the program, or crashed it.
+/// A ledger's folder that cannot be written to ended the program, or crashed it, or lifted the limit.
 #[test]
-fn a_ledger_that_cannot_be_had_ends_no_program() {
+fn a_ledger_that_cannot_be_had_refuses_and_crashes_no_program() {
     for ledger in [
         "/proc/nothing/ledger",
         "/nonexistent/ledger",
@@ -98,8 +98,11 @@ fn a_ledger_that_cannot_be_had_ends_no_program() {
         let slice = json!({"version": 1, "memory": 8 * GIB, "ledger": ledger});
         write(&file, slice.to_string().as_bytes());
         let run = machine.place(Run::new(linked_cuda()));
-        let said = run.with_shim().slice(&file).answer().clean();
-        assert_eq!(numbers(&said, "total"), [8 * GIB; 4], "{ledger}");
+        let answer = run.with_shim().slice(&file).answer();
+        assert_eq!(numbers(&answer.stdout, "total"), [8 * GIB], "{ledger}");
+        let refused = "cuDevicePrimaryCtxRetain(&context, device): 2\n";
+        assert!(answer.stderr.ends_with(refused), "{ledger}: {answer:?}");
+        assert_eq!(answer.end, "exit 1", "{ledger}: {answer:?}");
     }
     // The old way, without one.
     let machine = Machine::new("rtx3090");

@@ -90,13 +90,7 @@ fn another_scenario_in_the_same_state_is_refused() {
 
 #[test]
 fn a_driver_limit_of_a_cgroup_is_stored_and_kept() {
-    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-    let text =
-        include_str!("../../../scenarios/rtx3090.toml").replace("cuda = 13000", "cuda = 13050");
-    std::fs::write(file.path(), text).unwrap();
-    let sim = Sim::new(Box::leak(
-        file.path().display().to_string().into_boxed_str(),
-    ));
+    let sim = Sim::new("rtx3090@615");
     let mut process = sim.process_with_context();
     process.ok("nvmlInit_v2");
     process.ok("nvmlDeviceGetHandleByIndex_v2 0 @gpu");

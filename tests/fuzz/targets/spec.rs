@@ -27,12 +27,16 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
         places: &places,
         memory: None,
     };
-    let Ok(Decision::Slice(plan)) = decide(&given) else { return };
+    let Ok(Decision::Slice(plan)) = decide(&given) else {
+        return;
+    };
     assert!(state::is_id(&plan.slice));
     for file in &plan.files {
         assert!(file.path.starts_with("/run/gpuslice/containers/c/root"));
     }
     for mount in &plan.mounts {
-        assert!(mount.target.starts_with("/.gpuslice") || mount.target.ends_with("etc/ld.so.preload"));
+        assert!(
+            mount.target.starts_with("/.gpuslice") || mount.target.ends_with("etc/ld.so.preload")
+        );
     }
 });

@@ -10,9 +10,13 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let mut lines = text.lines();
     let name = lines.next().unwrap_or_default();
     let pairs = lines.filter_map(|line| line.split_once('='));
-    let mut annotations: Annotations =
-        pairs.map(|(key, value)| (format!("gpuslice.io/{key}"), value.to_owned())).collect();
-    annotations.insert("io.kubernetes.cri.container-name".to_owned(), name.to_owned());
+    let mut annotations: Annotations = pairs
+        .map(|(key, value)| (format!("gpuslice.io/{key}"), value.to_owned()))
+        .collect();
+    annotations.insert(
+        "io.kubernetes.cri.container-name".to_owned(),
+        name.to_owned(),
+    );
     let who = Identity::of("c", &annotations);
     assert!(who.title().len() < 512);
     if let Ok(Asked::Slice(request)) = read(&annotations, &who) {

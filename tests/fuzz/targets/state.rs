@@ -6,8 +6,13 @@ use gpuslice_oci::state;
 use std::path::{Component, Path};
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
-    let Ok(state) = state::parse(text) else { return };
+    let Ok(state) = state::parse(text) else {
+        return;
+    };
     let mut parts = Path::new(&state.id).components();
-    assert!(matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)));
+    assert!(matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    ));
     assert!(state.bundle.as_os_str().is_empty() || state.bundle.is_absolute());
 });

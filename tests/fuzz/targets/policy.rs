@@ -5,7 +5,9 @@
 use gpuslice_oci::policy;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let Ok(policy) = policy::parse(text) else { return };
+    let Ok(policy) = policy::parse(text) else {
+        return;
+    };
     let everybody = policy.container_maximum(None);
     for namespace in policy.namespaces.keys() {
         let own = policy.container_maximum(Some(namespace));

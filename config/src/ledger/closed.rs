@@ -1,0 +1,70 @@
+//! What a process knows of its devices while its slice's ledger cannot be used, and afterwards.
+//! Touches: one page of this process's own memory.
+//! Law: what a process calls a device never changes, whatever the file calls it when it is usable again.
+
+use super::file::Header;
+use super::layout::{DEVICES, Device};
+use super::private::Private;
+use crate::device::DeviceUuid;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::SeqCst;
+
+/// The devices as this process calls them, and what the file calls each of them, plus one. Zero: it
+/// has no place there.
+pub(super) struct Places {
+    header: Header,
+    in_file: [AtomicU8; DEVICES],
+}
+
+static PLACES: Places = Places {
+    header: Header::empty(),
+    in_file: [const { AtomicU8::new(0) }; DEVICES],
+};
+
+/// The state of a process that has no page for it. Nothing is granted to it, so it stays as it is.
+static NO_PAGE: Private = Private::empty();
+
+/// The header of a ledger that cannot be used.
+pub(super) fn header() -> &'static Header {
+    &PLACES.header
+}
+
+pub(super) fn no_page() -> &'static Private {
+    &NO_PAGE
+}
+
+/// The devices of a process that has had a ledger that could not be used. None: it calls them what
+/// the file calls them.
+pub(super) fn places(file: &Header) -> Option<&'static Places> {
+    let known = |number: u8| PLACES.header.uuid(Device(number));
+    let mut numbers = 0u8..;
+    let mut any = None;
+    while let Some((number, uuid)) = numbers.next().and_then(|n| Some((n, known(n)?))) {
+        PLACES.place(Device(number), file.device(&uuid));
+        any = Some(&PLACES);
+    }
+    any
+}
+
+impl Places {
+    fn place(&self, device: Device, in_file: Option<Device>) {
+        let number = in_file.map_or(0, |device| device.0.saturating_add(1));
+        if let Some(place) = self.in_file.get(usize::from(device.0)) {
+            place.store(number, SeqCst);
+        }
+    }
+
+    /// What this process calls a device.
+    pub(super) fn device(&self, uuid: &DeviceUuid, file: &Header) -> Option<Device> {
+        let device = self.header.device(uuid)?;
+        self.place(device, file.device(uuid));
+        Some(device)
+    }
+
+    /// What the file calls it.
+    pub(super) fn in_file(&self, device: Device) -> Device {
+        let place = self.in_file.get(usize::from(device.0));
+        let number = place.and_then(|place| place.load(SeqCst).checked_sub(1));
+        number.map_or(Device::UNLISTED, Device)
+    }
+}

@@ -1,0 +1,129 @@
+//! A process that has no slot: its ledger cannot be used, or every slot is taken or locked.
+//! Touches: this process's own tally.
+//! Law: it is granted nothing. What the driver has given it already is counted by itself, never
+//! refused to be freed, and moves into its slot when it gets one.
+
+use super::calls::Calls;
+use super::layout::{Device, KINDS, Kind};
+use super::map;
+use super::private::{Mine, Tally};
+use super::protocol::{self, Amount};
+use super::shared::{Claim, Ledger, NoSlot};
+use crate::units::Bytes;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// What of a process's tally was moved into its slot before the slot was known to it.
+pub(super) type Moved = [u64; KINDS];
+
+/// What becomes of a claim.
+#[cold]
+pub(super) fn claim(
+    ledger: &Ledger,
+    device: Device,
+    bytes: Bytes,
+    kind: Kind,
+    limit: Bytes,
+    why: NoSlot,
+) -> Claim {
+    ledger.private.slotless.fetch_or(bit(device), Relaxed);
+    if limit != Bytes::MAX {
+        return Claim::NoSlot(why);
+    }
+    let tally = map::tally_made(&ledger.private.tally);
+    if !tally.is_some_and(|tally| tally.add(device, bytes.get(), kind)) {
+        return Claim::NoSlot(why);
+    }
+    // Another thread may have got the slot, and moved what there was before this.
+    if let Some(slot) = ledger.private.mine(device).and_then(Mine::slot) {
+        drain(ledger, device, slot);
+    }
+    Claim::Private(why)
+}
+
+/// Gives back what only this process has counted.
+#[cold]
+pub(super) fn release(ledger: &Ledger, device: Device, bytes: Bytes, kind: Kind) {
+    let Some(tally) = map::tally_at(&ledger.private.tally) else {
+        return;
+    };
+    let bytes = tally.take(device, bytes.get(), kind);
+    // What is not here any more is in the slot that another thread has got meanwhile.
+    if bytes != 0
+        && let Some(slot) = ledger.private.mine(device).and_then(Mine::slot)
+    {
+        let calls = super::calls::Here;
+        protocol::release(ledger.table, &calls, slot, Amount { bytes, kind });
+    }
+}
+
+/// Looks for a slot again, for a process that was refused for want of one.
+#[cold]
+pub(super) fn look_again(ledger: &Ledger, device: Device) -> bool {
+    if ledger.private.slotless.load(Relaxed) & bit(device) == 0 {
+        return true;
+    }
+    let Some(mine) = ledger.private.mine(device) else {
+        return false;
+    };
+    let mut calls = Calls::of(ledger);
+    calls.insist();
+    mine.slot().is_some() || ledger.enter(&calls, mine, device).is_ok()
+}
+
+/// A slot was taken, which no other thread of this process knows yet: it gets what the process
+/// holds already.
+pub(super) fn enter(ledger: &Ledger, device: Device, slot: usize) -> Moved {
+    let mut moved = [0; KINDS];
+    if let Some(held) = held(ledger, device) {
+        for ((kind, word), to) in Kind::ALL.into_iter().zip(held).zip(&mut moved) {
+            *to = word.load(SeqCst);
+            protocol::record(ledger.table, slot, Amount { bytes: *to, kind });
+        }
+    }
+    moved
+}
+
+/// The slot is known to all threads: what was moved leaves the tally, and what was given back in the
+/// meantime leaves the slot.
+pub(super) fn entered(ledger: &Ledger, device: Device, slot: usize, moved: Moved) {
+    ledger.private.slotless.fetch_and(!bit(device), Relaxed);
+    let Some(tally) = map::tally_at(&ledger.private.tally) else {
+        return;
+    };
+    for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
+        let bytes = tally.take(device, bytes, kind);
+        give_back(ledger, slot, bytes, kind);
+    }
+    drain(ledger, device, slot);
+}
+
+/// Another thread was faster: the slot is given up, and holds nothing.
+pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
+    for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
+        give_back(ledger, slot, bytes, kind);
+    }
+}
+
+/// Moves what is still in the tally.
+fn drain(ledger: &Ledger, device: Device, slot: usize) {
+    if let Some(held) = held(ledger, device) {
+        for (kind, word) in Kind::ALL.into_iter().zip(held) {
+            let bytes = word.swap(0, SeqCst);
+            protocol::record(ledger.table, slot, Amount { bytes, kind });
+        }
+    }
+}
+
+fn give_back(ledger: &Ledger, slot: usize, bytes: u64, kind: Kind) {
+    let calls = super::calls::Here;
+    protocol::release(ledger.table, &calls, slot, Amount { bytes, kind });
+}
+
+fn held(ledger: &Ledger, device: Device) -> Option<&'static [super::sync::AtomicU64; KINDS]> {
+    let tally: &'static Tally = map::tally_at(&ledger.private.tally)?;
+    tally.of(device)
+}
+
+fn bit(device: Device) -> u64 {
+    1u64.checked_shl(u32::from(device.number())).unwrap_or(0)
+}

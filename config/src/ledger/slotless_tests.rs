@@ -1,0 +1,165 @@
+//! Processes without a slot, and processes that must not ask the kernel.
+//! Touches: files on tmpfs, real processes.
+
+use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
+use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
+use super::sys::{Access, Fd};
+use super::{Device, Kind, SLOTS, map, set_quiet, size_for};
+use crate::device::{DeviceKind, DeviceUuid};
+use crate::units::Bytes;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const OTHER: DeviceUuid = DeviceUuid {
+    kind: DeviceKind::Gpu,
+    bytes: *b"another, beside!",
+};
+
+fn count(ledger: &Ledger, device: Device, bytes: u64) -> Claim {
+    ledger.claim(device, Bytes::new(bytes), Kind::Context, Bytes::MAX)
+}
+
+#[test]
+fn a_closed_ledger_grants_nothing_and_fails_no_free() {
+    let place = Place::new();
+    let mut child = Child::fork(|_| {
+        let ledger = Ledger::closed(Some(map::private().unwrap()));
+        let gpu = ledger.device(&UUID).unwrap();
+        assert!(!ledger.counts(gpu));
+        assert_eq!(claim(&ledger, gpu, 1), Claim::NoSlot(NoSlot::Closed));
+        let counted = Claim::Private(NoSlot::Closed);
+        assert_eq!(count(&ledger, gpu, 7), counted);
+        ledger.release(gpu, Bytes::new(3), Kind::Context);
+        ledger.release(gpu, Bytes::new(99), Kind::Linear);
+        assert_eq!(ledger.slots().count(), 0);
+        assert!(ledger.turn(gpu).is_none());
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+    assert_eq!(place.sum(), 0);
+}
+
+#[test]
+fn what_was_counted_alone_moves_into_the_ledger_that_can_be_used_again() {
+    let place = Place::new();
+    // The file knows the devices in another order.
+    assert_eq!(place.gpu.number(), 0);
+    let mut child = Child::fork(|_| {
+        let private = map::private().unwrap();
+        let closed = Ledger::closed(Some(private));
+        let (other, gpu) = (
+            closed.device(&OTHER).unwrap(),
+            closed.device(&UUID).unwrap(),
+        );
+        assert_eq!((other.number(), gpu.number()), (0, 1));
+        count(&closed, gpu, 40);
+        count(&closed, other, 5);
+        closed.release(gpu, Bytes::new(10), Kind::Context);
+        let path = c_path(&place.path());
+        let ledger = Ledger::open_with(&path, c"", Open::Existing, private).unwrap();
+        assert_eq!(ledger.device(&UUID), Some(gpu));
+        assert!(ledger.counts(gpu) && ledger.counts(other));
+        assert_eq!([gpu, other].map(|device| ledger.sum(device).get()), [30, 5]);
+        assert_eq!(place.sum(), 30);
+        assert_eq!(claim(&ledger, gpu, LIMIT - 30), Claim::Granted);
+        assert!(matches!(claim(&ledger, gpu, 1), Claim::Refused { .. }));
+        ledger.release(gpu, Bytes::new(30), Kind::Context);
+        assert_eq!(place.sum(), LIMIT - 30);
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+}
+
+#[test]
+fn a_file_that_is_no_ledger_is_not_written_to() {
+    let place = Place::new();
+    let path = place.folder.path().join("other");
+    for (at, word) in [(0, 1u64), (8, 1), (12, 1), (0, 0x2141_5441_4459_4d00)] {
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(super::layout::SIZE as u64).unwrap();
+        file.write_all_at(&word.to_ne_bytes(), at).unwrap();
+        let before = fs::read(&path).unwrap();
+        let opened = Ledger::open(&c_path(&path), Open::Existing);
+        assert_eq!(opened.unwrap_err(), LedgerError::Magic);
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+}
+
+#[test]
+fn a_ledger_is_never_open_as_a_standard_stream() {
+    let place = Place::new();
+    let path = c_path(&place.path());
+    let mut child = Child::fork(|_| {
+        (0..3).for_each(close);
+        let fd = Fd::open(&path, Access::Write).unwrap();
+        assert!(fd.number() > 2);
+        let other = Fd::open(c"/dev/null", Access::Read).unwrap();
+        assert!(other.number() > 2);
+        assert_eq!(place.claim(5), Claim::Granted);
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+}
+
+#[test]
+fn a_ledger_for_eight_devices_has_eight_times_the_slots() {
+    let place = Place::new();
+    let path = place.folder.path().join("large");
+    let open = Open::Create {
+        mode: 0o600,
+        devices: 8,
+    };
+    let ledger = Ledger::open(&c_path(&path), open).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), size_for(8) as u64);
+    assert_eq!(ledger.table.nodes.len(), 8 * SLOTS);
+    let mut wrong = fs::read(&path).unwrap();
+    wrong.truncate(size_for(7));
+    fs::write(&path, wrong).unwrap();
+    let opened = Ledger::open(&c_path(&path), Open::Existing);
+    assert_eq!(opened.unwrap_err(), LedgerError::Version(2));
+}
+
+/// A process under a filter, and its neighbour, which is killed; what becomes of the first.
+fn in_a_filter_when_a_neighbour_ends(quiet: bool) -> Result<(), ()> {
+    let place = Place::new();
+    let neighbour = Child::fork(|voice| {
+        assert_eq!(place.claim(10), Claim::Granted);
+        voice.say(1);
+        super::processes::sleep();
+    });
+    assert_eq!(neighbour.hear(), 1);
+    let mut filtered = Child::fork(|voice| {
+        assert_eq!(place.claim(5), Claim::Granted);
+        let _ = place.sum();
+        set_quiet(quiet);
+        allow_only_writing();
+        loop {
+            let held = place.sum();
+            assert_eq!(place.claim(2), Claim::Granted);
+            place.ledger.release(place.gpu, Bytes::new(2), Kind::Linear);
+            assert!(matches!(place.claim(LIMIT), Claim::Refused { .. }));
+            voice.say(i32::try_from(held).unwrap());
+        }
+    });
+    if !quiet {
+        assert_eq!(filtered.wait(), End::Signal(libc::SIGSYS));
+        return Err(());
+    }
+    assert_eq!(filtered.hear(), 15);
+    neighbour.kill();
+    // More than the pipe holds: it goes on after the other's end.
+    for _ in 0..100_000 {
+        assert_eq!(filtered.hear(), 15, "the dead one stays counted");
+    }
+    // Until somebody who may ask has cleared its slot.
+    assert_eq!(place.claim(1), Claim::Granted);
+    while filtered.hear() != 6 {}
+    Ok(())
+}
+
+#[test]
+fn a_neighbours_end_kills_no_process_under_a_filter() {
+    assert_eq!(in_a_filter_when_a_neighbour_ends(true), Ok(()));
+}
+
+#[test]
+fn the_filter_of_this_test_ends_a_process_that_asks_the_kernel() {
+    assert_eq!(in_a_filter_when_a_neighbour_ends(false), Err(()));
+}

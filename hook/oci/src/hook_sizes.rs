@@ -1,0 +1,163 @@
+//! Sizes that definitions of our hook give: `--memory SIZE` of CDI devices and of gpuslice-runtime.
+//! Touches: its arguments.
+//! Law: every hook of a container reads the definitions of all of them, so the order in which a
+//! runtime runs them does not matter, and two sizes that differ are refused.
+
+use crate::annotations::Request;
+use crate::spec::Spec;
+use gpuslice_config::units::Bytes;
+use std::path::Path;
+
+/// The hook's executable, as every definition of ours calls it.
+pub const NAME: &str = "gpuslice-hook";
+
+/// The option that gives a size.
+pub const MEMORY: &str = "--memory";
+
+/// Why the sizes of one container cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// Two hook definitions give different sizes.
+    #[error(
+        "two hooks in config.json give different slices of the same GPU, {0} and {1}: ask for one CDI \
+         device or runtime of gpuslice"
+    )]
+    Hooks(Bytes, Bytes),
+    /// A hook definition and an annotation give different sizes.
+    #[error(
+        "a hook in config.json (of a CDI device or a runtime) gives a slice of {hook}, and annotation \
+         gpuslice.io/{key} says {annotation}: leave one of them out"
+    )]
+    Annotation {
+        /// The size of the hook.
+        hook: Bytes,
+        /// The annotation's key.
+        key: String,
+        /// Its size.
+        annotation: Bytes,
+    },
+    /// The size of a hook definition is not a size.
+    #[error("{MEMORY} {0:?} is not a size (try 8GiB)")]
+    Malformed(String),
+}
+
+/// Whether a hook definition runs gpuslice-hook.
+#[must_use]
+pub fn is_ours(path: &Path, arguments: &[String]) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|name| name == NAME);
+    named(path) || arguments.first().is_some_and(|name| named(Path::new(name)))
+}
+
+/// The value of `--memory` among the arguments of a hook definition.
+#[must_use]
+pub fn memory_of(arguments: &[String]) -> Option<&str> {
+    let mut rest = arguments.iter().skip_while(|word| *word != MEMORY);
+    rest.next()?;
+    Some(rest.next().map_or("", String::as_str))
+}
+
+/// The one size that these values give.
+///
+/// # Errors
+/// When they differ, or one is not a size.
+pub fn one<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Option<Bytes>, SizeError> {
+    let mut found: Option<Bytes> = None;
+    for value in values {
+        let size = Bytes::configured(value).map_err(|_| SizeError::Malformed(value.to_owned()))?;
+        match found {
+            Some(other) if other != size => return Err(SizeError::Hooks(other, size)),
+            _ => found = Some(size),
+        }
+    }
+    Ok(found)
+}
+
+/// The size that the hooks of a container give, this hook's own included.
+///
+/// # Errors
+/// When they differ, or one is not a size.
+pub fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
+    let stages = spec.hooks.iter().flatten();
+    let hooks = stages
+        .filter(|(stage, _)| *stage != "poststop")
+        .flat_map(|(_, hooks)| hooks.iter().flatten());
+    let ours = hooks.filter(|hook| is_ours(&hook.path, &hook.args));
+    let listed = one(ours.filter_map(|hook| memory_of(&hook.args)))?;
+    match (own, listed) {
+        (Some(own), Some(listed)) if own != listed => Err(SizeError::Hooks(own, listed)),
+        (own, listed) => Ok(own.or(listed)),
+    }
+}
+
+/// Holds the sizes of annotations to the size that hooks give.
+///
+/// # Errors
+/// When an annotation that counts for this container gives another.
+pub fn agree(asked: &Request, hook: Bytes) -> Result<(), SizeError> {
+    let differs = |key: String, annotation: Bytes| SizeError::Annotation {
+        hook,
+        key,
+        annotation,
+    };
+    if let Some(memory) = asked.memory.filter(|memory| *memory != hook) {
+        return Err(differs("memory".to_owned(), memory));
+    }
+    let named = asked.devices.iter().find(|named| named.memory != hook);
+    named.map_or(Ok(()), |named| {
+        let key = format!("memory.{}", named.selector);
+        Err(differs(key, named.memory))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec;
+
+    const GIB: u64 = 1 << 30;
+
+    fn spec(hooks: &str) -> Spec {
+        spec::parse(format!("{{\"hooks\":{hooks}}}").as_bytes()).unwrap()
+    }
+
+    fn hook(stage: &str, options: &str) -> String {
+        format!(
+            r#"{{"path":"/usr/bin/gpuslice-hook","args":["gpuslice-hook",{options}"{stage}"]}}"#
+        )
+    }
+
+    #[test]
+    fn a_size_is_found_in_any_hook_of_ours_and_in_no_other() {
+        let device = hook("createRuntime", r#""--memory","8GiB","#);
+        let plain = hook("createRuntime", "");
+        let stop = hook("poststop", r#""--memory","2GiB","#);
+        let other = r#"{"path":"/usr/bin/other","args":["other","--memory","3GiB"]}"#;
+        let spec = spec(&format!(
+            r#"{{"prestart":null,"createRuntime":[{other},{plain},{device}],"poststop":[{stop}]}}"#
+        ));
+        assert_eq!(of(&spec, None), Ok(Some(Bytes::new(8 * GIB))));
+        assert_eq!(
+            of(&spec, Some(Bytes::new(8 * GIB))),
+            Ok(Some(Bytes::new(8 * GIB)))
+        );
+        assert!(of(&spec, Some(Bytes::new(2 * GIB))).is_err());
+        assert_eq!(of(&Spec::default(), None), Ok(None));
+    }
+
+    #[test]
+    fn two_devices_of_different_sizes_are_refused_with_both_sizes() {
+        let hooks: Vec<String> = ["8GiB", "2GiB"]
+            .iter()
+            .map(|size| hook("createRuntime", &format!(r#""--memory","{size}","#)))
+            .collect();
+        let spec = spec(&format!(r#"{{"createRuntime":[{}]}}"#, hooks.join(",")));
+        let said = of(&spec, None).unwrap_err().to_string();
+        assert!(said.contains("8.00 GiB and 2.00 GiB"), "{said}");
+    }
+
+    #[test]
+    fn the_same_size_in_two_spellings_is_one_size() {
+        assert_eq!(one(["8GiB", "8192MiB"]), Ok(Some(Bytes::new(8 * GIB))));
+        assert_eq!(one(["8GiB", ""]), Err(SizeError::Malformed(String::new())));
+    }
+}

@@ -1,0 +1,414 @@
+//! Reads JSON as a stream and keeps the members that a reader needs, so that the length of the rest
+//! does not matter.
+//! Touches: its arguments.
+//! Law: memory is bounded by the cap, nesting by [`DEPTH`], whatever the text is. What is kept is
+//! copied byte for byte and is the business of a strict parser; the rest is only skipped.
+
+use std::io::{self, Read};
+
+/// How deep arrays and objects may be nested: as deep as Go's decoder goes.
+pub const DEPTH: usize = 10_000;
+
+/// The longest name of a member, and the longest string of [`Keep::Starting`], as written.
+const NAME: usize = 1 << 10;
+
+/// What is kept of a value. A value of another type is kept whole, for the parser to refuse.
+#[derive(Debug)]
+pub enum Keep {
+    /// All of it.
+    All,
+    /// These members of an object.
+    Members(&'static [(&'static str, Keep)]),
+    /// The members of an object whose names start with one of these.
+    Named(&'static [&'static str]),
+    /// This much of each element of an array.
+    Elements(&'static Keep),
+    /// This much of each member of an object.
+    Each(&'static Keep),
+    /// The first element of an array.
+    First,
+    /// The strings of an array that start with this.
+    Starting(&'static str),
+}
+
+/// Copies what is to be kept of the one value that the text holds.
+///
+/// # Errors
+/// When the text cannot be read, is not JSON as far as it is looked at, or more than `cap` bytes of it
+/// are to be kept.
+pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
+    let mut filter = Filter {
+        from,
+        block: [0; BLOCK],
+        at: 0,
+        end: 0,
+        kept: Vec::with_capacity(FIRST),
+        cap,
+    };
+    filter.value(keep)?;
+    match filter.after_blanks()? {
+        None => Ok(filter.kept),
+        Some(_) => Err(malformed("something follows the value")),
+    }
+}
+
+/// How much is read at a time.
+const BLOCK: usize = 16 << 10;
+
+/// What is kept of an ordinary configuration.
+const FIRST: usize = 8 << 10;
+
+fn malformed(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+struct Filter<R> {
+    from: R,
+    block: [u8; BLOCK],
+    at: usize,
+    end: usize,
+    kept: Vec<u8>,
+    cap: usize,
+}
+
+/// The brackets that are open: one bit each.
+struct Open {
+    bits: [u8; DEPTH / 8],
+    depth: usize,
+}
+
+impl Open {
+    fn push(&mut self, is_object: bool) -> io::Result<()> {
+        let (byte, bit) = (self.depth / 8, 1u8 << (self.depth % 8));
+        let too_deep = || malformed("it is nested too deep");
+        let byte = self.bits.get_mut(byte).ok_or_else(too_deep)?;
+        *byte = if is_object { *byte | bit } else { *byte & !bit };
+        self.depth = self.depth.saturating_add(1);
+        Ok(())
+    }
+
+    fn pop(&mut self, is_object: bool) -> io::Result<()> {
+        let unmatched = || malformed("brackets do not match");
+        let depth = self.depth.checked_sub(1).ok_or_else(unmatched)?;
+        let (byte, bit) = (depth / 8, 1u8 << (depth % 8));
+        let byte = self.bits.get(byte).copied().unwrap_or_default();
+        self.depth = depth;
+        match (byte & bit != 0) == is_object {
+            true => Ok(()),
+            false => Err(unmatched()),
+        }
+    }
+}
+
+impl<R: Read> Filter<R> {
+    fn value(&mut self, keep: &Keep) -> io::Result<()> {
+        match (keep, self.after_blanks()?) {
+            (Keep::Members(names), Some(b'{')) => self.object(|name| {
+                let known = names.iter().find(|(known, _)| known.as_bytes() == name);
+                known.map(|(_, keep)| keep)
+            }),
+            (Keep::Named(starts), Some(b'{')) => self.object(|name| {
+                let named = starts
+                    .iter()
+                    .any(|start| name.starts_with(start.as_bytes()));
+                named.then_some(&Keep::All)
+            }),
+            (Keep::Each(keep), Some(b'{')) => self.object(|_| Some(*keep)),
+            (Keep::Elements(keep), Some(b'[')) => self.array(|_| Some(*keep)),
+            (Keep::First, Some(b'[')) => self.array(|index| (index == 0).then_some(&Keep::All)),
+            (Keep::Starting(start), Some(b'[')) => self.strings(start),
+            _ => self.whole(true),
+        }
+    }
+
+    /// An object; what is kept of a member is decided by its name.
+    fn object(&mut self, keep: impl Fn(&[u8]) -> Option<&'static Keep>) -> io::Result<()>
+    where
+        R: Read,
+    {
+        self.bump();
+        self.keep(b"{")?;
+        let mut is_first = true;
+        if self.after_blanks()? == Some(b'}') {
+            self.bump();
+            return self.keep(b"}");
+        }
+        loop {
+            if self.after_blanks()? != Some(b'"') {
+                return Err(malformed("a member has no name"));
+            }
+            let (raw, is_whole) = self.short_string()?;
+            if self.after_blanks()? != Some(b':') {
+                return Err(malformed("a member has no value"));
+            }
+            self.bump();
+            match keep(&plain(&raw)) {
+                Some(_) if !is_whole => return Err(malformed("the name of a member is too long")),
+                Some(keep) => {
+                    if !std::mem::take(&mut is_first) {
+                        self.keep(b",")?;
+                    }
+                    self.keep(b"\"")?;
+                    self.keep(&raw)?;
+                    self.keep(b"\":")?;
+                    self.value(keep)?;
+                }
+                None => self.skip()?,
+            }
+            if self.is_last(b'}')? {
+                return self.keep(b"}");
+            }
+        }
+    }
+
+    /// An array; what is kept of an element is decided by its index.
+    fn array(&mut self, keep: impl Fn(usize) -> Option<&'static Keep>) -> io::Result<()> {
+        self.bump();
+        self.keep(b"[")?;
+        if self.after_blanks()? == Some(b']') {
+            self.bump();
+            return self.keep(b"]");
+        }
+        let mut index = 0usize;
+        loop {
+            match keep(index) {
+                Some(keep) => {
+                    if index > 0 {
+                        self.keep(b",")?;
+                    }
+                    self.value(keep)?;
+                }
+                None => self.skip()?,
+            }
+            index = index.saturating_add(1);
+            if self.is_last(b']')? {
+                return self.keep(b"]");
+            }
+        }
+    }
+
+    /// An array of strings, of which those that start with a text are kept. One that is too long is
+    /// kept as that text and a question mark.
+    fn strings(&mut self, start: &str) -> io::Result<()> {
+        self.bump();
+        self.keep(b"[")?;
+        if self.after_blanks()? == Some(b']') {
+            self.bump();
+            return self.keep(b"]");
+        }
+        let mut is_first = true;
+        loop {
+            if self.after_blanks()? == Some(b'"') {
+                let (raw, is_whole) = self.short_string()?;
+                if raw.starts_with(start.as_bytes()) {
+                    if !std::mem::take(&mut is_first) {
+                        self.keep(b",")?;
+                    }
+                    self.keep(b"\"")?;
+                    match is_whole {
+                        true => self.keep(&raw)?,
+                        false => {
+                            self.keep(start.as_bytes())?;
+                            self.keep(b"?")?;
+                        }
+                    }
+                    self.keep(b"\"")?;
+                }
+            } else {
+                self.skip()?;
+            }
+            if self.is_last(b']')? {
+                return self.keep(b"]");
+            }
+        }
+    }
+
+    /// Whether the closing bracket follows, and not a comma.
+    fn is_last(&mut self, close: u8) -> io::Result<bool> {
+        match self.after_blanks()? {
+            Some(b',') => {
+                self.bump();
+                Ok(false)
+            }
+            Some(byte) if byte == close => {
+                self.bump();
+                Ok(true)
+            }
+            _ => Err(malformed("a comma or a closing bracket is missing")),
+        }
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        self.after_blanks()?;
+        self.whole(false)
+    }
+
+    /// A value of any kind, from its first byte on.
+    fn whole(&mut self, keep: bool) -> io::Result<()> {
+        match self.peek()? {
+            Some(b'{' | b'[') => self.nested(keep),
+            Some(b'"') => self.string(keep),
+            Some(b',' | b':' | b'}' | b']') | None => Err(malformed("a value is missing")),
+            Some(_) => self.word(keep),
+        }
+    }
+
+    fn nested(&mut self, keep: bool) -> io::Result<()> {
+        let mut open = Open {
+            bits: [0; DEPTH / 8],
+            depth: 0,
+        };
+        loop {
+            let Some(byte) = self.peek()? else {
+                return Err(malformed("it ends too early"));
+            };
+            match byte {
+                b'"' => self.string(keep)?,
+                b'{' | b'[' => {
+                    open.push(byte == b'{')?;
+                    self.take(byte, keep)?;
+                }
+                b'}' | b']' => {
+                    open.pop(byte == b'}')?;
+                    self.take(byte, keep)?;
+                }
+                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => self.take(byte, keep)?,
+                _ => self.word(keep)?,
+            }
+            if open.depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A number, `true`, `false` or `null`.
+    fn word(&mut self, keep: bool) -> io::Result<()> {
+        while let Some(byte) = self.peek()? {
+            match byte {
+                b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.' => {
+                    self.take(byte, keep)?;
+                }
+                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => break,
+                _ => return Err(malformed("it is not JSON")),
+            }
+        }
+        Ok(())
+    }
+
+    /// A string, from its quotation mark on.
+    fn string(&mut self, keep: bool) -> io::Result<()> {
+        self.take(b'"', keep)?;
+        let mut is_escaped = false;
+        loop {
+            let Some(first) = self.peek()? else {
+                return Err(malformed("a string has no end"));
+            };
+            if is_escaped {
+                is_escaped = false;
+                self.take(first, keep)?;
+                continue;
+            }
+            let rest = self.block.get(self.at..self.end).unwrap_or_default();
+            let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            let length = plain.unwrap_or(rest.len());
+            if keep {
+                if self.kept.len().saturating_add(length) > self.cap {
+                    return Err(self.too_much());
+                }
+                self.kept
+                    .extend_from_slice(rest.get(..length).unwrap_or_default());
+            }
+            self.at = self.at.saturating_add(length);
+            if plain.is_some() {
+                let byte = self.peek()?.unwrap_or_default();
+                self.take(byte, keep)?;
+                if byte == b'"' {
+                    return Ok(());
+                }
+                is_escaped = true;
+            }
+        }
+    }
+
+    /// A string as it is written, without its quotation marks: its first [`NAME`] bytes, and whether
+    /// they are all.
+    fn short_string(&mut self) -> io::Result<(Vec<u8>, bool)> {
+        self.bump();
+        let (mut raw, mut is_whole, mut is_escaped) = (Vec::new(), true, false);
+        while let Some(byte) = self.peek()? {
+            self.bump();
+            if byte == b'"' && !is_escaped {
+                return Ok((raw, is_whole));
+            }
+            is_escaped = byte == b'\\' && !is_escaped;
+            match raw.len() < NAME {
+                true => raw.push(byte),
+                false => is_whole = false,
+            }
+        }
+        Err(malformed("a string has no end"))
+    }
+
+    fn take(&mut self, byte: u8, keep: bool) -> io::Result<()> {
+        self.bump();
+        if keep { self.keep(&[byte]) } else { Ok(()) }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.kept.len().saturating_add(bytes.len()) > self.cap {
+            return Err(self.too_much());
+        }
+        self.kept.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn too_much(&self) -> io::Error {
+        let cap = self.cap;
+        let what = format!("more than {cap} bytes of it would be needed");
+        io::Error::new(io::ErrorKind::FileTooLarge, what)
+    }
+
+    /// Steps over the byte that was seen last.
+    fn bump(&mut self) {
+        self.at = self.at.saturating_add(1);
+    }
+
+    fn after_blanks(&mut self) -> io::Result<Option<u8>> {
+        loop {
+            match self.peek()? {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.bump(),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn peek(&mut self) -> io::Result<Option<u8>> {
+        if self.at >= self.end {
+            self.at = 0;
+            self.end = loop {
+                match self.from.read(&mut self.block) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    read => break read?,
+                }
+            };
+            if self.end == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(self.block.get(self.at).copied())
+    }
+}
+
+/// A name without its escapes. One that cannot be decoded stays as it is, which no known name is.
+fn plain(raw: &[u8]) -> Vec<u8> {
+    if !raw.contains(&b'\\') {
+        return raw.to_vec();
+    }
+    let quoted = [b"\"", raw, b"\""].concat();
+    let decoded: Result<String, _> = serde_json::from_slice(&quoted);
+    decoded.map_or_else(|_| raw.to_vec(), String::into_bytes)
+}
+
+#[cfg(test)]
+#[path = "json_filter_tests.rs"]
+mod tests;

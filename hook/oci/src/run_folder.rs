@@ -1,0 +1,121 @@
+//! `/run/gpuslice`: what is known until the next boot of the slices of containers and of `gpuslice run`.
+//! Touches: that folder, and the promises' own file system in it.
+//! Law: whoever comes first makes it, and it is the same whoever that was.
+
+use crate::host::{HostError, failed};
+use crate::place::Places;
+use crate::sys;
+use gpuslice_config::promises;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// 4 KiB for each slice, and enough of them.
+const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
+    [(c"size", c"4m"), (c"nr_inodes", c"2k"), (c"mode", c"0755")];
+
+/// Makes the folders that are missing, and gives those that are there their modes.
+///
+/// # Errors
+/// What cannot be made.
+pub fn make(places: &Places) -> Result<(), HostError> {
+    let folders = [
+        (places.run(), 0o711),
+        (places.slices(), 0o700),
+        (places.containers(), 0o700),
+        (places.ledgers(), 0o700),
+        (places.promises(), 0o755),
+    ];
+    folders
+        .iter()
+        .try_for_each(|(path, mode)| folder(path, *mode).map_err(failed("make", path)))
+}
+
+/// A folder, as it should be. One of another user stays as it is: he uses it for himself.
+fn folder(path: &Path, mode: u32) -> io::Result<()> {
+    let facts = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(mode).create(path)?;
+            fs::metadata(path)?
+        }
+        found => found?,
+    };
+    if !facts.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    // A umask, or somebody who has made it for himself alone.
+    let own = facts.uid() == nix::unistd::geteuid().as_raw();
+    match own && facts.mode() & 0o7777 != mode {
+        true => fs::set_permissions(path, Permissions::from_mode(mode)),
+        false => Ok(()),
+    }
+}
+
+/// Makes the promises' folder with a file system of its own: a tenant writes to its promise, and must
+/// not fill the host's `/run`. Called under the lock.
+///
+/// # Errors
+/// What cannot be made.
+pub fn make_promises(places: &Places) -> Result<(), HostError> {
+    let place = places.promises();
+    folder(&place, 0o755).map_err(failed("make", &place))?;
+    mount_promises(&place).map_err(failed("mount", &place))
+}
+
+/// The same for `gpuslice run`, which need not have the right to mount, and whose mounts need not be
+/// the host's. What it promises without one, the first container takes over.
+///
+/// # Errors
+/// What cannot be made.
+pub fn make_promises_if_host(places: &Places) -> Result<(), HostError> {
+    let place = places.promises();
+    folder(&place, 0o755).map_err(failed("make", &place))?;
+    let namespace = |of: &str| fs::metadata(format!("/proc/{of}/ns/mnt")).map(|facts| facts.ino());
+    if let (Ok(own), Ok(first)) = (namespace("self"), namespace("1"))
+        && own == first
+    {
+        let _ = mount_promises(&place);
+    }
+    Ok(())
+}
+
+/// Mounts it, unless it is there. What was promised without it moves into it.
+fn mount_promises(place: &Path) -> io::Result<()> {
+    let above = place.parent().unwrap_or(place);
+    if fs::metadata(place)?.dev() != fs::metadata(above)?.dev() {
+        return Ok(());
+    }
+    let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
+    let mount = sys::new_mount(c"tmpfs", &PROMISES_MOUNT, attributes)?;
+    copy_all(place, &mount)?;
+    sys::attach_at(mount.as_fd(), AT_FDCWD, place)
+}
+
+/// Copies the promises of a folder into a file system that is not attached yet.
+fn copy_all(place: &Path, mount: &OwnedFd) -> io::Result<()> {
+    for held in promises::read_folder(place)? {
+        let Some(name) = promises::file_name(held.budget, &held.slice) else {
+            continue;
+        };
+        let path = place.join(&name);
+        let Ok(old) = sys::open(
+            &path,
+            OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK,
+        ) else {
+            continue;
+        };
+        let mode = old.metadata()?.mode() & 0o777;
+        let mut text = Vec::new();
+        let cap = u64::try_from(promises::SIZE).unwrap_or(u64::MAX);
+        old.take(cap).read_to_end(&mut text)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(mode);
+        let mut new = File::from(openat(mount, name.as_str(), flags, mode)?);
+        new.write_all(&text)?;
+    }
+    Ok(())
+}

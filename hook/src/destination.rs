@@ -1,0 +1,165 @@
+//! Finds the file that a path names, without following a symbolic link that another user planted.
+//! Touches: the file system, by descriptors; it opens no regular file.
+//! Law: a link in a folder in which others may create files is followed only if it belongs to
+//! this user or to root. `fs.protected_symlinks` is the kernel's form of this rule, and is
+//! neither always on nor applied to links before the last component.
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::unistd::geteuid;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path};
+
+/// The number of links that the kernel follows in one path.
+const LINKS: u32 = 40;
+
+/// The file that a path names.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// A regular file, or none yet: it can be replaced.
+    File {
+        /// Its folder.
+        folder: OwnedFd,
+        /// Its name in there.
+        name: OsString,
+        /// What is there now.
+        old: Option<FileStat>,
+    },
+    /// A device, a pipe, a socket or an open file of a process, opened for writing.
+    Stream(File),
+}
+
+/// One component of a path.
+enum Step {
+    Root,
+    Up,
+    Name(OsString),
+}
+
+fn steps(path: &Path) -> impl DoubleEndedIterator<Item = Step> {
+    path.components().filter_map(|component| match component {
+        Component::RootDir => Some(Step::Root),
+        Component::ParentDir => Some(Step::Up),
+        Component::Normal(name) => Some(Step::Name(name.to_owned())),
+        Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+/// Finds it.
+///
+/// # Errors
+/// When a folder cannot be entered, a link may not be followed, or the path names a folder.
+pub(crate) fn find(path: &Path) -> io::Result<Destination> {
+    let mut left: VecDeque<Step> = steps(path).collect();
+    let mut folder = enter(AT_FDCWD, OsStr::new("."))?;
+    let mut links = 0u32;
+    while let Some(step) = left.pop_front() {
+        let name = match step {
+            Step::Root => {
+                folder = enter(AT_FDCWD, OsStr::new("/"))?;
+                continue;
+            }
+            Step::Up => {
+                folder = enter(&folder, OsStr::new(".."))?;
+                continue;
+            }
+            Step::Name(name) => name,
+        };
+        let is_last = left.is_empty();
+        let found = match fstatat(&folder, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) if is_last => {
+                let old = None;
+                return Ok(Destination::File { folder, name, old });
+            }
+            found => found?,
+        };
+        if kind(&found) == SFlag::S_IFLNK {
+            links = links.saturating_add(1);
+            if links > LINKS {
+                return Err(Errno::ELOOP.into());
+            }
+            may_use(&folder, &found, "link")?;
+            // The kernel's own links, such as /proc/self/fd/1, lead where no path does.
+            let is_of_the_kernel = fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC;
+            match (is_of_the_kernel, is_last) {
+                (true, true) => return stream(&folder, &name, OFlag::O_APPEND),
+                (true, false) => folder = follow(&folder, &name)?,
+                (false, _) => {
+                    let target = readlinkat(&folder, name.as_os_str())?;
+                    for step in steps(Path::new(&target)).rev() {
+                        left.push_front(step);
+                    }
+                }
+            }
+        } else if is_last {
+            return match kind(&found) {
+                SFlag::S_IFDIR => Err(Errno::EISDIR.into()),
+                SFlag::S_IFREG => {
+                    may_use(&folder, &found, "file")?;
+                    let old = Some(found);
+                    Ok(Destination::File { folder, name, old })
+                }
+                _ => stream(&folder, &name, OFlag::O_NOFOLLOW),
+            };
+        } else {
+            folder = enter(&folder, &name)?;
+        }
+    }
+    // Only "/", "." and ".." are left: folders.
+    Err(Errno::EISDIR.into())
+}
+
+fn kind(found: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT
+}
+
+/// Opens a folder itself, never one that a link leads to.
+fn enter(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
+}
+
+/// Opens the folder that one of the kernel's own links leads to.
+fn follow(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
+}
+
+/// Refuses what another user may have planted.
+fn may_use(folder: &OwnedFd, found: &FileStat, what: &str) -> io::Result<()> {
+    let shared = (Mode::S_ISVTX | Mode::S_IWOTH).bits();
+    let is_shared = fstat(folder)?.st_mode & shared != 0;
+    let is_trusted = found.st_uid == 0 || found.st_uid == geteuid().as_raw();
+    if is_shared && !is_trusted {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "the {what} belongs to user {}, in a folder in which others may create files",
+                found.st_uid
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Opens what is no regular file. Standard output and error are taken as they are: opening them
+/// again would write over what they already hold.
+fn stream(folder: &OwnedFd, name: &OsStr, more: OFlag) -> io::Result<Destination> {
+    let follow = fstatat(folder, name, AtFlags::empty())?;
+    for own in [io::stdout().as_fd(), io::stderr().as_fd()] {
+        let is_same =
+            fstat(own).is_ok_and(|own| (own.st_dev, own.st_ino) == (follow.st_dev, follow.st_ino));
+        if is_same && kind(&follow) != SFlag::S_IFCHR {
+            return Ok(Destination::Stream(own.try_clone_to_owned()?.into()));
+        }
+    }
+    let flags = OFlag::O_WRONLY | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | more;
+    let file = openat(folder, name, flags, Mode::empty())?;
+    Ok(Destination::Stream(file.into()))
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Fuzzes every parser of files that tenants, images, engines or people write.
+# Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]: SECONDS (600) for each, as many at once as there
+# are processors. FUZZ_TOGETHER=1 runs all at once.
+# A nightly compiler adds AddressSanitizer; without one the project's own compiler fuzzes too.
+set -euo pipefail
+cd "$(dirname "$0")"
+top=$(cd ../.. && pwd)
+seconds=${1:-600}
+shift || true
+mkdir -p "$top/${TARGET:-target}"
+target=$(cd "$top/${TARGET:-target}" && pwd)
+"$top/tests/setup.sh" fuzz
+export PATH=$target/tools/bin:$PATH CARGO_TARGET_DIR=$target/fuzz
+export TMPDIR=$CARGO_TARGET_DIR/tmp
+rm -rf "$TMPDIR"
+mkdir -p "$TMPDIR"
+cargo=("${CARGO:-cargo}")
+if [ -z "${CARGO:-}" ] && cargo +nightly --version >/dev/null 2>&1; then
+    cargo+=(+nightly)
+    sanitizer=address
+else
+    echo "fuzz: AddressSanitizer is not used, there is no nightly compiler here" >&2
+    sanitizer=none
+fi
+targets=("$@")
+[ "${#targets[@]}" -gt 0 ] || for file in targets/*.rs; do targets+=("$(basename "$file" .rs)"); done
+
+"${cargo[@]}" fuzz build --fuzz-dir . --sanitizer "$sanitizer" >"$target/fuzz-build.log" 2>&1 ||
+    { cat "$target/fuzz-build.log" >&2; exit 1; }
+
+# An image's libc to begin with: the smallest library that has what is read of one.
+mkdir -p "$CARGO_TARGET_DIR/corpus/image"
+cc -shared -nostdlib -s -Wl,-z,max-page-size=64,-z,noseparate-code,--build-id=none -xc - \
+    -o "$CARGO_TARGET_DIR/corpus/image/library" <<<'int puts(const char *); int main(void) { return puts(""); }'
+
+fuzz() { # TARGET: its log says what it found
+    local corpus=$CARGO_TARGET_DIR/corpus/$1 seeds=seeds/$1
+    mkdir -p "$corpus" "$CARGO_TARGET_DIR/artifacts/$1"
+    # Not by `cargo fuzz run`: those of several targets would wait for each other's lock.
+    local built=("$CARGO_TARGET_DIR"/*/release/"$1")
+    "${built[0]}" "$corpus" $([ -d "$seeds" ] && echo "$seeds") \
+        -artifact_prefix="$CARGO_TARGET_DIR/artifacts/$1/" -max_total_time="$seconds" \
+        -max_len=65536 -timeout=10 -rss_limit_mb=2048 >"$CARGO_TARGET_DIR/$1.log" 2>&1
+}
+
+report() { # TARGET STATUS
+    local log=$CARGO_TARGET_DIR/$1.log
+    if [ "$2" = 0 ]; then
+        grep -E '^Done ' "$log" | sed "s/^/fuzz: $1: /"
+    else
+        tail -n 40 "$log" >&2
+        echo "fuzz: $1 has found something: the input is in $CARGO_TARGET_DIR/artifacts/$1" >&2
+        failed=1
+    fi
+}
+
+at_once=$(nproc)
+[ -z "${FUZZ_TOGETHER:-}" ] || at_once=${#targets[@]}
+failed=0
+while [ "${#targets[@]}" -gt 0 ]; do
+    running=()
+    for one in "${targets[@]:0:at_once}"; do
+        fuzz "$one" &
+        running+=("$!:$one")
+    done
+    for one in "${running[@]}"; do
+        status=0
+        wait "${one%%:*}" || status=$?
+        report "${one#*:}" "$status"
+    done
+    targets=("${targets[@]:at_once}")
+done
+exit $failed

@@ -1,0 +1,28 @@
+//! Fuzzes what is read of the host: meminfo, a cgroup's files, pressure, promises, a process.
+//! Touches: its input.
+#![no_main]
+
+use gpuslice_config::promises::Promise;
+use gpuslice_config::{host_use, meminfo, pressure};
+use gpuslice_oci::owner;
+
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    let _ = (
+        meminfo::parse(text),
+        pressure::full_avg10(text),
+        owner::parse(text),
+    );
+    let _ = (host_use::amount(text), host_use::of_process(text, 4096));
+    let (current, stat) = text.split_at(text.len().min(16));
+    let _ = host_use::of_cgroup(current, stat);
+    if let Some(promise) = Promise::named(text) {
+        assert!(promise.unused(stat) <= promise.budget);
+        let name = [
+            promise.budget.get().to_string().as_bytes(),
+            b".",
+            promise.slice,
+        ]
+        .concat();
+        assert_eq!(name, text, "two names mean the same promise");
+    }
+});

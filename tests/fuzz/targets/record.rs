@@ -1,0 +1,15 @@
+//! Fuzzes the registry's records: one that is read is written back as the same.
+//! Touches: its input.
+#![no_main]
+
+use gpuslice_oci::registry::Record;
+
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    let Ok(record) = serde_json::from_slice::<Record>(text) else {
+        return;
+    };
+    let _ = record.unified();
+    let written = serde_json::to_vec(&record).expect("a record can be written");
+    let again: Record = serde_json::from_slice(&written).expect("what was written can be read");
+    assert_eq!(again, record);
+});
