@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install clean
+.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,24 +103,47 @@ gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: ta
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
 
-install: build ## into $(DESTDIR)$(PREFIX)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice
-	ln -sfn gpuslice $(DESTDIR)$(PREFIX)/bin/gpusliced
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/gpuslice-hook
-	ln -sf gpuslice-hook $(DESTDIR)$(PREFIX)/bin/gpuslice-runtime
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice $(TARGET)/release/libgpuslice.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/containers/oci/hooks.d packaging/hooks.d/*.json
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*
-	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslice.conf
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/gpuslice/examples packaging/examples/*
-	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || install -D -m 644 packaging/etc/config.toml $(DESTDIR)/etc/gpuslice/config.toml
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/man/*.8
-	install -D -m 644 packaging/completions/gpuslice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuslice
-	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuslice
-	install -D -m 644 packaging/completions/gpuslice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpuslice.fish
+# What is installed of the build.
+BUILT := release/gpuslice release/gpuslice-hook release/libgpuslice.so sim/gpuslice-sim
+# Files that name a path get that of this PREFIX.
+HERE := sed -e 's,/usr/bin/gpuslice,$(PREFIX)/bin/gpuslice,g' -e 's,/usr/lib/gpuslice,$(PREFIX)/lib/gpuslice,g'
+# The hook looks for both below /usr unless the policy says otherwise.
+POLICY := $(if $(filter-out /usr,$(PREFIX)),| sed 's/^\#\(library\|command\) = /\1 = /')
+INTO = $(DESTDIR)$(PREFIX)
+
+install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
+	@for file in $(BUILT); do [ -e $(TARGET)/$$file ] || \
+		{ echo "make install: $(TARGET)/$$file is not built: run make first" >&2; exit 1; }; done
+	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice
+	ln -sfn gpuslice $(INTO)/bin/gpusliced
+	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice-hook
+	ln -sf gpuslice-hook $(INTO)/bin/gpuslice-runtime
+	install -D -m 644 -t $(INTO)/lib/gpuslice $(TARGET)/release/libgpuslice.so
+	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
+	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
+	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
+	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.
+	for file in packaging/hooks.d/*.json; do $(HERE) $$file >$(INTO)/share/gpuslice/hooks.d/$${file##*/} || exit 1; done
+	for file in packaging/systemd/*; do $(HERE) $$file >$(INTO)/lib/systemd/system/$${file##*/} || exit 1; done
+	for file in packaging/examples/*; do $(HERE) $$file >$(INTO)/share/doc/gpuslice/examples/$${file##*/} || exit 1; done
+	chmod 644 $(INTO)/share/gpuslice/hooks.d/*gpuslice* $(INTO)/lib/systemd/system/gpuslice* $(INTO)/share/doc/gpuslice/examples/*
+	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(INTO)/lib/tmpfiles.d/gpuslice.conf
+	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || { install -d -m 755 $(DESTDIR)/etc/gpuslice && \
+		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; }
+	install -D -m 644 -t $(INTO)/share/man/man1 packaging/man/*.1
+	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
+	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
+	install -D -m 644 packaging/completions/_gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	install -D -m 644 packaging/completions/gpuslice.fish $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
+
+uninstall: ## what make install has put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
+	rm -f $(INTO)/bin/gpuslice $(INTO)/bin/gpusliced $(INTO)/bin/gpuslice-hook $(INTO)/bin/gpuslice-runtime
+	rm -rf $(INTO)/lib/gpuslice $(INTO)/share/gpuslice $(INTO)/share/doc/gpuslice
+	rm -f $(addprefix $(INTO)/lib/systemd/system/,$(notdir $(wildcard packaging/systemd/*))) $(INTO)/lib/tmpfiles.d/gpuslice.conf
+	rm -f $(addprefix $(INTO)/share/man/man1/,$(notdir $(wildcard packaging/man/*.1)))
+	rm -f $(addprefix $(INTO)/share/man/man8/,$(notdir $(wildcard packaging/man/*.8)))
+	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	rm -f $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
 
 clean:
 	$(CARGO) clean

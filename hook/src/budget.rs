@@ -141,6 +141,9 @@ pub fn budget(
     let shared = slice
         .devices()
         .any(|device| device.integrated == Some(true));
+    if !shared {
+        warnings.extend(without_effect(options));
+    }
     let usual = match shared {
         true => PageCache::Drop,
         false => PageCache::Keep,
@@ -148,6 +151,29 @@ pub fn budget(
     slice.page_cache = options.page_cache.map_or(usual, Into::into);
     slice.page_cache_share = options.page_cache_share;
     Ok(Budget { slice, warnings })
+}
+
+/// What is said of options that are for unified memory only.
+fn without_effect(options: &SliceOptions) -> Option<String> {
+    let given = [
+        ("--reserve", options.reserve.is_some()),
+        ("--host-allowance", options.host_allowance.is_some()),
+        ("--pressure", options.pressure.is_some()),
+        ("--threshold", !options.threshold.is_empty()),
+        ("--present-as", options.present_as.is_some()),
+    ];
+    let given: Vec<&str> = given
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(name, _)| *name)
+        .collect();
+    let verb = if given.len() == 1 { "has" } else { "have" };
+    (!given.is_empty()).then(|| {
+        format!(
+            "{} {verb} no effect: no GPU of this slice shares the host's memory",
+            given.join(", ")
+        )
+    })
 }
 
 /// What earlier runs have taught.

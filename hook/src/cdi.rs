@@ -4,6 +4,7 @@
 use crate::cli::tell;
 use crate::hook_entry::{self, ENVIRONMENT, HOOK, STAGES};
 use crate::inventory::Inventory;
+use crate::runtime::containerd_host;
 use crate::sizes::Size;
 use crate::{devices, exit, replace, standard_streams};
 use clap::{Subcommand, ValueEnum};
@@ -106,6 +107,9 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
                 sizes.len(),
                 file.display()
             ));
+            if let Some(why) = containerd_host::without_cdi() {
+                tell(&why);
+            }
         }
     }
     Ok(exit::SUCCESS)

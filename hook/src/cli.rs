@@ -58,9 +58,14 @@ pub enum Verb {
     Completions(pages::CompletionsArgs),
     /// Print a man page
     Man(pages::ManArgs),
+    /// Print the help of a command, as --help does
+    Help(pages::HelpArgs),
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
+    /// Ask NVML for the processes on each GPU and print them as JSON (gpuslice's own child)
+    #[command(hide = true)]
+    DriverProcesses,
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(driver_limit::probe::Args),
@@ -118,15 +123,22 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
+        Verb::Help(args) => pages::help(&args),
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::probe::main(&args),
         Verb::InventoryProbe => inventory::probe::main(),
+        Verb::DriverProcesses => inventory::processes::main(),
         Verb::TidyUp(args) => tidy_up::main(&args),
     }
 }
 
 /// Says something to the person, on standard error.
 pub fn tell(message: &str) {
+    tell_as("gpuslice", message);
+}
+
+/// The same for a program of another name.
+pub fn tell_as(program: &str, message: &str) {
     // A closed standard error is the caller's wish.
-    let _ = writeln!(std::io::stderr(), "gpuslice: {message}");
+    let _ = writeln!(std::io::stderr(), "{program}: {message}");
 }

@@ -7,15 +7,22 @@ use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
+use crate::slice_file;
 use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::slice::Slice;
+use gpuslice_config::source;
 use gpuslice_config::units::Bytes;
-use std::ffi::OsString;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// `gpuslice devices`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
@@ -31,6 +38,13 @@ pub struct Args {
     pub sim: Option<String>,
 }
 
+const NOTES: &str = "\
+Inside a slice, MEMORY is the whole GPU's and SLICE is the limit of the slice. Exit status 2: there
+is no working NVIDIA driver.
+
+JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor, driver_limits, mig
+[uuid, cuda_ordinal, name, total, slice], slice (the limit, or null)]. Amounts are bytes.";
+
 /// Prints the list.
 ///
 /// # Errors
@@ -44,12 +58,90 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         tell(&format!("{count} {gpus} listed in {}", file.display()));
         return Ok(exit::SUCCESS);
     }
+    // A simulated machine that is asked for is outside of this slice.
+    let slice = args.sim.is_none().then(own_slice).flatten();
     let text = match args.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&inventory)?),
-        false => table(&inventory),
+        true => json(&inventory, slice.as_ref())?,
+        false => table(&inventory, slice.as_ref()),
     };
     standard_streams::print(text.as_bytes())?;
     Ok(exit::SUCCESS)
+}
+
+/// The slice that programs started here find.
+fn own_slice() -> Option<Slice> {
+    let named = std::env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
+    let file = environment::mounted_slice().or_else(|| Some(PathBuf::from(named?)))?;
+    slice_file::read(&file).ok()
+}
+
+/// What a slice has of a GPU or an instance; None where it does not limit it.
+fn share(slice: Option<&Slice>, uuid: DeviceUuid, total: u64) -> Option<Bytes> {
+    let limit = slice?.device(uuid)?.memory;
+    Some(limit.at_most(Bytes::new(total)))
+}
+
+/// A GPU, with what the slice has of it. The JSON has these fields in this order.
+#[derive(Serialize)]
+struct Shown<'a> {
+    index: u32,
+    cuda_ordinal: Option<u32>,
+    uuid: String,
+    name: &'a str,
+    total: u64,
+    integrated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minor: Option<u32>,
+    driver_limits: bool,
+    mig: Vec<ShownInstance<'a>>,
+    slice: Option<u64>,
+}
+
+/// A MIG instance, likewise.
+#[derive(Serialize)]
+struct ShownInstance<'a> {
+    uuid: String,
+    cuda_ordinal: Option<u32>,
+    name: &'a str,
+    total: u64,
+    slice: Option<u64>,
+}
+
+/// All GPUs, likewise.
+#[derive(Serialize)]
+struct ShownInventory<'a> {
+    driver: Option<&'a str>,
+    devices: Vec<Shown<'a>>,
+}
+
+fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> {
+    let share = |uuid, total| share(slice, uuid, total).map(Bytes::get);
+    let devices = inventory.devices.iter().map(|it| {
+        let mig = it.mig.iter().map(|it| ShownInstance {
+            uuid: it.uuid.to_string(),
+            cuda_ordinal: it.cuda_ordinal,
+            name: &it.name,
+            total: it.total,
+            slice: share(it.uuid, it.total),
+        });
+        Shown {
+            index: it.index,
+            cuda_ordinal: it.cuda_ordinal,
+            uuid: it.uuid.to_string(),
+            name: &it.name,
+            total: it.total,
+            integrated: it.integrated,
+            minor: it.minor,
+            driver_limits: it.driver_limits,
+            mig: mig.collect(),
+            slice: share(it.uuid, it.total),
+        }
+    });
+    let shown = ShownInventory {
+        driver: inventory.driver.as_deref(),
+        devices: devices.collect(),
+    };
+    Ok(format!("{}\n", serde_json::to_string_pretty(&shown)?))
 }
 
 /// The GPUs of this machine, or of a simulated one.
@@ -93,9 +185,25 @@ fn no_driver(error: AskError) -> anyhow::Error {
     }
 }
 
-fn table(inventory: &Inventory) -> String {
+fn table(inventory: &Inventory, slice: Option<&Slice>) -> String {
+    let all = rows(inventory, slice);
+    if slice.is_some() {
+        return text::aligned(&all);
+    }
+    let without = all
+        .into_iter()
+        .map(|[index, cuda, uuid, memory, _, kind, name]| [index, cuda, uuid, memory, kind, name]);
+    text::aligned(&without.collect::<Vec<_>>())
+}
+
+fn rows(inventory: &Inventory, slice: Option<&Slice>) -> Vec<[String; 7]> {
+    let own = |uuid, total| {
+        let share = share(slice, uuid, total);
+        share.map_or("-".to_owned(), |share| share.to_string())
+    };
     let number = |ordinal: Option<u32>| ordinal.map_or("-".to_owned(), |it| it.to_string());
-    let mut rows = vec![["INDEX", "CUDA", "UUID", "MEMORY", "KIND", "NAME"].map(String::from)];
+    let mut rows =
+        vec![["INDEX", "CUDA", "UUID", "MEMORY", "SLICE", "KIND", "NAME"].map(String::from)];
     for device in &inventory.devices {
         let kind = match (device.integrated, device.mig.is_empty()) {
             (true, _) => "unified",
@@ -107,6 +215,7 @@ fn table(inventory: &Inventory) -> String {
             number(device.cuda_ordinal),
             device.uuid.to_string(),
             Bytes::new(device.total).to_string(),
+            own(device.uuid, device.total),
             kind.to_owned(),
             device.name.clone(),
         ]);
@@ -116,12 +225,13 @@ fn table(inventory: &Inventory) -> String {
                 number(instance.cuda_ordinal),
                 instance.uuid.to_string(),
                 Bytes::new(instance.total).to_string(),
+                own(instance.uuid, instance.total),
                 "instance".to_owned(),
                 instance.name.clone(),
             ]
         }));
     }
-    text::aligned(&rows)
+    rows
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
+use gpuslice_oci::place::Places;
+use gpuslice_oci::tenants;
 use serde::Serialize;
 use std::path::Path;
 
@@ -74,5 +76,9 @@ fn listed(device: &Device) -> Listed<'_> {
 /// When it or its folder cannot be made.
 pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
     replace::make_folder_of(path, FOLDER_MODE)?;
+    if path == Path::new(DEVICES) {
+        // At boot: from then on the runs of all users see each other's slices.
+        let _ = tenants::make(&Places::default());
+    }
     replace::replace(path, text.as_bytes())
 }

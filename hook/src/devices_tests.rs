@@ -35,7 +35,7 @@ fn the_table_has_a_line_per_gpu_and_per_instance() {
         devices: vec![gpu, divided],
     };
     assert_eq!(
-        table(&inventory),
+        table(&inventory, None),
         "\
 INDEX  CUDA  UUID                                      MEMORY      KIND      NAME
 0      1     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB   discrete  NVIDIA GeForce RTX 3090
@@ -43,4 +43,35 @@ INDEX  CUDA  UUID                                      MEMORY      KIND      NAM
        0     MIG-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  16.00 GiB   instance  NVIDIA H200 MIG 1g.18gb
 "
     );
+}
+
+#[test]
+fn inside_a_slice_its_limit_stands_beside_the_gpus_memory() {
+    let uuid = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+    let inventory = Inventory {
+        driver: None,
+        devices: vec![Device {
+            index: 0,
+            cuda_ordinal: Some(0),
+            uuid: uuid.parse().unwrap(),
+            name: "NVIDIA GeForce RTX 3090".to_owned(),
+            total: 25_438_126_080,
+            integrated: false,
+            minor: Some(0),
+            driver_limits: false,
+            mig: Vec::new(),
+        }],
+    };
+    let text = br#"{"version":1,"memory":8589934592}"#;
+    let slice = gpuslice_config::slice::parse(text).unwrap();
+    assert_eq!(
+        table(&inventory, Some(&slice)),
+        "\
+INDEX  CUDA  UUID                                      MEMORY     SLICE     KIND      NAME
+0      0     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB  8.00 GiB  discrete  NVIDIA GeForce RTX 3090
+"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&json(&inventory, Some(&slice)).unwrap()).unwrap();
+    assert_eq!(json["devices"][0]["slice"], 8u64 << 30);
 }

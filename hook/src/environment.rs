@@ -3,11 +3,13 @@
 
 use crate::cli::tell;
 use crate::inventory::Inventory;
+use crate::inventory::ask::AskError;
 use crate::plan::Plan;
 use crate::private_dir::PrivateDir;
 use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
+use crate::tenancy::Tenancy;
 use crate::{preload, sim_host};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
@@ -28,8 +30,9 @@ pub enum EnvironmentError {
     Mounted(PathBuf),
     /// Two descriptions of one slice.
     #[error(
-        "GPUSLICE_CONFIG names a slice file already ({0}): unset it, or leave out --memory and \
-         --device"
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), and a slice cannot be divided: \
+         leave out --memory and --device to stay in it, or leave it with `gpuslice run --bare -- \
+         gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
     /// The library is missing.
@@ -112,6 +115,8 @@ pub struct Prepared {
     pub private: Option<PrivateDir>,
     /// What the slice was promised on unified memory; taken back when this goes out of use.
     pub promise: Option<OwnPromise>,
+    /// Its place on cards with memory of their own; given back when this goes out of use.
+    pub tenancy: Tenancy,
     /// The simulated machine's meminfo, where its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }
@@ -174,7 +179,8 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let sim_vars = sim.as_ref().map(|sim| sim.vars(library_path.as_deref()));
     let sim_vars = sim_vars.unwrap_or_default();
 
-    let mut plan = Plan::make(options, &sim_vars)?;
+    let plan = Plan::make(options, &sim_vars);
+    let mut plan = plan.map_err(|error| explain(error, options))?;
     let state = state_in_environment(sim.is_some())?;
     let mut private = (plan.writes_file() || (sim.is_some() && state.is_none()))
         .then(|| PrivateDir::create().context("cannot make a private folder"))
@@ -190,7 +196,13 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         _ => None,
     };
     let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let file = plan.finish(private.as_mut(), meminfo.as_deref(), promise.as_ref())?;
+    let tenancy = plan.claim(state.as_deref())?;
+    let file = plan.finish(
+        private.as_mut(),
+        meminfo.as_deref(),
+        promise.as_ref(),
+        &tenancy,
+    )?;
 
     let config = file.clone().map(OsString::from);
     let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
@@ -214,8 +226,17 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         warnings: plan.warnings,
         private,
         promise,
+        tenancy,
         meminfo,
     })
+}
+
+/// A machine that does not exist has no driver either: the simulator says what is wrong with it.
+fn explain(error: anyhow::Error, options: &SliceOptions) -> anyhow::Error {
+    match (&options.sim, error.is::<AskError>()) {
+        (Some(machine), true) => crate::devices::simulated(machine).err().unwrap_or(error),
+        _ => error,
+    }
 }
 
 fn folder_of_executable() -> anyhow::Result<PathBuf> {

@@ -33,8 +33,8 @@ pub struct ResetArgs {
 
 const NOTES: &str = "\
 A program that sizes itself by TOTAL may then ask for more than is left, and be refused. When a
-run with a --name ends, gpuslice remembers by how many bytes its worst refusal was short. The
-next run of that name with --headroom learned shows a TOTAL that is smaller by this.
+run with a --name and --headroom learned ends, gpuslice remembers by how many bytes its worst
+refusal was short. The next such run of that name shows a TOTAL that is smaller by this.
 
 Examples:
   gpuslice run --name llama --memory 12GiB --headroom learned -- vllm serve MODEL

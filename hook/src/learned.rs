@@ -54,8 +54,11 @@ pub enum LearnedError {
     },
 }
 
-/// The longest file that is read: thousands of slices.
-const MAX_FILE: u64 = 1 << 20;
+/// The longest file that is read.
+const MAX_FILE: u64 = 16 << 20;
+
+/// How long it may grow: thousands of slices.
+const MAX_GROWTH: usize = 1 << 20;
 
 const VERSION: u64 = 1;
 
@@ -139,7 +142,7 @@ fn read_text(path: &Path) -> io::Result<Vec<u8>> {
         return Err(wrong("it is not a regular file"));
     }
     if facts.len() > MAX_FILE {
-        return Err(wrong("it is longer than 1 MiB"));
+        return Err(wrong("it is longer than 16 MiB"));
     }
     let mut text = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut text)?;
@@ -209,9 +212,17 @@ fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
         version: VERSION,
         slices: slices.collect(),
     };
+    let mut text = serde_json::to_vec_pretty(&remembered)?;
+    text.push(b'\n');
+    // One that is longer may still become shorter.
+    let old = fs::metadata(path).map_or(0, |facts| facts.len());
+    if text.len() > MAX_GROWTH && text.len() as u64 >= old {
+        return Err(io::Error::other(
+            "it would be longer than 1 MiB (`gpuslice headroom reset NAME` makes room)",
+        ));
+    }
     let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(path))?;
-    serde_json::to_writer_pretty(&mut file, &remembered)?;
-    file.write_all(b"\n")?;
+    file.write_all(&text)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())

@@ -97,7 +97,7 @@ fn runs_that_end_at_once_are_all_learned_from() {
 fn what_is_no_file_of_ours_is_named_and_left_alone() {
     let (_folder, path) = place();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let large = format!("{{\"version\":1,\"slices\":{{}}}}{}", " ".repeat(1 << 20));
+    let large = format!("{{\"version\":1,\"slices\":{{}}}}{}", " ".repeat(16 << 20));
     for (text, why) in [
         ("", "EOF while parsing a value at line 1 column 0"),
         (
@@ -121,7 +121,7 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
             "{\"version\":1,\"slices\":{\"a\":{\"\\u001b[31mcard\":1}}}",
             "\"\\u{1b}[31mcard\" is not a device's uuid",
         ),
-        (large.as_str(), "it is longer than 1 MiB"),
+        (large.as_str(), "it is longer than 16 MiB"),
     ] {
         fs::write(&path, text).unwrap();
         let message = format!(
@@ -132,6 +132,30 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
         assert!(update(&path, |learned| learned.clear()).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
+}
+
+#[test]
+fn a_full_memory_takes_no_more_and_can_still_be_read_and_reset() {
+    let (_folder, path) = place();
+    let fill = |learned: &mut Learned, count: usize| {
+        let name = |number: usize| format!("{number:0128}");
+        learned.extend(
+            (0..count).map(|number| (name(number), Headrooms::from([(gpu(), Bytes::mib(1))]))),
+        );
+    };
+    let full = update(&path, |learned| fill(learned, 6000)).unwrap_err();
+    let full = format!("{:#}", anyhow::Error::new(full));
+    assert!(full.contains("it would be longer than 1 MiB"), "{full}");
+    update(&path, |learned| fill(learned, 4000)).unwrap();
+    assert_eq!(read(&path).unwrap().len(), 4000);
+    // One that an earlier gpuslice has let grow becomes shorter again.
+    let slices = read(&path).unwrap();
+    let mut more = fs::read(&path).unwrap();
+    more.extend(vec![b' '; 1 << 20]);
+    fs::write(&path, more).unwrap();
+    assert_eq!(read(&path).unwrap(), slices);
+    update(&path, |learned| drop(learned.pop_first())).unwrap();
+    assert_eq!(read(&path).unwrap().len(), 3999);
 }
 
 #[test]

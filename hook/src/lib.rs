@@ -39,5 +39,6 @@ pub mod slice_ledger;
 pub mod slice_options;
 pub mod standard_streams;
 pub mod status;
+pub mod tenancy;
 pub mod text;
 pub mod tidy_up;

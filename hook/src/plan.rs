@@ -1,6 +1,6 @@
 //! The slice of a run: from the options or a file, and then with everything that it refers to.
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
-//! a child), what earlier runs have taught, the promises of the other slices.
+//! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
 use crate::budget::budget;
 use crate::environment::{EnvironmentError, mounted_slice};
@@ -12,7 +12,8 @@ use crate::private_dir::PrivateDir;
 use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
-use crate::{promise, slice_file, slice_ledger};
+use crate::tenancy::{self, Card, Tenancy};
+use crate::{promise, sim, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::units::Bytes;
@@ -32,10 +33,12 @@ pub(crate) struct Plan {
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
-    /// Whether its name can come again, so that it can be learned from.
-    named: bool,
-    /// Whether it may start although it does not fit on its host.
+    /// Whether it is learned from when it ends.
+    learns: bool,
+    /// Whether it may start although it does not fit.
     overcommit: bool,
+    /// What it asks for of cards with memory of their own.
+    cards: Vec<Card>,
 }
 
 impl Plan {
@@ -67,20 +70,29 @@ impl Plan {
         let name = options.name.clone();
         let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
         let mut warnings = Vec::new();
-        let headrooms = match options.headroom {
-            Some(Headroom::Learned) => learned(&name, &mut warnings),
-            _ => Headrooms::new(),
+        let mut learns = options.headroom == Some(Headroom::Learned);
+        let headrooms = match learns {
+            true => learned(&name, &mut warnings),
+            false => Headrooms::new(),
         };
+        // What a simulated card teaches is of no use to a real one.
+        if learns && is_simulated(sim_vars) && env::var_os("XDG_STATE_HOME").is_none() {
+            learns = false;
+            warnings.push(NOT_REMEMBERED.to_owned());
+        }
         let planned = budget(options, &inventory, &name, &headrooms)?;
         warnings.extend(planned.warnings);
+        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+        let cards = tenancy::cards(options, &inventory, &planned.slice, visible.as_deref());
         Ok(Plan {
             slice: Some(planned.slice),
             file: None,
             inventory: Some(inventory),
             warnings,
-            named: options.name.is_some(),
+            learns,
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
+            cards,
         })
     }
 
@@ -121,13 +133,26 @@ impl Plan {
         let reserve = slice.reserve;
         let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
         let name = slice.name.as_str();
-        let own = Promises::of(simulated).make(name, budget, &host, reserve, self.overcommit)?;
+        let promises = Promises::of(simulated);
+        if let Some(pid) = promises.run_called(name) {
+            self.warnings.push(tenancy::same_name(name, pid));
+        }
+        let own = promises.make(name, budget, &host, reserve, self.overcommit)?;
         if let Some(full) = &own.overcommitted {
             self.warnings.push(full.to_string());
         }
         slice.promises = Some(text_of(own.folder.clone())?);
         slice.promise = own.file.clone().map(text_of).transpose()?;
         Ok(Some(own))
+    }
+
+    /// Takes the slice's place on cards with memory of their own, where it fits beside the others.
+    pub(crate) fn claim(&mut self, simulated: Option<&Path>) -> anyhow::Result<Tenancy> {
+        let name = self.slice.map(|slice| slice.name);
+        let name = name.as_ref().map_or("", |name| name.as_str());
+        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit)?;
+        self.warnings.append(&mut tenancy.warnings);
+        Ok(tenancy)
     }
 
     /// The largest budget of a device that shares the host's memory; None where there is none.
@@ -159,6 +184,7 @@ impl Plan {
         private: Option<&mut PrivateDir>,
         meminfo: Option<&Path>,
         promise: Option<&OwnPromise>,
+        tenancy: &Tenancy,
     ) -> anyhow::Result<Option<PathBuf>> {
         let writes = self.writes_file();
         let devices = self.devices();
@@ -187,11 +213,16 @@ impl Plan {
         } else {
             self.warnings.push(NO_TMPFS.to_owned());
         }
+        let unwritable = || format!("cannot write to {}", folder.display());
         if let Some(promise) = promise {
-            promise::remember(folder, promise)
-                .with_context(|| format!("cannot write to {}", folder.display()))?;
+            promise::remember(folder, promise).with_context(unwritable)?;
         }
-        if self.named
+        tenancy::remember(folder, tenancy).with_context(unwritable)?;
+        let promised = promise.and_then(|promise| promise.file.as_ref());
+        for file in promised.into_iter().chain(&tenancy.file) {
+            private.hold(file).context("cannot talk to the watcher")?;
+        }
+        if self.learns
             && let Ok(place) = learned::place()
         {
             learned::remember(folder, &place)
@@ -206,6 +237,13 @@ impl Plan {
 
 const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
                         allocate is neither counted nor refused";
+
+const NOT_REMEMBERED: &str = "the headroom of a simulated run is remembered only where XDG_STATE_HOME \
+                              is set";
+
+fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {
+    !sim_vars.is_empty() || env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty())
+}
 
 /// What earlier runs of that name have taught. A run does not fail for want of it.
 fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {

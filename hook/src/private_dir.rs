@@ -52,6 +52,14 @@ impl PrivateDir {
         self.watcher.keep(file)
     }
 
+    /// Has the watcher lock a file that stands for the run elsewhere, as long as it watches.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+        self.watcher.hold(file)
+    }
+
     /// Whether it can hold a ledger.
     #[must_use]
     pub fn is_on_tmpfs(&self) -> bool {

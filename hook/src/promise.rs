@@ -8,17 +8,17 @@
 use crate::admission::{Full, Neighbour, Room};
 use crate::past_the_library;
 use crate::registry;
-use crate::tidy_up::start_time;
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, SIZE};
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::run_folder;
+use gpuslice_oci::tenants::{self, Process};
 use nix::fcntl::OFlag;
 use nix::unistd::Pid;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,9 +30,6 @@ const CONTAINERS: &str = "/run/gpuslice/promises";
 
 /// In a private folder: the link to the run's promise.
 const LINK: &str = "promise";
-
-/// How the names of runs begin, among the containers' in the same folder.
-const RUN: &str = "run";
 
 /// How long a run waits for what another is about to give back: a service that is started again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -127,7 +124,8 @@ impl Promises {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {
-            let lives = owner(&held.slice).is_none_or(|owner| owner.lives(&self.folder));
+            let lives = tenants::stands(&self.folder, held)
+                || owner(&held.slice).is_some_and(|owner| owner.has_left_something(&self.folder));
             if !lives && let Some(name) = promises::file_name(held.budget, &held.slice) {
                 let _ = fs::remove_file(self.folder.join(name));
             }
@@ -140,6 +138,15 @@ impl Promises {
             unused: held.unused,
         })
         .collect()
+    }
+
+    /// The first process of a run of that name, where there is one.
+    #[must_use]
+    pub fn run_called(&self, name: &str) -> Option<i32> {
+        let held = tenants::promised(&self.folder).unwrap_or_default();
+        let mut makers = held.iter().filter_map(|held| owner(&held.slice));
+        let same = makers.find(|maker| maker.name == name.replace('/', "_"));
+        same.map(|maker| maker.process.pid)
     }
 
     /// Admits a slice and writes down what it was promised. No two are admitted at once.
@@ -194,7 +201,7 @@ impl Promises {
     fn lingering(&self) -> bool {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let mut owners = own.iter().filter_map(|held| owner(&held.slice));
-        owners.any(|owner| !owner.command_lives())
+        owners.any(|maker| !maker.process.lives())
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -276,67 +283,48 @@ fn write(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(0o600)
+        .mode(0o644)
         .open(path)?;
+    // Whatever the umask says: a slice of another user's would count it as all unused.
+    file.set_permissions(Permissions::from_mode(0o644))?;
     file.set_len(SIZE as u64)
 }
 
 /// Who has made a run's promise: the command's process, which was gpuslice.
-struct Owner<'a> {
-    pid: Pid,
-    started: &'a str,
+struct Maker<'a> {
+    process: Process,
     name: &'a str,
     id: &'a str,
 }
 
 /// A container's promise has no owner here: the hook looks after it.
-fn owner(id: &str) -> Option<Owner<'_>> {
-    let mut parts = id.splitn(4, '.');
-    if parts.next()? != RUN {
-        return None;
-    }
-    let pid = parts.next()?.parse().ok()?;
-    let started = parts.next()?;
-    started.parse::<u64>().ok()?;
-    Some(Owner {
-        pid: Pid::from_raw(pid),
-        started,
-        name: parts.next()?,
-        id,
-    })
+fn owner(id: &str) -> Option<Maker<'_>> {
+    let (process, name) = tenants::promise_owner(id)?;
+    Some(Maker { process, name, id })
 }
 
 fn own_id(name: &str) -> String {
-    let pid = Pid::this();
-    let started = start_time(pid).unwrap_or_else(|| "0".to_owned());
-    let name = name.replace('/', "_");
-    format!("{RUN}.{pid}.{started}.{name}")
+    let pid = Pid::this().as_raw();
+    let process = Process::of(pid).unwrap_or(Process { pid, starttime: 0 });
+    tenants::promise_id(&process, &name.replace('/', "_"))
 }
 
-impl Owner<'_> {
-    fn command_lives(&self) -> bool {
-        start_time(self.pid).is_some_and(|started| started == self.started)
-    }
-
-    /// The command lives, or what it left behind still uses its slice.
-    fn lives(&self, folder: &Path) -> bool {
-        self.command_lives()
-            || registry::running().iter().any(|entry| {
-                registry::private_folder(&entry.file)
-                    .and_then(|private| fs::read_link(private.join(LINK)).ok())
-                    .is_some_and(|file| {
-                        file.parent() == Some(folder)
-                            && file
-                                .file_name()
-                                .and_then(|name| name.to_str())
-                                .and_then(|name| name.split_once('.'))
-                                .is_some_and(|(_, id)| id == self.id)
-                    })
-            })
+impl Maker<'_> {
+    /// What the command left behind still uses its slice.
+    fn has_left_something(&self, folder: &Path) -> bool {
+        registry::running().iter().any(|entry| {
+            registry::private_folder(&entry.file)
+                .and_then(|private| fs::read_link(private.join(LINK)).ok())
+                .is_some_and(|file| {
+                    let name = file.file_name().and_then(|name| name.to_str());
+                    let id = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
+                    file.parent() == Some(folder) && id == Some(self.id)
+                })
+        })
     }
 
     fn shown(&self) -> String {
-        format!("{} (pid {})", self.name, self.pid)
+        format!("{} (pid {})", self.name, self.process.pid)
     }
 }
 

@@ -27,6 +27,8 @@ fn promises_are_made_until_the_host_has_no_more_and_come_back() {
     let first = make(&promises, "first", 40).unwrap();
     let facts = fs::metadata(first.file.as_ref().unwrap()).unwrap();
     assert_eq!(facts.len(), SIZE as u64);
+    // Other users' slices read what is spent of it.
+    assert_eq!(facts.permissions().mode() & 0o777, 0o644);
     let refused = make(&promises, "second", 13).unwrap_err().to_string();
     assert!(refused.contains("can promise 12.00 GiB"), "{refused}");
     let holder = format!(
@@ -61,29 +63,33 @@ fn what_the_dead_have_left_is_removed_and_what_containers_have_is_not() {
     drop(make(&promises, "first", 1).unwrap());
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-    let started = start_time(pid).unwrap();
+    let process = Process::of(pid.as_raw()).unwrap();
     let write = |id: &str| {
         let name = promises::file_name(Bytes::gib(1), id).unwrap();
         write(&promises.folder.join(name)).unwrap();
     };
-    write(&format!("run.{pid}.{started}.lives"));
-    write(&format!(
-        "run.{pid}.{}.another-of-that-number",
-        started.len()
-    ));
-    write("run.1.0.another");
+    write(&tenants::promise_id(&process, "lives"));
+    let earlier = Process {
+        starttime: process.starttime - 1,
+        ..process
+    };
+    write(&tenants::promise_id(&earlier, "another-of-that-number"));
+    write("run@1.0.another");
+    // A container of that name is none of ours.
+    write("run.1.5.x");
     // The end of a pod's uid looks like two numbers.
     write("8d7f0e5c-4444-4555-8666-777788880000");
     let names = || -> Vec<String> {
         let standing = promises.standing();
         standing.into_iter().map(|one| one.name).collect()
     };
-    let container = "8d7f0e5c-4444-4555-8666-777788880000".to_owned();
-    assert_eq!(names(), [container.clone(), format!("lives (pid {pid})")]);
+    let containers = ["8d7f0e5c-4444-4555-8666-777788880000", "run.1.5.x"].map(str::to_owned);
+    let living = [&containers[..], &[format!("lives (pid {pid})")]].concat();
+    assert_eq!(names(), living);
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert_eq!(names(), [container]);
-    assert_eq!(fs::read_dir(&promises.folder).unwrap().count(), 1);
+    assert_eq!(names(), containers);
+    assert_eq!(fs::read_dir(&promises.folder).unwrap().count(), 2);
 }
 
 #[test]

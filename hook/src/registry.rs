@@ -9,8 +9,8 @@ use crate::slice_ledger;
 use crate::{slice_file, tidy_up};
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
-use std::fs::{self, DirBuilder, File, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
@@ -92,7 +92,7 @@ pub fn running() -> Vec<Entry> {
 }
 
 impl Entry {
-    fn read(link: PathBuf) -> Option<Entry> {
+    pub(crate) fn read(link: PathBuf) -> Option<Entry> {
         let file = fs::read_link(&link).ok()?;
         let name = link.file_name()?.to_str()?;
         let (_, pid) = name.rsplit_once('-')?;
@@ -100,7 +100,7 @@ impl Entry {
         Some(Entry { link, file, pid })
     }
 
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         // Its file may be gone, when a program has removed it: the folder is its watcher's.
         if private_folder(&self.file).is_some_and(is_watched) {
             return true;
@@ -159,13 +159,32 @@ fn folders() -> Vec<PathBuf> {
     folders_of(given.as_deref(), uid.as_raw())
 }
 
+/// Root's folder, which is the hook's, too.
+const ROOTS: &str = "/run/gpuslice";
+
+/// How many names a user's folder in /tmp may have.
+const NAMES: u32 = 64;
+
+/// A user's folder where there is no runtime folder. Every session takes the first name that is not
+/// another user's: anybody may have made some of them.
+fn temporary(place: &Path, uid: u32) -> PathBuf {
+    let first = place.join(format!("gpuslice-{uid}"));
+    let more = (1..NAMES).map(|count| place.join(format!("gpuslice-{uid}-{count}")));
+    let usable = |folder: &PathBuf| match fs::symlink_metadata(folder) {
+        Ok(facts) => facts.is_dir() && facts.uid() == uid,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    let mut names = std::iter::once(first.clone()).chain(more);
+    names.find(usable).unwrap_or(first)
+}
+
 /// A runtime folder that somebody has chosen stands alone. One user's sessions and services,
 /// of which only some are given a runtime folder, see each other's slices.
 fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     let usual = PathBuf::from(format!("/run/user/{uid}"));
     let without = match uid {
-        0 => PathBuf::from("/run/gpuslice"),
-        _ => PathBuf::from(format!("/tmp/gpuslice-{uid}")),
+        0 => PathBuf::from(ROOTS),
+        _ => temporary(Path::new("/tmp"), uid),
     };
     match given {
         Some(chosen) if chosen != usual => vec![chosen.join("gpuslice")],
@@ -173,10 +192,40 @@ fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     }
 }
 
+/// Whether a runtime folder was chosen, which stands alone.
+pub(crate) fn stands_alone() -> bool {
+    folders().len() == 1
+}
+
+/// The registries of other users, with the user's number. Only root can look into them.
+pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
+    let listed = |folder| fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |name: &str| name.parse::<u32>().ok();
+    let of_sessions = listed("/run/user").filter_map(|entry| {
+        let user = number(entry.file_name().to_str()?)?;
+        Some((user, entry.path().join("gpuslice")))
+    });
+    let without = listed("/tmp").filter_map(|entry| {
+        // Behind the number another one may stand, where the first name was not free.
+        let name = entry.file_name();
+        let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
+        let user = number(numbers.split('-').next()?)?;
+        Some((user, entry.path()))
+    });
+    let is_the_users = |(user, folder): &(u32, PathBuf)| {
+        let facts = fs::symlink_metadata(folder);
+        facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == *user)
+    };
+    let own = geteuid().as_raw();
+    let all = of_sessions.chain(without);
+    all.filter(|found| found.0 != own && is_the_users(found))
+        .collect()
+}
+
 /// The one folder that every session of this user takes, as long as the machine runs.
 #[must_use]
 pub fn shared_folder() -> PathBuf {
-    let root = Path::new("/run/gpuslice");
+    let root = Path::new(ROOTS);
     let folders = folders();
     let always = folders.iter().find(|folder| folder.as_path() == root);
     let there = |folder: &&PathBuf| folder.parent().is_some_and(is_ours);
@@ -191,6 +240,10 @@ pub fn shared_folder() -> PathBuf {
 pub(crate) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        // The hook's, through which containers' users pass.
+        Ok(()) if folder == Path::new(ROOTS) => {
+            fs::set_permissions(folder, Permissions::from_mode(0o711))
+        }
         _ if is_ours(folder) => Ok(()),
         _ => Err(io::Error::other(format!(
             "{} is another user's",
@@ -233,6 +286,20 @@ mod tests {
             names(Some("/chosen"), 7),
             [PathBuf::from("/chosen/gpuslice")]
         );
+    }
+
+    #[test]
+    fn a_folder_that_another_user_has_made_in_tmp_does_not_stop_a_user() {
+        let place = tempfile::tempdir().unwrap();
+        let uid = geteuid().as_raw();
+        let name = |end: &str| place.path().join(format!("gpuslice-{uid}{end}"));
+        assert_eq!(temporary(place.path(), uid), name(""));
+        // A file and a link are as little this user's folder as another user's folder is.
+        fs::write(name(""), "").unwrap();
+        symlink(place.path(), name("-1")).unwrap();
+        assert_eq!(temporary(place.path(), uid), name("-2"));
+        make(&name("-2")).unwrap();
+        assert_eq!(temporary(place.path(), uid), name("-2"));
     }
 
     #[test]

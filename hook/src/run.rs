@@ -44,6 +44,10 @@ share one limit when they share a slice file (--config) that names a ledger, on 
   {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
 A slice file that names none only changes what programs see: nothing is counted or refused.
 
+Inside a slice, run without a limit stays in it, and run with a limit is refused: a slice cannot be
+divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory 8GiB -- CMD`
+starts CMD in one of its own.
+
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py
   gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py

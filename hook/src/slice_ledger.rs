@@ -8,11 +8,12 @@ use gpuslice_config::source;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How a run's own ledger is called, beside its slice file.
 const NAME: &str = "ledger";
@@ -102,21 +103,21 @@ pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLe
 }
 
 /// Takes the whole file from the file system at once: on one that is full, a program that comes
-/// to a page that is not there yet would be killed.
+/// to a page that is not there yet would be killed. A file that is there is never made into one: a
+/// slice file may name any.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new()
+    let made = OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
-        .truncate(false)
+        .create_new(true)
         .mode(mode)
         .custom_flags(flags.bits())
-        .open(path)?;
-    let facts = file.metadata()?;
-    if !facts.is_file() || facts.len() > 0 {
-        return Ok(());
-    }
+        .open(path);
+    let file = match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return not_empty(path),
+        made => made?,
+    };
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     // Whatever the umask says.
     file.set_permissions(Permissions::from_mode(mode))?;
@@ -124,6 +125,25 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
         // It can only be made longer then.
         Err(Errno::EOPNOTSUPP) => Ok(()),
         done => Ok(done?),
+    }
+}
+
+/// How long another may take that has made the file and not yet reserved its pages.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn not_empty(path: &Path) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        let facts = fs::metadata(path)?;
+        if !facts.is_file() || facts.len() > 0 {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other(
+                "it is an empty file that gpuslice has not made (remove it, or name another)",
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[derive(Args, Clone, Debug, Default)]
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)
+    /// Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)
     #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
@@ -42,7 +42,8 @@ pub struct SliceOptions {
     )]
     pub present_as: Option<PresentAsChoice>,
 
-    /// Show this much less than the limit; or by what earlier runs of this --name were short
+    /// Show this much less than the limit; or by what earlier runs of this --name with the same
+    /// option were short
     #[arg(
         long,
         value_name = "SIZE|learned",
@@ -103,8 +104,8 @@ pub struct SliceOptions {
     #[arg(long, requires = "limit")]
     pub page_cache_share: bool,
 
-    /// On unified memory, start although the host cannot promise as much; the slice is then shown
-    /// free what is really left
+    /// Start although other slices leave no room for this one on a GPU, or on unified memory on the
+    /// host; it is then shown free what is really left, and may be refused memory below its limit
     #[arg(long, requires = "limit")]
     pub overcommit: bool,
 

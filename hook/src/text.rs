@@ -1,20 +1,73 @@
-//! Text for people.
+//! Text for people and for JSON.
 //! Touches: its arguments.
 
-/// A name or a message that others have written, which may not move the cursor.
+use serde::Serializer;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A name or a message that others have written, which may not move the cursor or turn the line.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    if !text.contains(char::is_control) {
+    if !text.contains(is_unsafe) {
         return text.to_owned();
     }
     let mut printable = String::new();
     for letter in text.chars() {
-        match letter.is_control() {
-            true => printable.extend(letter.escape_debug()),
+        match is_unsafe(letter) {
+            true => printable.push_str(&escape(letter)),
             false => printable.push(letter),
         }
     }
     printable
+}
+
+fn escape(letter: char) -> String {
+    match letter.is_control() {
+        true => letter.escape_debug().to_string(),
+        false => letter.escape_unicode().to_string(),
+    }
+}
+
+/// Control characters, line and paragraph separators, and the marks that change the direction of
+/// text.
+fn is_unsafe(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// A path as text. One that is text stays as it is; of another, the bytes that are not ASCII are
+/// escaped, so that two paths never look the same.
+#[must_use]
+pub fn escaped_path(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) => text.to_owned(),
+        None => path.as_os_str().as_bytes().escape_ascii().to_string(),
+    }
+}
+
+/// [`escaped_path`] for serde: JSON is text.
+///
+/// # Errors
+/// As the serializer.
+pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&escaped_path(path))
+}
+
+/// The same for a path that need not be there.
+///
+/// # Errors
+/// As the serializer.
+pub fn serialize_some_path<S: Serializer>(
+    path: &Option<std::path::PathBuf>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serialize_path(path, out),
+        None => out.serialize_none(),
+    }
 }
 
 /// Columns as wide as their widest cell; the last one is as long as it is.
@@ -41,4 +94,28 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn a_name_cannot_turn_the_line_round() {
+        assert_eq!(
+            printable("a\u{202e}gnp\u{2069}\u{200f}"),
+            "a\\u{202e}gnp\\u{2069}\\u{200f}"
+        );
+        assert_eq!(printable("a\u{1b}\n"), "a\\u{1b}\\n");
+        assert_eq!(printable("schön 日本"), "schön 日本");
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_escaped_and_one_that_is_stays() {
+        let of = |bytes: &[u8]| escaped_path(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(of("/models/schön \\ 1".as_bytes()), "/models/schön \\ 1");
+        assert_eq!(of(b"/m/\xff\\"), "/m/\\xff\\\\");
+        assert_ne!(of(b"/m/\xff"), of(b"/m/\xfe"));
+    }
 }

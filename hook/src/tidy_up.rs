@@ -1,28 +1,30 @@
 //! The watcher of a private folder: makes it, keeps its ledger open for who comes when it is gone,
 //! and removes it when nobody uses it any more.
-//! Touches: the folder, what `learned`, `promise` and `registry` touch, /proc. Never: the terminal, the
+//! Touches: the folder, what `learned`, `promise`, `tenancy` and `registry` touch, /proc. Never: the terminal, the
 //! caller's files, the caller's processes.
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
 //! translation; somebody else then has to remove the folder. The users of the folder are the
-//! process that made it and every process whose environment names it: a server that the
-//! command left in the background must still find its slice. When the watcher is killed too (as
+//! process that made it and every process whose environment names it (another user's: and the random
+//! name of the ledger in it): a server that the command left in the background must still find its
+//! slice. When the watcher is killed too (as
 //! with a command that is process 1 of a container) the folder stays until the next
 //! `gpuslice status` of this user.
 
-use crate::{exit, learned, promise, registry};
+use crate::{exit, learned, promise, registry, tenancy};
 use anyhow::{Context, bail};
+use gpuslice_oci::tenants;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -52,14 +54,33 @@ impl Watcher {
     /// folder is gone, as a user's files in `/dev/shm` are when the last session ends.
     ///
     /// # Errors
-    /// When it cannot be told, or was told of another.
+    /// When it cannot be told.
     pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
-        let told = self.told.take();
-        let mut told = told.ok_or_else(|| io::Error::other("it keeps a file already"))?;
-        told.write_all(file.as_os_str().as_bytes())?;
+        self.tell(KEEP, file)?;
         Ok(format!("/proc/{}/fd/0", self.pid).into())
     }
+
+    /// Has it hold a write lock on a file as long as it watches: so others see that the run lives.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+        self.tell(HOLD, file)
+    }
+
+    fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
+        let told = self.told.as_mut();
+        let told = told.ok_or_else(|| io::Error::other("it hears nothing"))?;
+        let mut message = vec![what];
+        message.extend(file.as_os_str().as_bytes());
+        message.push(0);
+        told.write_all(&message)
+    }
 }
+
+/// What a watcher is told of a file, before its path and a zero.
+const KEEP: u8 = b'k';
+const HOLD: u8 = b'h';
 
 /// Starts a watcher for this process, and returns when it has made the folder and watches.
 ///
@@ -98,6 +119,18 @@ pub fn start(folder: &Path) -> io::Result<Watcher> {
     }
 }
 
+/// The folder and the command's process that a watcher's command line names; None where it is
+/// another program's.
+pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let is_watcher = words.next()? == b"gpuslice" && words.next()? == b"tidy-up";
+    let folder = Path::new(OsStr::from_bytes(words.next()?));
+    let name = folder.file_name().unwrap_or_default();
+    let is_ours = is_watcher && name.as_bytes().starts_with(PREFIX.as_bytes());
+    let command = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    is_ours.then(|| (folder.to_owned(), command))
+}
+
 /// The watcher. Its first process ends as soon as the second watches, which nobody waits for.
 ///
 /// # Errors
@@ -118,6 +151,8 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     // Whatever else is called so, by a person who tries this command, is not ours to remove.
     let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
     let made = DirBuilder::new().mode(mode).create(&args.folder);
+    // Whatever the umask says: what goes on as another user must come to its ledger.
+    let made = made.and_then(|()| fs::set_permissions(&args.folder, Permissions::from_mode(mode)));
     made.with_context(|| format!("cannot make {}", args.folder.display()))?;
     // Until this process ends, however it does: whoever finds the folder unlocked knows that
     // nobody watches it.
@@ -137,7 +172,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     setsid()?;
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-    keep_what_is_told();
+    let held = do_what_is_told();
     user.wait();
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
@@ -147,7 +182,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     // now, and whose simulated machine makes the folder again.
     std::thread::sleep(INTERVAL);
     remove(&args.folder);
-    drop(watched);
+    drop((watched, held));
     Ok(exit::SUCCESS)
 }
 
@@ -157,21 +192,40 @@ pub fn finish(folder: &Path) {
     let _ = learned::learn(folder);
     registry::forget(folder);
     promise::forget(folder);
+    tenancy::forget(folder);
     remove(folder);
 }
 
-/// Keeps the file that the caller tells of as standard input. It tells of one at most, and before
-/// it becomes the command or ends.
-fn keep_what_is_told() {
-    let mut told = Vec::new();
-    // What cannot be kept is found by its path alone, as long as that is there.
-    let _ = io::stdin().read_to_end(&mut told);
-    let path = Path::new(OsStr::from_bytes(&told));
-    let file = match told.is_empty() {
-        true => File::open("/dev/null"),
-        false => File::options().read(true).write(true).open(path),
+/// Does what the caller tells, until it becomes the command or ends. What cannot be kept is found by
+/// its path alone, as long as that is there; what cannot be locked lives as long as the command.
+fn do_what_is_told() -> Vec<File> {
+    let mut held = Vec::new();
+    let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
+        return held;
     };
-    if let Ok(file) = file {
+    // Nobody's end of a pipe is kept open.
+    keep(Path::new("/dev/null"));
+    for message in io::BufReader::new(File::from(pipe)).split(0) {
+        let Ok(message) = message else { break };
+        let Some((what, path)) = message.split_first() else {
+            continue;
+        };
+        let path = Path::new(OsStr::from_bytes(path));
+        match *what {
+            KEEP => keep(path),
+            HOLD => {
+                let file = File::options().write(true).open(path);
+                held.extend(file.and_then(|file| tenants::lock(&file).map(|()| file)));
+            }
+            _ => {}
+        }
+    }
+    held
+}
+
+/// Keeps a file as standard input.
+fn keep(path: &Path) {
+    if let Ok(file) = File::options().read(true).write(true).open(path) {
         let _ = dup2_stdin(file);
     }
 }
@@ -245,8 +299,12 @@ pub(crate) fn start_time(pid: Pid) -> Option<String> {
     (state != "Z").then(|| started.to_owned())
 }
 
-/// A process whose environment names the folder, or a file.
+/// A process whose environment names the folder, or a file. Everybody can name a folder of root's,
+/// and would keep it for as long as he likes: another user's process is believed only where it
+/// knows the name of the ledger, which is random, or has the ledger open.
 pub(crate) fn another_user(folder: &Path) -> Option<Process> {
+    let own = geteuid().as_raw();
+    let ledger = ledger_of(folder);
     let folder = folder.as_os_str().as_bytes();
     fs::read_dir("/proc")
         .ok()?
@@ -254,11 +312,42 @@ pub(crate) fn another_user(folder: &Path) -> Option<Process> {
         .find_map(|pid| {
             // Others' processes cannot be read; they cannot enter the folder either.
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            environment
-                .windows(folder.len())
-                .any(|window| window == folder)
-                .then(|| Process::open(Pid::from_raw(pid)).ok())?
+            let names = |text: &[u8]| environment.windows(text.len()).any(|window| window == text);
+            let stranger = || {
+                fs::metadata(format!("/proc/{pid}"))
+                    .ok()
+                    .map(|facts| facts.uid())
+            };
+            let ledger = || ledger.as_ref();
+            let is_user = names(folder)
+                && (stranger()? == own
+                    || ledger().is_some_and(|(path, facts)| {
+                        names(path.as_os_str().as_bytes()) || has_open(pid, facts)
+                    }));
+            is_user.then(|| Process::open(Pid::from_raw(pid)).ok())?
         })
+}
+
+/// The ledger of root's run, whose name nobody can guess.
+fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
+    let mut entries = fs::read_dir(folder).ok()?.flatten();
+    let ledger = entries.find(|entry| {
+        let name = entry.file_name();
+        name.as_bytes().starts_with(b"ledger.") && name.len() > SECRET
+    })?;
+    Some((ledger.path(), ledger.metadata().ok()?))
+}
+
+/// The letters of a ledger's random name.
+const SECRET: usize = 32;
+
+/// Whether a process has a file open.
+fn has_open(pid: i32, file: &fs::Metadata) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let mut open = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    open.any(|facts| (facts.dev(), facts.ino()) == (file.dev(), file.ino()))
 }
 
 fn remove(folder: &Path) {

@@ -56,6 +56,7 @@ impl Host {
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
+            sandbox: None,
             devices: vec![Budget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
@@ -68,6 +69,7 @@ impl Host {
                 owner,
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
+                no_slice: None,
             }],
         };
         registry.write(&record).unwrap();
@@ -141,7 +143,7 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     host.container("dead", &other);
     drop(other);
     let shown = format!(
-        "team/living (container living, pid {})\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        "team/living (container living, pid {}, ledger not sealed)\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
         one.0.id()
     );
     assert_eq!(host.told(&["status"]), said(&shown));
@@ -293,4 +295,92 @@ fn each_containers_process_is_shown_in_its_own_slice_alone() {
         let gib = u64::try_from(slice).unwrap() + 1;
         assert_eq!(shown(slice), [json!([pid, gib << 30])], "{json}");
     }
+}
+
+impl Host {
+    /// Adds keys to a record, as the hook writes them.
+    fn records(&self, id: &str, change: impl FnOnce(&mut Value)) {
+        let path = self.places().slice(id);
+        let mut record = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut record);
+        fs::write(path, record.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_container_that_started_without_its_slice_is_shown_as_such() {
+    let host = Host::new("containers-musl");
+    let (one, other) = (sleeper(), sleeper());
+    host.container("musl", &one);
+    host.container("usual", &other);
+    host.records("musl", |record| {
+        record["containers"][0]["no_slice"] = json!("its libc is musl");
+        record["sealed"] = json!(true);
+    });
+    host.records("usual", |record| record["sealed"] = json!(false));
+    let shown = format!(
+        "team/musl (container musl, pid {}, ledger sealed)\n  no slice: its libc is musl\n  \
+           {UUID}  limit 8.00 GiB, not in force\n\n\
+         team/usual (container usual, pid {}, ledger not sealed)\n  \
+           {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        one.0.id(),
+        other.0.id()
+    );
+    assert_eq!(host.told(&["status"]), said(&shown));
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let told = |slice: usize| {
+        let slice = &json["slices"][slice];
+        let container = &slice["containers"][0]["no_slice"];
+        json!([slice["no_slice"], container, slice["sealed"]])
+    };
+    assert_eq!(
+        told(0),
+        json!(["its libc is musl", "its libc is musl", true])
+    );
+    assert_eq!(told(1), json!([null, null, false]));
+    drop((one, other));
+    host.told(&["gc"]);
+}
+
+#[test]
+fn a_record_of_an_unknown_shape_is_read_as_far_as_it_is_known() {
+    let host = Host::new("containers-shape");
+    let one = sleeper();
+    host.container("other", &one);
+    host.records("other", |record| {
+        record["no_slice"] = json!({"why": 7});
+        record["sealed"] = json!("perhaps");
+    });
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(
+        shown.contains("  no slice: the hook recorded no reason\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("ledger not sealed"), "{shown}");
+    drop(one);
+    host.told(&["gc"]);
+}
+
+#[test]
+fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
+    let host = Host::new("containers-damaged");
+    let one = sleeper();
+    host.container("damaged", &one);
+    let ledger = host.places().ledger_file("damaged");
+    let member = member::Member::of_ledger(ledger.to_str().unwrap());
+    member.take(Bytes::gib(1), Kind::Linear);
+    // No machine can be short of an exbibyte.
+    member.is_refused(Bytes::new(1 << 60));
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
+    assert!(shown.contains(line), "{shown}");
+    assert!(
+        !shown.contains("refused") && !shown.contains("TiB"),
+        "{shown}"
+    );
+    drop(one);
+    host.told(&["gc"]);
 }

@@ -98,9 +98,11 @@ fn containerd_reads_its_file_as_it_is_meant() {
     let hooks = &read["hooks"]["createRuntime"];
     assert_eq!(hooks.as_array().map(Vec::len), Some(1));
     assert!(read["linux"]["maskedPaths"].is_array() && read["mounts"].is_array());
+    let again = engine.configure("containerd", &file, &[]);
     assert_eq!(
-        engine.configure("containerd", &file, &[]),
-        "nothing to change\n"
+        again,
+        "nothing to change\nresult: a pod with runtimeClassName of handler gpuslice and annotation \
+         gpuslice.io/memory gets a slice; a pod without the class does not\n"
     );
 
     engine.configure(
@@ -117,6 +119,203 @@ fn containerd_reads_its_file_as_it_is_meant() {
     engine.configure("containerd", &file, &["--remove"]);
     assert_eq!(dump().to_string(), before.to_string());
     assert_eq!(fs::read_to_string(&file).unwrap(), debian());
+}
+
+/// What nvidia-ctk 1.20 leaves: the main file imports the folder, and its file has a table of the CRI
+/// plugin with handler `nvidia`, and with a copy of what the main file has.
+fn nvidia_ctk(copied: &str) -> String {
+    format!(
+        r#"version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    [plugins."io.containerd.grpc.v1.cri".containerd]
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
+{copied}
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+          runtime_type = "io.containerd.runc.v2"
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+            BinaryName = "/usr/bin/nvidia-container-runtime"
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+          runtime_type = "io.containerd.runc.v2"
+"#
+    )
+}
+
+/// A configuration of containerd that imports what nvidia-ctk has written.
+fn beside_nvidia(engine: &Engine) -> (PathBuf, PathBuf) {
+    let (file, imported) = (
+        engine.path("config.toml"),
+        engine.path("conf.d/99-nvidia.toml"),
+    );
+    fs::create_dir_all(imported.parent().unwrap()).unwrap();
+    let imports = format!(
+        "imports = [\"{}\"]\n",
+        engine.path("conf.d/*.toml").display()
+    );
+    fs::write(&file, imports + &debian()).unwrap();
+    (file, imported)
+}
+
+#[test]
+fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
+    let Some(engine) = Engine::new("containerd") else {
+        return;
+    };
+    let (file, imported) = beside_nvidia(&engine);
+    fs::write(&imported, nvidia_ctk("")).unwrap();
+    let said = engine.configure("containerd", &file, &[]);
+    let wanted = format!(
+        "result: no pod gets a slice yet: handler gpuslice has no effect, because {} replaces the CRI \
+         plugin's whole table; run nvidia-ctk runtime configure --runtime containerd, which copies the \
+         handler there\n",
+        imported.display()
+    );
+    assert!(said.ends_with(&wanted), "{said}");
+    // nvidia-ctk has run again, and copied it.
+    let text = fs::read_to_string(&file).unwrap();
+    let start = text.find("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.gpuslice]");
+    let handler = text[start.unwrap()..].split("\n\n").next().unwrap();
+    fs::write(&imported, nvidia_ctk(handler)).unwrap();
+    let said = engine.configure("containerd", &file, &[]);
+    assert!(
+        said.contains("nothing to change\nresult: a pod with runtimeClassName of handler gpuslice"),
+        "{said}"
+    );
+    assert!(said.contains("does not run NVIDIA's runtime"), "{said}");
+
+    // What the copy names stays, or containerd would not start.
+    let said = engine.configure("containerd", &file, &["--remove"]);
+    let spec = engine.path("gpuslice-base-spec.json");
+    assert!(spec.exists());
+    assert!(said.contains(&format!("kept {}", spec.display())), "{said}");
+    assert!(
+        said.contains("pods of handler gpuslice still get slices"),
+        "{said}"
+    );
+    let mut containerd = Command::new("containerd");
+    let dumped = told(
+        containerd
+            .arg("--config")
+            .arg(&file)
+            .args(["config", "dump"]),
+    );
+    assert_eq!(dumped.2, 0, "{}", dumped.1);
+    // nvidia-ctk has run again, from a file without ours.
+    fs::write(&imported, nvidia_ctk("")).unwrap();
+    let said = engine.configure("containerd", &file, &["--remove"]);
+    assert!(!spec.exists(), "{said}");
+    assert!(!said.contains("result"), "{said}");
+}
+
+#[test]
+fn the_wrapper_does_not_take_the_place_of_a_runtime_that_it_would_not_run() {
+    let Some(engine) = Engine::new("containerd") else {
+        return;
+    };
+    let file = engine.path("config.toml");
+    let text = nvidia_ctk("").replace(
+        "containerd]\n",
+        "containerd]\n      default_runtime_name = \"nvidia\"\n",
+    );
+    fs::write(&file, &text).unwrap();
+    let mut command = engine.here.gpuslice();
+    command
+        .args([
+            "runtime",
+            "configure",
+            "--runtime",
+            "containerd",
+            "--by",
+            "runtime",
+        ])
+        .arg("--config")
+        .arg(&file);
+    let (_, err, status) = told(&mut command);
+    assert_eq!(status, 125, "{err}");
+    assert!(
+        err.contains("write runtime = [\"/usr/bin/nvidia-container-runtime\"] into"),
+        "{err}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    // By hooks the handler runs NVIDIA's, and so brings the GPU.
+    let said = engine.configure("containerd", &file, &[]);
+    assert!(!said.contains("does not run NVIDIA's runtime"), "{said}");
+}
+
+#[test]
+fn remove_gives_every_file_back_byte_for_byte() {
+    let Some(engine) = Engine::new("containerd") else {
+        return;
+    };
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    let toolkit = "[nvidia-container-runtime]\n#runtimes = [\"runc\"]\nmode = \"auto\"\n";
+    let long = "[nvidia-container-runtime]\nruntimes = [\n  \"runc\", # first\n  \"crun\",\n]\n";
+    let cases: Vec<(&str, &str, Option<String>, &[&str])> = vec![
+        (
+            "docker",
+            "daemon.json",
+            None,
+            &["--size", "8GiB", "--set-as-default"],
+        ),
+        ("docker", "daemon.json", Some("{}".to_owned()), &[]),
+        (
+            "docker",
+            "daemon.json",
+            Some("{\"debug\": true, \"runtimes\": {}}\n".to_owned()),
+            &[],
+        ),
+        (
+            "docker",
+            "daemon.json",
+            Some(crlf("{\n  \"debug\": true\n}\n")),
+            &[],
+        ),
+        ("containerd", "config.toml", None, &[]),
+        (
+            "containerd",
+            "config.toml",
+            Some(debian()),
+            &["--set-as-default"],
+        ),
+        (
+            "containerd",
+            "config.toml",
+            Some(crlf(&debian())),
+            &["--by", "runtime"],
+        ),
+        (
+            "containerd",
+            "config.toml",
+            Some("version = 4\n# end".to_owned()),
+            &[],
+        ),
+        ("nvidia", "nvidia.toml", None, &[]),
+        ("nvidia", "nvidia.toml", Some(toolkit.to_owned()), &[]),
+        ("nvidia", "nvidia.toml", Some(crlf(toolkit)), &[]),
+        ("nvidia", "nvidia.toml", Some(long.to_owned()), &[]),
+        ("nvidia", "nvidia.toml", Some(String::new()), &[]),
+    ];
+    for (number, (runtime, name, text, more)) in cases.into_iter().enumerate() {
+        let folder = engine.path(&number.to_string());
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join(name);
+        if let Some(text) = &text {
+            fs::write(&file, text).unwrap();
+        }
+        let said = engine.configure(runtime, &file, more);
+        assert!(
+            file.exists() && said.contains("result: "),
+            "{runtime} {text:?}: {said}"
+        );
+        if runtime == "nvidia" {
+            let wanted = "a container of nvidia-container-runtime with annotation gpuslice.io/memory \
+                          gets a slice; ";
+            assert!(said.contains(wanted), "{said}");
+        }
+        engine.configure(runtime, &file, &["--remove"]);
+        assert_eq!(fs::read_to_string(&file).ok(), text, "{runtime} {text:?}");
+    }
 }
 
 fn toml(text: &str) -> toml_edit::DocumentMut {

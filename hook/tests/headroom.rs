@@ -18,6 +18,13 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("headro
 
 const LLAMA: [&str; 3] = ["--sim=rtx3090", "--memory=8GiB", "--name=llama"];
 
+const LEARNS: [&str; 4] = [
+    "--sim=rtx3090",
+    "--memory=8GiB",
+    "--name=llama",
+    "--headroom=learned",
+];
+
 /// A run that is refused as often, and what its slice file said.
 fn run(home: &Home, options: &[&str], short_by: &[Bytes]) -> String {
     let mut command = HERE.run(options, "echo $GPUSLICE_CONFIG; read line");
@@ -75,9 +82,11 @@ fn the_second_start_is_shown_less_by_what_the_first_was_short() {
 }
 
 #[test]
-fn a_slice_is_shown_less_only_when_that_is_asked_for() {
+fn a_slice_is_learned_from_and_shown_less_only_when_that_is_asked_for() {
     let home = Home::new();
     run(&home, &LLAMA, &[Bytes::mib(41)]);
+    assert_eq!(headroom(&home, &[]).0, NONE);
+    run(&home, &LEARNS, &[Bytes::mib(41)]);
     assert_eq!(headroom(&home, &[]), list(&["41.00 MiB"]));
     assert!(!run(&home, &LLAMA, &[]).contains("      \"headroom\""));
     let set = [&LLAMA[..], &["--headroom=1GiB"]].concat();
@@ -93,7 +102,7 @@ fn what_was_learned_is_one_names_and_is_forgotten_on_demand() {
         "--name=other",
         "--headroom=learned",
     ];
-    run(&home, &LLAMA, &[Bytes::mib(41)]);
+    run(&home, &LEARNS, &[Bytes::mib(41)]);
     assert!(!run(&home, &other, &[Bytes::mib(1)]).contains("      \"headroom\""));
     let nothing = |said: &str| (said.to_owned(), String::new(), 0);
     assert_eq!(headroom(&home, &["reset", "other"]), nothing(""));
@@ -137,9 +146,27 @@ fn a_memory_that_cannot_be_read_is_named_and_stops_no_run() {
         told(home.of(&mut command)),
         ("started\n".to_owned(), warned, 0)
     );
-    run(&home, &LLAMA, &[Bytes::mib(41)]);
+    let refused = |options: &[&str]| run(&home, options, &[Bytes::mib(41)]);
+    refused(&LEARNS);
     assert_eq!(fs::read_to_string(&path).unwrap(), "garbage");
     assert_eq!(headroom(&home, &["reset"]).2, 0);
-    run(&home, &LLAMA, &[Bytes::mib(41)]);
+    refused(&LEARNS);
     assert_eq!(headroom(&home, &[]), list(&["41.00 MiB"]));
+}
+
+#[test]
+fn a_simulated_run_leaves_nothing_where_real_ones_are_remembered() {
+    let home = Home::new();
+    let mut command = HERE.run(&LEARNS, "echo started");
+    let command = home
+        .of(&mut command)
+        .env_remove("XDG_STATE_HOME")
+        .env("HOME", home.state.path());
+    let warning = "gpuslice: warning: the headroom of a simulated run is remembered only where \
+                   XDG_STATE_HOME is set\n";
+    assert_eq!(
+        told(command),
+        ("started\n".to_owned(), warning.to_owned(), 0)
+    );
+    assert_eq!(fs::read_dir(home.state.path()).unwrap().count(), 0);
 }

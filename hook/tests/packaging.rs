@@ -10,6 +10,7 @@ use gpuslice_oci::identity::Identity;
 use gpuslice_oci::policy::{self, Policy};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn packaging(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -146,7 +147,7 @@ fn services_run_what_packages_install() {
             let program = words.next().unwrap().strip_prefix("/usr/bin/").unwrap();
             let installed = makefile
                 .lines()
-                .any(|line| line.contains("$(PREFIX)/bin") && line.ends_with(program));
+                .any(|line| line.contains("$(INTO)/bin") && line.ends_with(program));
             assert!(
                 installed,
                 "{}: make install knows no {program}",
@@ -162,4 +163,114 @@ fn services_run_what_packages_install() {
             }
         }
     }
+}
+
+/// `make` of the tree with what a build leaves, in a folder of its own; cargo is a program that fails.
+fn make(target: &Path, root: &Path, prefix: &str, rule: &str) -> (bool, String) {
+    let output = Command::new("make")
+        .current_dir(packaging(".."))
+        .args(["--no-print-directory", "CARGO=false"])
+        .arg(format!("TARGET={}", target.display()))
+        .arg(format!("DESTDIR={}", root.display()))
+        .args([&format!("PREFIX={prefix}"), rule])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), said)
+}
+
+/// The files below a folder.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(below(&entry.path())),
+            false => all.push(entry.path()),
+        }
+    }
+    all
+}
+
+#[test]
+fn make_install_builds_nothing_and_switches_no_hook_on() {
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("target");
+    fs::create_dir_all(target.join("sim")).unwrap();
+    fs::create_dir_all(target.join("release")).unwrap();
+    let root = place.path().join("root");
+    let (done, said) = make(&target, &root, "/usr", "install");
+    assert!(
+        !done && said.contains("is not built: run make first"),
+        "{said}"
+    );
+    for file in [
+        "release/gpuslice",
+        "release/gpuslice-hook",
+        "release/libgpuslice.so",
+        "sim/gpuslice-sim",
+        "sim/libcuda.so.1",
+    ] {
+        fs::write(target.join(file), "").unwrap();
+    }
+    for prefix in ["/usr", "/usr/local", "/opt/gpuslice"] {
+        let root = place.path().join(prefix.replace('/', "-"));
+        let (done, said) = make(&target, &root, prefix, "install");
+        assert!(done, "{said}");
+        let installed = below(&root);
+        let at = |path: &str| root.join(prefix.trim_start_matches('/')).join(path);
+        let hook = at("share/gpuslice/hooks.d/50-gpuslice-createRuntime.json");
+        let text = fs::read_to_string(&hook).unwrap();
+        assert!(
+            text.contains(&format!("\"{prefix}/bin/gpuslice-hook\"")),
+            "{text}"
+        );
+        // podman and CRI-O read that by themselves.
+        let read = |path: &PathBuf| path.to_string_lossy().contains("oci/hooks.d");
+        assert!(!installed.iter().any(read), "{installed:?}");
+        for path in &installed {
+            let is_read = path.extension().is_some_and(|it| {
+                ["service", "json", "toml", "timer"]
+                    .iter()
+                    .any(|known| it == *known)
+            });
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let other = ["/usr/bin/gpuslice", "/usr/lib/gpuslice"];
+            let names = other.iter().any(|other| text.contains(other));
+            assert!(prefix == "/usr" || !is_read || !names, "{}", path.display());
+        }
+        let unit = fs::read_to_string(at("lib/systemd/system/gpuslice-gc.service")).unwrap();
+        assert!(
+            unit.contains(&format!("ExecStart={prefix}/bin/gpuslice gc")),
+            "{unit}"
+        );
+        // The hook looks below /usr unless the policy says otherwise.
+        let text = fs::read_to_string(root.join("etc/gpuslice/config.toml")).unwrap();
+        let policy = policy::parse(&text).unwrap();
+        let library = PathBuf::from(format!("{prefix}/lib/gpuslice/libgpuslice.so"));
+        let command = PathBuf::from(format!("{prefix}/bin/gpuslice"));
+        match prefix {
+            "/usr" => assert_eq!(policy, Policy::default()),
+            _ => assert_eq!(
+                (policy.library, policy.command),
+                (Some(library), Some(command))
+            ),
+        }
+        let (done, said) = make(&target, &root, prefix, "uninstall");
+        assert!(done, "{said}");
+        assert_eq!(below(&root), [root.join("etc/gpuslice/config.toml")]);
+    }
+}
+
+#[test]
+fn the_daemons_example_is_installed_and_understood() {
+    let config = packaging("examples/gpusliced.toml");
+    let table: toml::Table = read("examples/gpusliced.toml").parse().unwrap();
+    let keys: Vec<&str> = table.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["paths", "settle_seconds", "smallest"]);
+    assert!(config.exists());
+    let makefile = read("../Makefile");
+    assert!(makefile.contains("packaging/examples/*"));
+    // Without a configuration the unit must fail, and not be skipped without a word.
+    assert!(!read("systemd/gpusliced.service").contains("Condition"));
 }

@@ -5,14 +5,14 @@
 )]
 mod support;
 
-use nix::sys::signal::{SigHandler, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
-use support::{Installation, eventually, start, told};
+use support::{Installation, eventually, start, told, with_usual_signals};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("process"));
 
@@ -62,20 +62,6 @@ fn the_command_is_the_process_that_was_started() {
     assert_eq!(line, child.id().to_string());
     drop(child.stdin.take());
     child.wait().unwrap();
-}
-
-/// Whoever runs the tests may ignore signals (nohup, a job in the background), and a shell cannot
-/// trap what was ignored when it was started.
-fn with_usual_signals(command: &mut Command) -> &mut Command {
-    let usual = || {
-        for signal in [Signal::SIGINT, Signal::SIGHUP] {
-            // SAFETY: no handler is installed.
-            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
-        }
-        Ok(())
-    };
-    // SAFETY: signal(2) may be called between fork and exec.
-    unsafe { command.pre_exec(usual) }
 }
 
 #[test]

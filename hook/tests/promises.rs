@@ -150,7 +150,7 @@ fn a_promise_whose_run_and_watcher_were_killed_is_dropped_by_the_next() {
     spark.gone();
     let folder = spark.state.path().join("promises");
     let left = folder.join(format!(
-        "{}.run.{}.0.left",
+        "{}.run@{}.0.left",
         100u64 << 30,
         std::process::id()
     ));

@@ -234,7 +234,7 @@ fn device_memory_is_told_by_kind_and_process_and_the_machines_rest_adds_up() {
     );
     let device = serde_json::json!([{
         "device": GPU, "unified": false, "limit": 8u64 << 30, "used": 13u64 << 28,
-        "by_kind": {"linear": 3u64 << 30, "context": 256u64 << 20},
+        "by_kind": {"linear": 3u64 << 30, "context": 256u64 << 20}, "without_library": [],
     }]);
     assert_eq!(slice["devices"], device);
     let processes = slice["processes"].as_array().unwrap();
@@ -333,4 +333,15 @@ fn what_another_allocator_keeps_is_not_guessed() {
     let host = program.host();
     assert_eq!(host["kept"], Value::Null);
     assert!(bytes(&host["live"]) > 0);
+}
+
+#[test]
+fn a_plot_without_a_time_to_look_is_an_error_that_names_the_fix() {
+    let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
+    let plot = folder.path().join("empty.svg");
+    let mut command = HERE.gpuslice();
+    let (out, err, status) = told(home.of(&mut command).args(["report", "--plot"]).arg(&plot));
+    let message = "gpuslice: --plot draws memory over time: add --watch or --for SECONDS\n";
+    assert_eq!((out.as_str(), err.as_str(), status), ("", message, 125));
+    assert!(!plot.exists());
 }

@@ -253,6 +253,33 @@ fn a_slice_file_is_used_as_it_is() {
 }
 
 #[test]
+fn a_slice_file_cannot_turn_an_empty_file_into_a_ledger() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| place.path().join(name).display().to_string();
+    fs::write(path("empty.conf"), "").unwrap();
+    let run = |ledger: &str| {
+        let text = format!(
+            "{{\"version\":1,\"memory\":8589934592,\"ledger\":\"{}\"}}",
+            path(ledger)
+        );
+        fs::write(path("slice.json"), text).unwrap();
+        let config = format!("--config={}", path("slice.json"));
+        told(&mut HERE.run(&["--sim=rtx3090", &config], "echo started"))
+    };
+    let message = format!(
+        "gpuslice: cannot make {}, the ledger of the slice: it is an empty file that gpuslice has \
+         not made (remove it, or name another)\n",
+        path("empty.conf")
+    );
+    assert_eq!(run("empty.conf"), (String::new(), message, 125));
+    assert_eq!(fs::metadata(path("empty.conf")).unwrap().len(), 0);
+    // One that is not there is made, and used again.
+    for _ in 0..2 {
+        assert_eq!(run("ledger"), ("started\n".to_owned(), String::new(), 0));
+    }
+}
+
+#[test]
 fn a_reader_of_the_device_list_may_leave_early() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -338,10 +365,24 @@ fn a_program_that_gives_up_root_is_still_counted_and_refused() {
         "chmod -R a+rwX $GPUSLICE_SIM_STATE; stat -c %a $GPUSLICE_CONFIG; \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{ask}\""
     );
-    let mut command = HERE.run(&SLICED, &script);
-    let command = command.env("GPUSLICE_SIM_STATE", state.path());
-    let (out, err, status) = told(command.env("GPUSLICE_LOG", "warn"));
-    assert_eq!((out.as_str(), status), ("600\n0 0 2\n", 0), "{err}");
+    for umask in ["022", "077"] {
+        let run = HERE.run(&SLICED, &script);
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("umask {umask}; exec \"$0\" \"$@\""));
+        command.arg(run.get_program()).args(run.get_args());
+        command
+            .env_remove("GPUSLICE_CONFIG")
+            .env_remove("LD_PRELOAD");
+        let command = command.env("GPUSLICE_SIM_STATE", state.path());
+        let (out, err, status) = told(command.env("GPUSLICE_LOG", "warn"));
+        assert_eq!(
+            (out.as_str(), status),
+            ("600\n0 0 2\n", 0),
+            "umask {umask}: {err}"
+        );
+    }
 }
 
 #[test]
@@ -394,4 +435,60 @@ fn a_check_of_a_slice_without_a_driver_has_the_status_of_no_driver() {
     let (out, err, status) = told(&mut command);
     assert_eq!((out.as_str(), status), ("", 2), "{err}");
     assert!(err.starts_with("gpuslice: no NVIDIA driver here"), "{err}");
+}
+
+#[test]
+fn a_machine_that_does_not_exist_is_named_and_not_the_driver() {
+    for options in [&["--sim=rtx309", "--memory=8GiB"][..], &["--sim=rtx309"]] {
+        let (out, err, status) = told(&mut HERE.run(options, "echo started"));
+        assert_eq!((out.as_str(), status), ("", 125));
+        let start = "gpuslice: cannot start the simulated machine: ";
+        assert!(err.starts_with(start) && err.contains("rtx309"), "{err}");
+        assert!(!err.contains("cuInit"), "{err}");
+    }
+}
+
+#[test]
+fn options_for_unified_memory_are_told_to_have_no_effect_on_a_card() {
+    let options = [
+        "--reserve=1GiB",
+        "--pressure=release",
+        "--present-as=discrete",
+    ];
+    let run = |machine: &str, options: &[&str]| {
+        told(&mut HERE.run(
+            &[&[machine, "--memory=8GiB"], options].concat(),
+            "echo started",
+        ))
+    };
+    let warning = "gpuslice: warning: --reserve, --pressure, --present-as have no effect: no GPU of \
+                   this slice shares the host's memory\n";
+    let started = |err: &str| ("started\n".to_owned(), err.to_owned(), 0);
+    assert_eq!(run("--sim=rtx3090", &options), started(warning));
+    assert_eq!(run("--sim=rtx3090", &[]), started(""));
+    assert_eq!(run("--sim=gb10", &options), started(""));
+}
+
+#[test]
+fn a_slice_inside_a_slice_is_refused_with_the_two_ways_on() {
+    let inner = format!(
+        "{} run --memory=4GiB -- echo started",
+        HERE.executable().display()
+    );
+    let (out, err, status) = told(&mut HERE.run(&SLICED, &inner));
+    assert_eq!((out.as_str(), status), ("", 125));
+    let start = "gpuslice: this program is in a slice already (GPUSLICE_CONFIG names ";
+    assert!(
+        err.starts_with(start) && err.contains("gpuslice run --bare -- gpuslice run"),
+        "{err}"
+    );
+    let gpuslice = HERE.executable().display().to_string();
+    let inner = format!(
+        "echo $GPUSLICE_CONFIG; {gpuslice} run -- sh -c 'echo $GPUSLICE_CONFIG'; \
+         {gpuslice} run --bare -- {gpuslice} run --sim=rtx3090 --memory=4GiB -- sh -c 'echo $GPUSLICE_CONFIG'"
+    );
+    let (out, err, status) = told(&mut HERE.run(&SLICED, &inner));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((lines.len(), status), (3, 0), "{err}");
+    assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
 }

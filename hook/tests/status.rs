@@ -20,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, eventually, start, told};
+use support::{Home, Installation, eventually, start, told, with_usual_signals};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("status"));
 
@@ -42,6 +42,11 @@ fn status(home: &Home, options: &[&str]) -> String {
     let (out, err, status) = told(home.of(&mut command).arg("status").args(options));
     assert_eq!((err.as_str(), status), ("", 0));
     out
+}
+
+fn own_user() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
+    user.unwrap().name
 }
 
 fn entries(home: &Home) -> usize {
@@ -95,14 +100,17 @@ fn who_holds_what_is_shown_while_it_is_held() {
     let by_kind = json!({"linear": 3u64 << 30, "context": 256 << 20});
     let used = 13u64 << 28;
     let expected = json!({"slices": [{
-        "name": "llama", "pid": pid, "file": config,
-        "ledger": ledger_of(&config),
+        "name": "llama", "pid": pid, "user": own_user(), "file": config,
+        "no_slice": null, "ledger": ledger_of(&config), "sealed": null,
         "enforce": true, "total": "slice", "uncounted": 0, "error": null, "promise": null,
         "devices": [{
-            "device": GPU, "limit": 8u64 << 30, "headroom": 0, "headroom_learned": false,
+            "device": GPU, "limit": 8u64 << 30, "pending_limit": null, "headroom": 0, "headroom_learned": false,
             "used": used, "left": 19u64 << 28, "by_kind": by_kind,
             "refusals": {"count": 2, "worst_short_by": 143 << 20},
-            "processes": [{"pid": own, "name": name, "used": used, "by_kind": by_kind}],
+            "processes": [{
+                "pid": own, "name": name, "used": used, "driver_used": null, "by_kind": by_kind,
+            }],
+            "without_library": [],
         }],
     }]});
     assert_eq!(json, expected);
@@ -294,6 +302,30 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
 }
 
 #[test]
+fn a_slice_file_whose_path_is_no_text_is_escaped_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff.json");
+    let file = home.state.path().join(name);
+    fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--config"])
+        .arg(&file);
+    let command = command.args(["--", "sh", "-c", "echo ready; read line"]);
+    let (child, _) = start(command.stdin(Stdio::piped()));
+    for verb in ["status", "report"] {
+        let mut command = HERE.gpuslice();
+        let (out, err, status) = told(home.of(&mut command).args([verb, "--json"]));
+        assert_eq!((err.as_str(), status), ("", 0), "{verb}");
+        let json: Value = serde_json::from_str(&out).unwrap();
+        let shown = json["slices"][0]["file"].as_str().unwrap().to_owned();
+        assert!(shown.ends_with("/bad\\xff.json"), "{shown}");
+    }
+    end(child);
+}
+
+#[test]
 fn runs_of_slice_files_that_name_one_ledger_share_it() {
     let home = Home::new();
     let (file, ledger) = (
@@ -374,7 +406,8 @@ fn a_watch_goes_on_until_it_is_interrupted() {
         let home = Home::new();
         let mut command = HERE.gpuslice();
         home.of(&mut command).arg("status").args(options);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let command = with_usual_signals(&mut command).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         for expected in lines {
             let mut line = String::new();
@@ -419,4 +452,114 @@ fn in_a_container_its_own_slice_is_shown() {
     assert_eq!((err.as_str(), status), ("", 0));
     let head = format!("pod\n  {GPU}  limit 8.00 GiB, used 2.00 GiB, left 6.00 GiB\n");
     assert!(out.starts_with(&head), "{out}");
+}
+
+/// Takes so many GiB of the GPU, says so, and holds them until its standard input ends.
+const TAKES: &str = r#"
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, place = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+size = ctypes.c_size_t(int(sys.argv[1]) << 30)
+print("refused" if cuda.cuMemAlloc_v2(ctypes.byref(place), size) else "granted", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_process_that_holds_device_memory_without_the_library_is_named() {
+    let home = Home::new();
+    let script = "\"$0\" -c \"$1\" 3 <&0 & env -u LD_PRELOAD \"$0\" -c \"$1\" 10";
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--memory=4GiB", "--name=esc", "--"])
+        .args(["sh", "-c", &format!("{script}; wait"), "python3", TAKES])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let both: Vec<String> = out.lines().take(2).map(Result::unwrap).collect();
+    assert_eq!(both, ["granted", "granted"]);
+    let shown = status(&home, &[]);
+    let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
+    let device = &json["slices"][0]["devices"][0];
+    let escaped = &device["without_library"];
+    let (pid, used) = (&escaped[0]["pid"], escaped[0]["used"].as_u64().unwrap());
+    assert_eq!(escaped.as_array().unwrap().len(), 1, "{json}");
+    assert!((10 << 30..11 << 30).contains(&used), "{json}");
+    let line = format!(
+        "    warning: process {pid} (python3) holds {} without libgpuslice.so: it is neither \
+         counted nor limited\n",
+        Bytes::new(used)
+    );
+    assert!(shown.contains(&line), "{shown}");
+    assert_eq!(shown.matches("warning").count(), 1, "{shown}");
+    // What NVML says of the one that has loaded it is what the ledger says.
+    let counted = &device["processes"][0];
+    assert_eq!(counted["driver_used"], counted["used"], "{json}");
+    let mut command = HERE.gpuslice();
+    let (report, err, _) = told(home.of(&mut command).arg("report"));
+    assert!(report.contains(&line) && err.is_empty(), "{report}{err}");
+    let row = report
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut row = row.filter(|words| words.first() == Some(&pid.to_string().as_str()));
+    let (amount, unit) = line
+        .split_once("holds ")
+        .unwrap()
+        .1
+        .split_once(' ')
+        .unwrap();
+    let unit = unit.split_once(' ').unwrap().0;
+    assert_eq!(row.next().unwrap()[1..3], [amount, unit], "{report}");
+    end(child);
+}
+
+#[test]
+fn an_edited_slice_file_is_shown_as_pending_and_the_limit_in_force_stays() {
+    let home = Home::new();
+    let (child, config) = slice(&home, &LLAMA);
+    let text = fs::read_to_string(&config).unwrap();
+    let edited = text.replace("8589934592", "6442450944");
+    assert_ne!(text, edited);
+    fs::write(&config, edited).unwrap();
+    let shown = status(&home, &[]);
+    let line = "limit 8.00 GiB (6.00 GiB for programs that start now), used 0 B, left 8.00 GiB\n";
+    assert!(shown.contains(line), "{shown}");
+    let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
+    let device = &json["slices"][0]["devices"][0];
+    assert_eq!(
+        (&device["limit"], &device["pending_limit"]),
+        (&json!(8u64 << 30), &json!(6u64 << 30))
+    );
+    end(child);
+}
+
+#[test]
+fn one_slice_is_shown_by_its_name_or_by_a_process() {
+    let home = Home::new();
+    let (one, config) = slice(&home, &LLAMA);
+    let (two, _) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
+    Member::of(&config).take(Bytes::gib(1), Kind::Linear);
+    let llama = status(&home, &["llama"]);
+    assert!(
+        llama.starts_with("llama (pid ") && !llama.contains("other"),
+        "{llama}"
+    );
+    assert_eq!(status(&home, &[&one.id().to_string()]), llama);
+    assert_eq!(status(&home, &[&std::process::id().to_string()]), llama);
+    assert!(status(&home, &["other", "--json"]).contains("\"other\""));
+    for (name, message) in [
+        ("nosuch", "gpuslice: no slice is called \"nosuch\"\n"),
+        (
+            "1",
+            "gpuslice: process 1 is in no slice that can be seen from here\n",
+        ),
+    ] {
+        let mut command = HERE.gpuslice();
+        let told = told(home.of(&mut command).args(["status", name]));
+        assert_eq!(told, (String::new(), message.to_owned(), 125));
+    }
+    end(one);
+    end(two);
 }

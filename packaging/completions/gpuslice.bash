@@ -40,6 +40,9 @@ _gpuslice() {
             gpuslice,headroom)
                 cmd="gpuslice__subcmd__headroom"
                 ;;
+            gpuslice,help)
+                cmd="gpuslice__subcmd__help"
+                ;;
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
                 ;;
@@ -74,7 +77,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man"
+            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -344,6 +347,20 @@ _gpuslice() {
         gpuslice__subcmd__headroom__subcmd__reset)
             opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__help)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

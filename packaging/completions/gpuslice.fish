@@ -40,7 +40,8 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Let 
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Let the driver itself hold a cgroup to a limit, where it can'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "help" -d 'Print the help of a command, as --help does'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
@@ -70,7 +71,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24Gi, 24G, 24576MiB or bytes)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
@@ -108,7 +109,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Pr
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Look for so many seconds, and show it once, at the end' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'How many seconds lie between two looks' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw it over time: an SVG picture, which is up to date as long as it is watched' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw it over time, with --watch or --for: an SVG picture, up to date as long as it is watched' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Show it again and again, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l json -d 'Print JSON; with --watch, one line each time'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -s h -l help -d 'Print help'
@@ -160,11 +161,11 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_se
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'Absolute path of the cgroup\'s folder; it must be the leaf in which the processes run' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'Uuid of the GPU; the driver cannot limit MIG instances' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'Hard limit: device memory that the cgroup\'s processes may hold together' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l guarantee -d 'Soft limit: device memory that the driver guarantees to the cgroup (see NOTES)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'The cgroup, by its folder' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'The GPU; its instances cannot be limited so' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'What the cgroup\'s processes may hold of it together' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l sim -d 'The GPU is a simulated machine\'s, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand man" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand help" -s h -l help -d 'Print help'

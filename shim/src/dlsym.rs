@@ -12,7 +12,7 @@ use crate::loader::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::log::{self, Level, Piece::Str};
 use crate::real::{self, Library};
 use crate::table::{self, Row};
-use crate::{count, runtime};
+use crate::{count, deepbind, runtime};
 
 /// The filter's answer for "libc shall answer".
 const PASS: *mut c_void = null_mut();
@@ -60,7 +60,6 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
     core::arch::naked_asm!(
         "endbr64",
         "push rdi",
-        "mov edi, esi",
         "call {flags}",
         "pop rdi",
         "mov esi, eax",
@@ -89,12 +88,15 @@ pub(crate) unsafe extern "C" fn dlmopen(
         "push rdi",
         "push rsi",
         "push rdx",
-        "mov rsi, rdx",
         "call {namespace}",
+        "mov qword ptr [rsp + 16], rax",
+        "mov rdi, qword ptr [rsp + 8]",
+        "mov esi, dword ptr [rsp]",
+        "call {flags}",
         "pop rdx",
         "pop rsi",
         "pop rdi",
-        "mov rdi, rax",
+        "mov edx, eax",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
         "jz 2f",
@@ -102,6 +104,7 @@ pub(crate) unsafe extern "C" fn dlmopen(
         "2:",
         "ret",
         namespace = sym namespace,
+        flags = sym reachable,
         real = sym loader::DLMOPEN,
     )
 }
@@ -144,7 +147,6 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
         "stp x29, x30, [sp, #-32]!",
         "mov x29, sp",
         "str x0, [sp, #16]",
-        "mov w0, w1",
         "bl {flags}",
         "mov w1, w0",
         "ldr x0, [sp, #16]",
@@ -172,13 +174,17 @@ pub(crate) unsafe extern "C" fn dlmopen(
 ) -> *mut c_void {
     core::arch::naked_asm!(
         "hint #34",
-        "stp x29, x30, [sp, #-32]!",
+        "stp x29, x30, [sp, #-48]!",
         "mov x29, sp",
         "stp x1, x2, [sp, #16]",
-        "mov x1, x2",
         "bl {namespace}",
-        "ldp x1, x2, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
+        "str x0, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "bl {flags}",
+        "mov w2, w0",
+        "ldr x0, [sp, #32]",
+        "ldr x1, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
         "adrp x16, {real}",
         "ldr x16, [x16, :lo12:{real}]",
         "cbz x16, 2f",
@@ -187,6 +193,7 @@ pub(crate) unsafe extern "C" fn dlmopen(
         "mov x0, xzr",
         "ret",
         namespace = sym namespace,
+        flags = sym reachable,
         real = sym loader::DLMOPEN,
     )
 }
@@ -330,18 +337,22 @@ fn is_drivers_own(object: &Object) -> bool {
     OWN.iter().any(|own| object.file_name().starts_with(own))
 }
 
-/// dlopen's flags. A library that prefers its own definitions would pass us by: inside a slice
-/// it does not get to.
-extern "C" fn reachable(flags: c_int) -> c_int {
+/// dlopen's flags. A library that prefers its own definitions, and would so pass us by, does not get
+/// to inside a slice.
+unsafe extern "C" fn reachable(path: *const c_char, flags: c_int) -> c_int {
     let _ = loader::dlopen();
-    if flags & RTLD_DEEPBIND != 0 && runtime::slice().is_some() {
-        return flags & !RTLD_DEEPBIND;
+    if flags & RTLD_DEEPBIND == 0 || runtime::slice().is_none() {
+        return flags;
     }
-    flags
+    // SAFETY: dlopen's contract: null or a C string.
+    match unsafe { deepbind::passes_us_by(path) } {
+        true => flags & !RTLD_DEEPBIND,
+        false => flags,
+    }
 }
 
 /// The namespace for dlmopen. A new one gets us as its first library, inside a slice.
-extern "C" fn namespace(lmid: isize, _: usize) -> isize {
+extern "C" fn namespace(lmid: isize) -> isize {
     let Some(dlmopen) = loader::dlmopen() else {
         return lmid;
     };

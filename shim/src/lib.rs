@@ -13,6 +13,7 @@ mod account;
 mod answer;
 mod contexts;
 mod count;
+mod deepbind;
 mod device;
 mod dlsym;
 mod elf;

@@ -185,6 +185,17 @@ pub(crate) fn load(library: &CStr) {
     }
 }
 
+/// Whether a library is loaded.
+pub(crate) fn has(library: &CStr) -> bool {
+    let Some(dlopen) = dlopen() else { return false };
+    // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
+    let handle = unsafe { dlopen(library.as_ptr(), LAZY_NOLOAD) };
+    if !handle.is_null() {
+        dlclose(handle);
+    }
+    !handle.is_null()
+}
+
 /// What a loaded library and its dependencies define. Nothing is loaded.
 pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
     let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use crate::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::elf::{self, Object};
 use crate::log::Piece::{Dec, Str};
-use crate::table::{self, EXPORTS, FUNCTIONS, Failure, Row};
+use crate::table::{self, EXPORTS, FUNCTIONS, Failure, RARE, Row};
 use crate::{count, device, loader};
 
 /// How many copies of one library a process may have hooked at the same time. Two runtimes of
@@ -166,16 +166,19 @@ pub(crate) fn any_nvml() -> Option<Slot> {
 pub(crate) struct Cells(usize);
 
 /// The addresses in one copy of every library.
-pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS];
+pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS - RARE];
 
 /// Those of the first copy of each, which nearly every process has alone. Written to by every
 /// start: see `layout.ld`.
 #[unsafe(link_section = ".data")]
-pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
+pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE];
+
+/// Those that few programs call, which stand last: apart, as the page of the others is full.
+static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }; RARE];
 
 /// Those of the others.
 static OTHERS: [Addresses; SLOTS - 1] =
-    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS] }; SLOTS - 1];
+    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; SLOTS - 1];
 
 impl Cells {
     /// The function with this number.
@@ -186,7 +189,9 @@ impl Cells {
     #[inline]
     fn place(self, slot: Slot) -> Option<&'static AtomicPtr<c_void>> {
         match slot.index().checked_sub(1) {
-            None => FIRST.get(self.0),
+            None => FIRST
+                .get(self.0)
+                .or_else(|| SELDOM.get(self.0.wrapping_sub(FUNCTIONS - RARE))),
             Some(other) => OTHERS.get(other)?.get(self.0),
         }
     }

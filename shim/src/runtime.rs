@@ -119,6 +119,15 @@ impl Runtime {
         self.slice.present_as == PresentAs::Discrete
     }
 
+    /// Whether libc may answer otherwise here than without us: of memory that a device shares, and of
+    /// files that are models.
+    pub(crate) fn changes_libc(&self) -> bool {
+        let mut devices = self.slice.devices();
+        let mut may_share =
+            || self.others.is_some() || devices.any(|one| one.integrated != Some(false));
+        self.slice.page_cache != PageCache::Keep || !self.presents_discrete() && may_share()
+    }
+
     /// Where the slice's processes say what they hold.
     #[inline]
     pub(crate) fn ledger(&self) -> Option<&Ledger> {

@@ -199,12 +199,30 @@ symbols! {
     Libc fn __fxstat64(version: i32, fd: i32, place: *mut c_void) -> i32 = stat::of_version;
     Libc fn statx(folder: i32, path: *const c_char, flags: i32, mask: u32, place: *mut c_void) -> i32 = stat::extended;
     Libc fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 = alone::prctl;
-    Libc fn unshare(flags: i32) -> i32 = alone::unshare;
-    Libc fn setns(fd: i32, kind: i32) -> i32 = alone::setns;
     Libc fn syscall(number: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize = numbered::syscall;
 
     Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
     Libc fn sysconf(name: i32) -> isize = files::sysconf;
     Libc fn get_phys_pages() -> isize = files::physical_pages;
     Libc fn get_avphys_pages() -> isize = files::available_pages;
+
+    Libc fn unshare(flags: i32) -> i32 = alone::unshare;
+    Libc fn setns(fd: i32, kind: i32) -> i32 = alone::setns;
+    Libc fn setuid(id: u32) -> i32 = alone::set_one;
+    Libc fn seteuid(id: u32) -> i32 = alone::set_one;
+    Libc fn setreuid(real: u32, effective: u32) -> i32 = alone::set_two;
+    Libc fn setresuid(real: u32, effective: u32, saved: u32) -> i32 = alone::set_three;
+    Libc fn setfsuid(id: u32) -> i32 = alone::set_one;
+    Libc fn setgid(id: u32) -> i32 = alone::set_one;
+    Libc fn setegid(id: u32) -> i32 = alone::set_one;
+    Libc fn setregid(real: u32, effective: u32) -> i32 = alone::set_two;
+    Libc fn setresgid(real: u32, effective: u32, saved: u32) -> i32 = alone::set_three;
+    Libc fn setfsgid(id: u32) -> i32 = alone::set_one;
+    Libc fn setgroups(count: usize, groups: *const u32) -> i32 = alone::set_groups;
+    Libc fn initgroups(user: *const c_char, group: u32) -> i32 = alone::init_groups;
+    Libc fn capset(header: *mut c_void, data: *const c_void) -> i32 = alone::set_capabilities;
+    Libc fn preadv2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
+    Libc fn preadv64v2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
+    Libc fn lockf(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;
+    Libc fn lockf64(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;
 }

@@ -54,8 +54,11 @@ mod number {
     pub(super) const OPENAT: usize = 257;
     pub(super) const O_NOFOLLOW: usize = 0o400_000;
     pub(super) const O_DIRECTORY: usize = 0o200_000;
+    pub(super) const GETEUID: usize = 107;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
+    /// Where `st_uid` does.
+    pub(super) const STAT_UID: usize = 28;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -86,8 +89,11 @@ mod number {
     pub(super) const OPENAT: usize = 56;
     pub(super) const O_NOFOLLOW: usize = 0o100_000;
     pub(super) const O_DIRECTORY: usize = 0o40_000;
+    pub(super) const GETEUID: usize = 175;
     /// Where `st_mode` stands in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
+    /// Where `st_uid` does.
+    pub(super) const STAT_UID: usize = 24;
 }
 
 const AT_FDCWD: usize = -100isize as usize;
@@ -157,14 +163,35 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
     }
 
-    /// Opens a file for appending, and makes it where there is none.
-    pub(crate) fn append(path: &CStr) -> Result<File, Errno> {
-        let flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    /// Opens a log for appending, and makes it where there is nothing. The environment names it, which
+    /// a root program may have from another user: so it is this user's own, no link leads to it, and
+    /// what is in it already begins as its lines do.
+    pub(crate) fn append_to_log(path: &CStr, begins: &[u8; 9]) -> Result<File, Errno> {
+        const O_RDWR: usize = 2;
+        match File::open_in(AT_FDCWD, path, O_RDWR | O_APPEND) {
+            Ok(file) => file.is_own_log(begins).then_some(file).ok_or(EINVAL),
+            Err(ENOENT) => File::new_log(path),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new_log(path: &CStr) -> Result<File, Errno> {
+        const O_EXCL: usize = 0o200;
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0o644, 0, 0]) }
             .map(File)?
             .not_standard()
+    }
+
+    fn is_own_log(&self, begins: &[u8; 9]) -> bool {
+        // SAFETY: takes no arguments.
+        let user = unsafe { syscall(number::GETEUID, [0; 6]) };
+        let Ok(stat) = self.stat() else { return false };
+        let own = user.is_ok_and(|user| user == stat.owner as usize);
+        // A pipe or a terminal has no beginning.
+        own && (!stat.regular || stat.length == 0 || starts_with(self.0, begins))
     }
 
     /// Opens a file for writing, and follows no link.
@@ -311,6 +338,11 @@ pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
     if !seals.is_ok_and(|seals| seals & ALL_SEALS == ALL_SEALS) {
         return false;
     }
+    starts_with(descriptor, start)
+}
+
+/// Whether a file begins with this.
+fn starts_with(descriptor: usize, start: &[u8; 9]) -> bool {
     let mut read = [0u8; 9];
     let (place, length) = ((&raw mut read) as usize, read.len());
     // SAFETY: the kernel writes at most `length` bytes into `read`.
@@ -354,6 +386,39 @@ pub(crate) fn map(length: usize) -> Result<*mut u8, Errno> {
     let arguments = [0, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0];
     // SAFETY: a new mapping where the kernel likes it disturbs nobody.
     unsafe { syscall(number::MMAP, arguments) }.map(|place| place as *mut u8)
+}
+
+/// What a file has, mapped for reading until it goes. A file that is cut meanwhile ends who reads it, as
+/// it would end who loads it.
+pub(crate) struct Contents {
+    place: *const u8,
+    length: usize,
+}
+
+impl Contents {
+    /// Maps a regular file.
+    pub(crate) fn of(file: &File) -> Result<Contents, Errno> {
+        const READ: usize = 1;
+        const PRIVATE: usize = 2;
+        let length = file.length()?;
+        // SAFETY: a new mapping where the kernel likes it disturbs nobody.
+        let place = unsafe { syscall(number::MMAP, [0, length, READ, PRIVATE, file.0, 0]) }?;
+        let place = place as *const u8;
+        Ok(Contents { place, length })
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `length` bytes are mapped there for as long as this is.
+        unsafe { core::slice::from_raw_parts(self.place, self.length) }
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone.
+        unsafe { unmap(self.place.cast_mut(), self.length) };
+    }
 }
 
 /// Fresh memory, zeroed, that reads as zeros again in a forked child.

@@ -101,6 +101,9 @@ macro_rules! symbols {
             exports
         };
 
+        /// How many lines are of functions that few programs call: those from `unshare` on.
+        pub(crate) const RARE: usize = ROWS - Row::unshare as usize;
+
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
 
         static NAMES: Names<ROWS, NAMES_LENGTH> = Names::new([$( stringify!($name) ),*]);
@@ -132,7 +135,7 @@ macro_rules! symbols {
 
         /// The real function's places.
         pub(crate) fn cells(row: Row) -> Cells {
-            Cells::of(row as usize)
+            Cells::of(ASKED + row as usize)
         }
 
         /// What answers for the row and this copy of its library.
@@ -145,10 +148,8 @@ macro_rules! symbols {
             for row in rows().filter(|row| self::library(*row) == library) {
                 cells(row).forget(slot);
             }
-            for (asked, function) in (0..ASKED).zip(ROWS..) {
-                if asked_of(asked) == Some(library) {
-                    Cells::of(function).forget(slot);
-                }
+            for asked in (0..ASKED).filter(|asked| asked_of(*asked) == Some(library)) {
+                Cells::of(asked).forget(slot);
             }
         }
     };
@@ -158,7 +159,7 @@ macro_rules! symbols {
 /// answers for it, which is the `entry` beside this.
 macro_rules! copies {
     ($lib:ident $name:ident ( $($ty:ty),* ) -> $ret:ty) => {
-        pub(crate) const REAL: Cells = Cells::of(Row::$name as usize);
+        pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
         pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
         /// The real function in this copy of the library.
@@ -203,9 +204,9 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            const REAL: Cells = Cells::of(Row::$name as usize);
+            const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
             /// Where its address lies among those of the first copy.
-            pub(super) const PLACE: usize = size_of::<*mut c_void>() * Row::$name as usize;
+            pub(super) const PLACE: usize = size_of::<*mut c_void>() * (ASKED + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             pub(super) fn entry_of(_: Slot) -> *mut c_void {
@@ -229,7 +230,7 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The function that comes after ours: libc's, or another preload's.
@@ -341,7 +342,7 @@ macro_rules! asked {
             #[expect(non_snake_case, reason = "C spelling")]
             pub(crate) mod $name {
                 use super::*;
-                const REAL: Cells = Cells::of(ROWS + Asked::$name as usize);
+                const REAL: Cells = Cells::of(Asked::$name as usize);
 
                 /// The real function in this copy of the library.
                 #[inline]

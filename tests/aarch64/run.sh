@@ -95,7 +95,7 @@ unified ""
 expect "how it is opened" "$(manners gb10 "" "" routes)" manners gb10 "$shim" "$state/unified.json" routes
 
 # PyTorch's allocator is asked for its cache by the function that called, whichever way it grows.
-truncate -s 65536 "$state/ledger"
+truncate -s 167936 "$state/ledger"
 printf '{"version":1,"memory":%s,"ledger":"%s/ledger","pressure":"release"}\n' $((10 * gib)) "$state" >"$state/release.json"
 torch() { # EXPANDABLE: what was freed, and what was refused
     {

@@ -2,8 +2,8 @@
 """Stands in for nvidia-container-runtime: changes config.json as its four modes do, then becomes the
 first runtime of its list that exists. What each mode adds is copied from the toolkit 1.20.
 
-The mode and the list are those of /etc/nvidia-container-runtime/config.toml; devices come from
-NVIDIA_VISIBLE_DEVICES in process.env, CDI specifications from /etc/cdi.
+The mode and the list are those of its config.toml; devices come from NVIDIA_VISIBLE_DEVICES in
+process.env, CDI specifications from /etc/cdi.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 
-CONFIG = "/etc/nvidia-container-runtime/config.toml"
+CONFIG = os.environ.get("NVIDIA_CTK_CONFIG_FILE_PATH", "/etc/nvidia-container-runtime/config.toml")
 text = open(CONFIG).read() if os.path.exists(CONFIG) else ""
 mode = (re.findall(r'^mode = "([a-z-]+)"', text, re.M) or ["auto"])[0]
 runtimes = re.search(r"^runtimes = \[(.*?)\]", text, re.M | re.S)

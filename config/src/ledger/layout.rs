@@ -1,5 +1,5 @@
-//! The bytes of a ledger file, 60 KiB for each device and 104 KiB, the same on every machine that we
-//! run on.
+//! The bytes of a ledger file, a page, 60 KiB for each device and 100 KiB of sharers, the same on every
+//! machine that we run on.
 //! Touches: its arguments.
 //! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
 
@@ -26,7 +26,12 @@ const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 164 <<
 /// The length of a ledger file for so many devices.
 #[must_use]
 pub const fn size_for(devices: usize) -> usize {
-    PAGE + slots_for(devices) * SLOT_SIZE + sharing::SIZE
+    sharing_at(slots_for(devices)) + sharing::SIZE
+}
+
+/// Where the sharers begin in a file of so many slots: behind the columns.
+pub(super) const fn sharing_at(slots: usize) -> usize {
+    PAGE + slots * SLOT_SIZE
 }
 
 /// How many slots a ledger for so many devices has.
@@ -51,11 +56,6 @@ pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
     let pending = PAGE + slots * 8;
     let nodes = pending + slots * 8;
     [PAGE, pending, nodes, nodes + slots * 40]
-}
-
-/// Where the rows of the sharers begin: behind all columns.
-pub(super) const fn sharing_at(slots: usize) -> usize {
-    PAGE + slots * SLOT_SIZE
 }
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.

@@ -1,10 +1,11 @@
 //! Processes without a slot, and processes that must not ask the kernel.
 //! Touches: files on tmpfs, real processes.
 
+use super::layout::VERSION;
 use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::sys::{Access, Fd};
-use super::{Device, Kind, SLOTS, map, set_quiet, size_for};
+use super::{Device, Kind, SIZE, SLOTS, map, set_quiet, size_for};
 use crate::device::{DeviceKind, DeviceUuid};
 use crate::units::Bytes;
 use std::fs;
@@ -74,7 +75,7 @@ fn a_file_that_is_no_ledger_is_not_written_to() {
     let path = place.folder.path().join("other");
     for (at, word) in [(0, 1u64), (8, 1), (12, 1), (0, 0x2141_5441_4459_4d00)] {
         let file = fs::File::create(&path).unwrap();
-        file.set_len(super::layout::SIZE as u64).unwrap();
+        file.set_len(SIZE as u64).unwrap();
         file.write_all_at(&word.to_ne_bytes(), at).unwrap();
         let before = fs::read(&path).unwrap();
         let opened = Ledger::open(&c_path(&path), Open::Existing);
@@ -113,7 +114,7 @@ fn a_ledger_for_eight_devices_has_eight_times_the_slots() {
     wrong.truncate(size_for(7));
     fs::write(&path, wrong).unwrap();
     let opened = Ledger::open(&c_path(&path), Open::Existing);
-    assert_eq!(opened.unwrap_err(), LedgerError::Version(2));
+    assert_eq!(opened.unwrap_err(), LedgerError::Version(VERSION));
 }
 
 /// A process under a filter, and its neighbour, which is killed; what becomes of the first.

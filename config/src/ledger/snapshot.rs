@@ -100,8 +100,8 @@ impl<'a> Snapshot<'a> {
         let charges = self.imports();
         (0..self.slots).filter_map(move |slot| {
             let mut record = self.record(slot)?;
-            let mut its = charges.iter().filter(|(payer, _)| *payer == Some(slot));
-            let charged = its.next().map_or(0, |(_, charge)| *charge);
+            let its = charges.iter().flatten().find(|(payer, _)| *payer == slot);
+            let charged = its.map_or(0, |(_, bytes)| *bytes);
             record.used = record.used.saturating_add(charged);
             let mut kinds = record.by_kind.iter_mut();
             if let Some((_, held)) = kinds.find(|(kind, _)| *kind == Kind::Vmm) {
@@ -111,9 +111,9 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// The slots that are charged for what they have imported, and how much.
-    fn imports(&self) -> [(Option<usize>, u64); SHARERS] {
-        let mut charges = [(None, 0u64); SHARERS];
+    /// Which slots are charged for what they have imported, and how much.
+    fn imports(&self) -> [Option<(usize, u64)>; SHARERS] {
+        let mut charges = [None; SHARERS];
         let copy = self.bytes.get(sharing_at(self.slots)..).unwrap_or_default();
         let device = |slot: usize| {
             let head = self.head(slot);
@@ -121,10 +121,13 @@ impl<'a> Snapshot<'a> {
             is_counted.then(|| head.device())
         };
         payers(copy, device, |slot, bytes| {
-            let is_its = |charge: &&mut (Option<usize>, u64)| charge.0.is_none_or(|it| it == slot);
-            if let Some((payer, charge)) = charges.iter_mut().find(is_its) {
-                *payer = Some(slot);
-                *charge = charge.saturating_add(bytes);
+            let place = charges.iter_mut().find(|place| match place {
+                None => true,
+                Some((payer, _)) => *payer == slot,
+            });
+            if let Some(place) = place {
+                let (_, charged) = place.get_or_insert((slot, 0u64));
+                *charged = charged.saturating_add(bytes);
             }
         });
         charges

@@ -28,8 +28,19 @@ pub struct Asking<'a> {
 pub struct Host {
     /// What the kernel says at this moment.
     pub memory: HostMemory,
-    /// What was promised to others and is not spent, by slice.
-    pub unused: Vec<(String, Bytes)>,
+    /// What was promised and is not spent.
+    pub unused: Vec<Unused>,
+}
+
+/// What a slice was promised and has not spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// The slice's id.
+    pub slice: String,
+    /// What people call it.
+    pub name: String,
+    /// How much.
+    pub memory: Bytes,
 }
 
 /// Who holds what.
@@ -119,7 +130,8 @@ pub enum AdmissionError {
     NoHost,
 }
 
-/// Whether the slice fits beside those that are there. Where policy lets in more of the host's
+/// Whether the slice fits beside those that are there: containers, and the runs that hold cards with
+/// memory of their own. Where policy lets in more of the host's
 /// memory than is left, what it can be promised of it is returned: more would be taken from those
 /// that were admitted.
 ///
@@ -128,6 +140,7 @@ pub enum AdmissionError {
 pub fn admit(
     asking: &Asking<'_>,
     held: &[Record],
+    runs: &[Record],
     devices: &Devices,
     policy: &Policy,
     host: Option<&Host>,
@@ -143,7 +156,7 @@ pub fn admit(
             });
         }
         if !policy.overcommit && !budget.integrated {
-            fits(budget, &target, others())?;
+            fits(budget, &target, others().chain(runs))?;
         }
         namespace_fits(asking, budget, &target, others(), policy)?;
     }
@@ -230,9 +243,13 @@ fn host_fits(
 ) -> Result<(), AdmissionError> {
     let reserve = policy.reserve;
     let reserve = reserve.unwrap_or_else(|| default_reserve(host.memory.total));
-    let unspent =
-        |(slice, unused): &&(String, Bytes)| *slice != asking.slice && *unused > Bytes::ZERO;
-    let holders: Vec<_> = host.unused.iter().filter(unspent).cloned().collect();
+    let others = host
+        .unused
+        .iter()
+        .filter(|unused| unused.slice != asking.slice && unused.memory > Bytes::ZERO);
+    let holders: Vec<_> = others
+        .map(|unused| (unused.name.clone(), unused.memory))
+        .collect();
     let promised = holders
         .iter()
         .fold(Bytes::ZERO, |sum, (_, unused)| sum.plus(*unused));

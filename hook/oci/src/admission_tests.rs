@@ -34,6 +34,7 @@ fn record(slice: &str, namespace: Option<&str>, budget: Budget) -> Record {
         name: format!("team/{slice}"),
         namespace: namespace.map(str::to_owned),
         shared: false,
+        sandbox: None,
         devices: vec![budget],
         promised: None,
         containers: Vec::new(),
@@ -51,7 +52,7 @@ fn asked(
         namespace: Some("team"),
         budgets: &[budget],
     };
-    admit(&asking, held, &machine(), policy, host)
+    admit(&asking, held, &[], &machine(), policy, host)
 }
 
 fn host(available: Bytes, unused: &[(&str, Bytes)]) -> Host {
@@ -63,9 +64,38 @@ fn host(available: Bytes, unused: &[(&str, Bytes)]) -> Host {
         },
         unused: unused
             .iter()
-            .map(|(name, unused)| ((*name).to_owned(), *unused))
+            .map(|(name, unused)| Unused {
+                slice: (*name).to_owned(),
+                name: (*name).to_owned(),
+                memory: *unused,
+            })
             .collect(),
     }
+}
+
+#[test]
+fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
+    let held = [record("a", None, budget(CARD, Bytes::gib(12)))];
+    let runs = [record("", Some("team"), budget(CARD, Bytes::gib(8)))];
+    let ask = |memory, policy: &Policy| {
+        let budgets = [budget(CARD, Bytes::gib(memory))];
+        let asking = Asking {
+            slice: "new",
+            namespace: Some("team"),
+            budgets: &budgets,
+        };
+        admit(&asking, &held, &runs, &machine(), policy, None)
+    };
+    assert_eq!(ask(4, &Policy::default()), Ok(None));
+    let refusal = ask(5, &Policy::default()).unwrap_err().to_string();
+    assert!(
+        refusal.contains("has 4.00 GiB left") && refusal.contains("team/ 8.00 GiB"),
+        "{refusal}"
+    );
+    // It is in no namespace, whatever it says.
+    let mut policy = Policy::default();
+    policy.maximum.namespace = Some(Bytes::gib(4));
+    assert_eq!(ask(4, &policy), Ok(None));
 }
 
 #[test]

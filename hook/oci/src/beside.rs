@@ -1,7 +1,7 @@
 //! What becomes of a container beside those that are there. A dry run asks the same.
 //! Touches: the host's meminfo and its promises, by reading them.
 
-use crate::admission::{Asking, Host, admit};
+use crate::admission::{Asking, Host, Unused, admit};
 use crate::create::Stage;
 use crate::devices::Devices;
 use crate::owner::Owner;
@@ -10,9 +10,9 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::read;
 use crate::registry::{Record, unified};
+use crate::tenants;
 use anyhow::{Context, bail};
 use gpuslice_config::meminfo;
-use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 
 /// Who wants in.
@@ -52,7 +52,7 @@ impl Wanted<'_> {
             member.map(|member| (member, record.unified()))
         });
         match known {
-            Some((member, promised)) if Some(member.owner) == self.owner => {
+            Some((member, promised)) if self.owner.is_some_and(|own| own.is(&member.owner)) => {
                 return Ok(Beside::Known(promised));
             }
             Some((member, _)) => bail!(
@@ -78,6 +78,12 @@ impl Wanted<'_> {
                  cannot reach the other containers' ledger",
                 record.slice
             ),
+            Some(record) if !is_of_pod(record, plan) => bail!(
+                "slice {} is another's ({}): it is shared by the containers of one pod, which their \
+                 engine names by the same sandbox id and namespace",
+                record.slice,
+                record.name
+            ),
             Some(record) if record.devices != plan.devices => bail!(
                 "slice {} is shared, and {} has it with another budget",
                 record.slice,
@@ -95,6 +101,7 @@ impl Wanted<'_> {
                     name: plan.name.clone(),
                     namespace: plan.namespace.clone(),
                     shared: plan.shared,
+                    sandbox: plan.sandbox.clone(),
                     devices: plan.devices.clone(),
                     promised,
                     containers: Vec::new(),
@@ -116,9 +123,25 @@ impl Wanted<'_> {
             namespace: plan.namespace.as_deref(),
             budgets: &plan.devices,
         };
-        admit(&asking, records, self.devices, self.policy, host.as_ref())
-            .with_context(|| format!("no room for {}", plan.name))
+        let runs = tenants::runs(self.places);
+        admit(
+            &asking,
+            records,
+            &runs,
+            self.devices,
+            self.policy,
+            host.as_ref(),
+        )
+        .with_context(|| format!("no room for {}", plan.name))
     }
+}
+
+/// Whether a slice is that of the plan's pod. Its name alone says nothing: tenants see it.
+fn is_of_pod(record: &Record, plan: &Plan) -> bool {
+    plan.shared
+        && record.shared
+        && plan.sandbox.is_some()
+        && (&record.sandbox, &record.namespace) == (&plan.sandbox, &plan.namespace)
 }
 
 /// What is told of a slice that policy lets in without room for it.
@@ -137,6 +160,15 @@ fn overcommitted(plan: &Plan, promised: Bytes) -> String {
 #[error("no slice of this host's memory is given out")]
 pub(crate) struct HostUnread;
 
+/// What people call a run, whose promise has its process in its name.
+fn run_name(slice: &str) -> String {
+    let mut parts = slice.splitn(4, '.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("run"), Some(pid), Some(_), Some(name)) => format!("{name} (pid {pid})"),
+        _ => slice.to_owned(),
+    }
+}
+
 /// The host's memory, and what of it was promised.
 fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
     let path = places.meminfo();
@@ -149,16 +181,17 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
     let held = match folder.try_exists() {
         // Since boot nobody has asked for any.
         Ok(false) => Ok(Vec::new()),
-        _ => promises::read_folder(&folder),
+        _ => tenants::promised(&folder),
     };
     let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
-    let named = |slice: String| {
-        let known = records.iter().find(|record| record.slice == slice);
-        known.map_or(slice, |record| record.name.clone())
-    };
-    let unused = held
-        .into_iter()
-        .map(|promise| (named(promise.slice), promise.unused))
-        .collect();
+    let unused = held.into_iter().map(|promise| {
+        let known = records.iter().find(|record| record.slice == promise.slice);
+        Unused {
+            name: known.map_or_else(|| run_name(&promise.slice), |record| record.name.clone()),
+            slice: promise.slice,
+            memory: promise.unused,
+        }
+    });
+    let unused = unused.collect();
     Ok(Some(Host { memory, unused }))
 }

@@ -50,6 +50,18 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
         Some(seen) => seen.contains(&target.device.uuid),
     };
     let maximum = given.policy.container_maximum(who.namespace.as_deref());
+    let above = |memory: Bytes| maximum.filter(|maximum| memory > *maximum);
+    let nothing = seen.as_ref().is_some_and(Vec::is_empty) && asked.devices.is_empty();
+    if nothing && !devices.devices.is_empty() {
+        let asked = asked.memory.unwrap_or_default();
+        if let Some(maximum) = above(asked) {
+            return Err(PlanError::Maximum { asked, maximum });
+        }
+        return Ok(Budgets {
+            each: Vec::new(),
+            note: Some("nothing is counted for it, because it is given no GPU".to_owned()),
+        });
+    }
     let mut each = Vec::new();
     for target in devices.targets().filter(allowed) {
         let named = asked
@@ -60,7 +72,7 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
         let Some(memory) = one(named, target.uuid)?.or(everywhere) else {
             continue;
         };
-        if let Some(maximum) = maximum.filter(|maximum| memory > *maximum) {
+        if let Some(maximum) = above(memory) {
             return Err(PlanError::Maximum {
                 asked: memory,
                 maximum,

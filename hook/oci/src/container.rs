@@ -3,10 +3,12 @@
 
 use crate::create::Stage;
 use crate::owner::Owner;
+use crate::spec::Spec;
 use crate::state::State;
 use crate::{read, sys};
 use anyhow::{Context, bail};
 use nix::fcntl::OFlag;
+use nix::sys::statvfs::FsFlags;
 use nix::unistd::{Gid, Uid};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -62,6 +64,33 @@ pub(crate) fn is_in_one() -> anyhow::Result<()> {
         ),
         _ => Ok(()),
     }
+}
+
+/// That processes of other containers, which see this one where they share its pid namespace, cannot write
+/// to its executable (CVE-2019-5736): whoever may trace it opens `/proc/PID/exe` while it runs, and
+/// writes when it has ended. Only a read-only mount keeps him from that.
+pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
+    if !spec.shares_pids() {
+        return Ok(());
+    }
+    let own = "/proc/self/exe";
+    let facts = nix::sys::statvfs::statvfs(own).with_context(|| format!("cannot look at {own}"))?;
+    match facts.flags().contains(FsFlags::ST_RDONLY) {
+        true => Ok(()),
+        false => bail!(
+            "at createContainer in a pid namespace that the container shares, others in it could overwrite \
+             gpuslice-hook: configure it at createRuntime (or mount its file read-only)"
+        ),
+    }
+}
+
+/// Whether the hook's root is another user of the host: a rootless engine has started it.
+pub(crate) fn is_rootless() -> bool {
+    let map = read::file(Path::new("/proc/self/uid_map"), 1 << 16).unwrap_or_default();
+    let map = String::from_utf8_lossy(&map).into_owned();
+    let mut fields = map.split_ascii_whitespace();
+    let own = (fields.next(), fields.next(), fields.next());
+    !map.is_empty() && own != (Some("0"), Some("0"), Some("4294967295"))
 }
 
 /// The device that the host's own /dev is on.

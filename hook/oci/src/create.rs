@@ -34,8 +34,17 @@ pub enum Failure {
     Failed(anyhow::Error, OnError),
 }
 
-/// What is to be told, one line each, of a container that starts.
+/// What is to be told, one line each.
 pub type Lines = Vec<String>;
+
+/// What is to be told of a container, whether it starts or not.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// For the runtime.
+    pub lines: Lines,
+    /// For the host's log, too: why it starts without its slice.
+    pub no_slice: Option<String>,
+}
 
 /// What is to be done for a container, and for whom.
 struct Decided {
@@ -168,9 +177,14 @@ fn unless_host(error: anyhow::Error, on: Outcomes) -> Failure {
 ///
 /// # Errors
 /// [`Failure`] says whether the container may start all the same.
-pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, Failure> {
+pub fn create(
+    state: &State,
+    stage: Stage,
+    given: &Arguments,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let Some(decided) = decided(state, stage, given)? else {
-        return Ok(Lines::new());
+        return Ok(());
     };
     let Decided {
         plan,
@@ -186,30 +200,32 @@ pub fn create(state: &State, stage: Stage, given: &Arguments) -> Result<Lines, F
         policy: &policy,
         given,
         on,
-        lines: Lines::new(),
+        report,
     };
     if stage == Stage::Container {
         container::is_in_one().map_err(|error| on.by_host(error))?;
+        container::is_out_of_reach(&spec).map_err(|error| on.by_container(error))?;
     }
     let known = run.admit(state, owner, stage)?;
     // An earlier stage has done what can be done for this image. Here the host's own mounts, the
     // ledger's among them, may not be seen.
     if known && stage == Stage::Container {
-        return Ok(run.lines);
+        return Ok(());
     }
     if !known && stage == Stage::Runtime {
         let budgets = &run.plan.devices;
         let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
-        run.lines.extend(said);
+        run.report.lines.extend(said);
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
-        run.lines.push(format!("{}: {note}", run.plan.name));
+        let line = format!("{}: {note}", run.plan.name);
+        run.report.lines.push(line);
     }
     match run.inject(state, &spec, stage) {
-        Ok(()) => Ok(run.lines),
+        Ok(()) => Ok(()),
         Err(error) => {
             if let Err(left) = undo(&given.places, &run.plan) {
-                run.lines.push(format!("{left:#}"));
+                run.report.lines.push(format!("{left:#}"));
             }
             Err(error)
         }
@@ -285,7 +301,7 @@ struct Run<'a> {
     policy: &'a Policy,
     given: &'a Arguments,
     on: Outcomes,
-    lines: Lines,
+    report: &'a mut Report,
 }
 
 impl Run<'_> {
@@ -298,7 +314,7 @@ impl Run<'_> {
         let registry = Registry::lock(places).map_err(|error| on.by_host(error))?;
         given.steps.reached("locked");
         let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
-        self.lines.extend(collected.failures);
+        self.report.lines.extend(collected.failures);
         let wanted = Wanted {
             plan,
             devices: self.devices,
@@ -319,7 +335,7 @@ impl Run<'_> {
                 return Ok(true);
             }
             Beside::Fits { record, note } => {
-                self.lines.extend(note);
+                self.report.lines.extend(note);
                 record
             }
         };
@@ -330,6 +346,7 @@ impl Run<'_> {
             owner,
             bundle: state.bundle.clone(),
             drops: plan.drops.clone(),
+            no_slice: None,
         });
         registry.write(&record).map_err(|error| on.by_host(error))?;
         given.steps.reached("recorded");
@@ -341,7 +358,7 @@ impl Run<'_> {
                 record,
                 std::slice::from_ref(&self.plan.container),
             );
-            let _ = left.map_err(|left| self.lines.push(format!("{left:#}")));
+            let _ = left.map_err(|left| self.report.lines.push(format!("{left:#}")));
             return Err(on.by_host(error));
         }
         given.steps.reached("prepared");
@@ -351,13 +368,8 @@ impl Run<'_> {
     fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
         let on = self.on;
         let container = |error| on.by_container(error);
-        for folder in &self.plan.drops {
-            if let Err(error) = page_cache::drop_folder(folder) {
-                let path = folder.display();
-                self.lines
-                    .push(format!("cannot drop the pages of {path}: {error}"));
-            }
-        }
+        let lines = page_cache::drop_folders(&self.plan.drops);
+        self.report.lines.extend(lines);
         let home = container::own_namespace().map_err(|error| on.by_host(error))?;
         let (namespace, mapped) = match stage {
             Stage::Container => (None, None),
@@ -399,11 +411,9 @@ impl Run<'_> {
         match outcome? {
             Outcome::Injected | Outcome::Already => Ok(()),
             Outcome::Unreached => {
-                let name = &self.plan.name;
-                self.lines.push(format!(
-                    "{name}: its first program is static, so its slice holds only for the dynamic \
-                     programs that it starts"
-                ));
+                let why = "its first program is static, so its slice holds only for the dynamic \
+                           programs that it starts";
+                self.runs_without(format!("{}: {why}", self.plan.name), why);
                 Ok(())
             }
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
@@ -411,12 +421,36 @@ impl Run<'_> {
                     "this host's policy starts no container that no slice can be put into: {why}"
                 ))),
                 NotInjectable::Warn => {
-                    let name = &self.plan.name;
-                    let line = format!("{name} starts without a slice: {why}");
-                    self.lines.push(line);
+                    let why = why.to_string();
+                    let line = format!("{} starts without a slice: {why}", self.plan.name);
+                    self.runs_without(line, &why);
                     Ok(())
                 }
             },
         }
+    }
+
+    /// A container runs without its slice: it is told, and stands in its record, for whoever asks
+    /// later.
+    fn runs_without(&mut self, line: String, why: &str) {
+        self.report.no_slice = Some(line);
+        if let Err(error) = self.record_no_slice(why) {
+            self.report.lines.push(format!("{error:#}"));
+        }
+    }
+
+    fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {
+        let registry = Registry::lock(&self.given.places)?;
+        let (records, _) = registry::survey(&self.given.places)?;
+        let own = records
+            .into_iter()
+            .find(|record| record.slice == self.plan.slice);
+        let Some(mut record) = own else { return Ok(()) };
+        let mut members = record.containers.iter_mut();
+        if let Some(member) = members.find(|member| member.id == self.plan.container) {
+            member.no_slice = Some(why.to_owned());
+            registry.write(&record)?;
+        }
+        Ok(())
     }
 }

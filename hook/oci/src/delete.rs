@@ -16,7 +16,11 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
     if !given.places.slices().exists() {
         return Ok(lines);
     }
-    let registry = Registry::lock(&given.places)?;
+    // One that was refused has no record: it waits for nobody.
+    if !is_recorded(state, given)? {
+        return Ok(lines);
+    }
+    let registry = Registry::lock_soon(&given.places)?;
     // Another runtime may have a container of the same id.
     let ours = |member: &&Member| {
         member.id == state.id && (member.bundle == state.bundle || !member.owner.lives())
@@ -39,11 +43,13 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
     }
     gc::drop_dead(&registry)?;
     drop(registry);
-    for folder in drops {
-        if let Err(error) = page_cache::drop_folder(&folder) {
-            let path = folder.display();
-            lines.push(format!("cannot drop the pages of {path}: {error}"));
-        }
-    }
+    lines.extend(page_cache::drop_folders(&drops));
     Ok(lines)
+}
+
+/// Whether a record names the container, or cannot be read.
+fn is_recorded(state: &State, given: &Arguments) -> anyhow::Result<bool> {
+    let (records, damaged) = survey(&given.places)?;
+    let mut members = records.iter().flat_map(|record| &record.containers);
+    Ok(!damaged.is_empty() || members.any(|member| member.id == state.id))
 }

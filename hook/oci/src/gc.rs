@@ -2,9 +2,10 @@
 //! Touches: /run/gpuslice, /proc. Law: the kernel, not we, says who is dead.
 
 use crate::host::{self, HostError};
+use crate::owner::Life;
 use crate::place::Places;
-use crate::registry::{Damaged, Record, Registry, RegistryError, survey};
-use crate::traces;
+use crate::registry::{Damaged, Member, NEW, Record, Registry, RegistryError, survey};
+use crate::{tenants, traces};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -49,6 +50,15 @@ pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Re
     let mut collected = Collected::default();
     let mut living = Vec::new();
     for record in all {
+        let unseen = |member: &&Member| member.owner.life() == Life::Unseen;
+        let unseen = record.containers.iter().filter(unseen);
+        collected.failures.extend(unseen.map(|member| {
+            format!(
+                "container {} stays: its process {} is in another pid namespace, and cannot be seen from \
+                 here (run gpuslice gc on the host)",
+                member.name, member.owner.pid
+            )
+        }));
         let dead = record.containers.iter().filter(|one| !one.owner.lives());
         let dead: Vec<String> = dead.map(|member| member.id.clone()).collect();
         if dead.is_empty() && !record.containers.is_empty() {
@@ -138,6 +148,13 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         return Ok(Collected::default());
     }
     let registry = Registry::lock(places)?;
+    // Of a hook that was killed while it wrote a record: nobody else writes now.
+    for name in names(&places.slices()) {
+        let path = places.slices().join(name);
+        if path.extension().is_some_and(|extension| extension == NEW) {
+            host::remove_file(&path)?;
+        }
+    }
     let (records, damaged) = survey(places)?;
     let (living, mut collected) = drop_dead_of(&registry, records);
     let mut kept = false;
@@ -176,6 +193,9 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
             collected.containers.push(id);
         }
     }
+    let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
+    tenants::keep_containers(places, is_slice);
+    tenants::remove_dead(&places.run().join(tenants::FOLDER));
     for slice in names(&places.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
             host::remove_ledger(&places.ledger(&slice))?;

@@ -1,18 +1,19 @@
 //! Which GPUs a container is given, as far as its configuration says: a slice without an index counts
 //! on those, and not on every GPU of the host.
-//! Touches: its arguments. Never: the environment (NVIDIA_VISIBLE_DEVICES), which images set.
+//! Touches: its arguments. Never: the environment, which images set, but where NVIDIA's own hook reads it
+//! to bring no GPU.
 //! Law: what cannot be told is every GPU. The library holds the limit on the others, too; it is only
 //! admission that does not count them.
 
 use crate::devices::Devices;
-use crate::spec::{DeviceRule, Linux, Spec};
+use crate::spec::{DeviceRule, Linux, Spec, VISIBLE};
 use gpuslice_config::device::DeviceUuid;
 use std::path::Path;
 
 /// The kernel's number of NVIDIA's devices.
 const NVIDIA: i64 = 195;
 
-/// The GPUs that a container is given. None: its configuration does not say.
+/// The GPUs that a container is given, which may be none. None: its configuration does not say.
 #[must_use]
 pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     let linux = spec.linux.as_ref()?;
@@ -34,7 +35,76 @@ pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
             given.push(device.uuid);
         }
     }
-    (!given.is_empty()).then_some(given)
+    (!given.is_empty() || is_given_none(spec, linux)).then_some(given)
+}
+
+/// Whether a container without a listed GPU has none for certain: its cgroup denies what is not listed,
+/// nothing that could be a GPU is listed, and no hook brings one.
+fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
+    let rules = || {
+        let all = linux.resources.iter();
+        all.flat_map(|all| all.devices.iter().flatten())
+    };
+    let denies_all = |rule: &DeviceRule| {
+        let every = |number: Option<i64>| number.is_none_or(|number| number < 0);
+        let kind = rule.kind.as_deref().unwrap_or("a");
+        !rule.allow && kind == "a" && every(rule.major) && every(rule.minor)
+    };
+    let of_nvidia = |rule: &DeviceRule| rule.allow && rule.major == Some(NVIDIA);
+    let mut nodes = linux.devices.iter().flatten();
+    let node = |path: &Path| {
+        let device = path.strip_prefix("/dev").ok().and_then(Path::to_str);
+        device.is_some_and(|name| {
+            ["nv", "dri", "dxg", "mali"]
+                .iter()
+                .any(|gpu| name.starts_with(gpu))
+        })
+    };
+    let mut sources = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| mount.source.as_deref());
+    rules().any(denies_all)
+        && !rules().any(of_nvidia)
+        && !nodes.any(|own| own.major == Some(NVIDIA) || node(&own.path))
+        && !sources.any(node)
+        && !hooks(spec)
+            .any(|path| name(path).contains("nvidia") && !(is_legacy(path) && wants_none(spec)))
+}
+
+/// Whether NVIDIA's hook of its legacy mode brings no GPU.
+fn wants_none(spec: &Spec) -> bool {
+    // Which GPUs are wanted can be said by mounts, too.
+    let by_mounts = Path::new("/var/run/nvidia-container-devices");
+    let mut mounts = spec.mounts.iter();
+    let mut wanted = spec
+        .process
+        .iter()
+        .flat_map(|process| &process.env)
+        .filter_map(|variable| variable.strip_prefix(VISIBLE))
+        .peekable();
+    wanted.peek().is_some()
+        && wanted.all(|value| matches!(value, "" | "void" | "none"))
+        && !mounts.any(|mount| mount.destination.starts_with(by_mounts))
+}
+
+fn hooks(spec: &Spec) -> impl Iterator<Item = &Path> {
+    let stages = spec
+        .hooks
+        .iter()
+        .flat_map(|stages| stages.values().flatten());
+    stages.flatten().map(|hook| hook.path.as_path())
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn is_legacy(path: &Path) -> bool {
+    let name = name(path);
+    name.starts_with("nvidia-container-runtime-hook")
+        || name.starts_with("nvidia-container-toolkit")
 }
 
 /// `/dev/nvidia3` is 3; `/dev/nvidiactl` is none.
@@ -70,21 +140,11 @@ fn may_make_any(linux: &Linux) -> bool {
 /// Whether somebody gives the container GPUs of whom the configuration says nothing: NVIDIA's hook
 /// of its legacy mode, or the whole of the host's /dev.
 fn is_given_more_later(spec: &Spec) -> bool {
-    let hooks = spec
-        .hooks
-        .iter()
-        .flat_map(|stages| stages.values().flatten().flatten());
-    let name = |path: &Path| {
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-    };
-    let legacy = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
-    let is_legacy = |path: &Path| name(path).is_some_and(|name| legacy.contains(&name.as_str()));
     let mut sources = spec
         .mounts
         .iter()
         .filter_map(|mount| mount.source.as_deref());
-    hooks.into_iter().any(|hook| is_legacy(&hook.path))
+    (hooks(spec).any(is_legacy) && !wants_none(spec))
         || sources.any(|source| source == Path::new("/dev") || source == Path::new("/"))
 }
 

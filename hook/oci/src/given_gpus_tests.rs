@@ -78,9 +78,52 @@ fn what_a_configuration_does_not_say_is_not_guessed() {
     ] {
         assert_eq!(given(&config), None, "{what}");
     }
+    // A hook of NVIDIA's that is not known, a device that may be a GPU of another kind.
+    let deny = json!({"devices": [{"allow": false, "access": "rwm"}]});
+    for more in [
+        json!({"linux": {"resources": deny}, "hooks": {"createContainer": [{"path": "/usr/bin/nvidia-ctk"}]}}),
+        json!({"linux": {"resources": deny, "devices": [{"path": "/dev/nvhost-gpu", "type": "c", "major": 508, "minor": 1}]}}),
+        json!({"linux": {"resources": {"devices": [{"allow": false}, {"allow": true, "type": "c", "major": 195, "minor": 0}]}}}),
+        json!({"linux": {"resources": deny}, "mounts": [{"destination": "/dev/dri", "source": "/dev/dri"}]}),
+    ] {
+        assert_eq!(given(&more), None, "{more}");
+    }
     // What runtimes let every container do.
     let mknod = rule(json!({"allow": true, "type": "c", "access": "m"}));
     assert_eq!(given(&mknod), Some(vec![0]));
+}
+
+#[test]
+fn a_container_that_can_open_no_gpu_is_given_none() {
+    let deny = json!({"devices": [{"allow": false, "access": "rwm"}, {"allow": true, "type": "c", "major": 1, "minor": 5}]});
+    let fuse = json!([{"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229}]);
+    let plain = json!({"linux": {"resources": deny, "devices": fuse}});
+    assert_eq!(given(&plain), Some(vec![]));
+    let legacy = |env: Value, mounts: Value| {
+        json!({"linux": {"resources": deny}, "process": {"env": env}, "mounts": mounts,
+               "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}})
+    };
+    let by_env = |env: &[&str]| given(&legacy(json!(env), json!([])));
+    for none in ["void", "none", ""] {
+        let own = format!("NVIDIA_VISIBLE_DEVICES={none}");
+        assert_eq!(by_env(&["PATH=/bin", &own]), Some(vec![]), "{none}");
+        assert_eq!(by_env(&[&own, "NVIDIA_VISIBLE_DEVICES=0"]), None);
+    }
+    assert_eq!(
+        by_env(&["PATH=/bin"]),
+        None,
+        "an old image of CUDA wants all"
+    );
+    let volume =
+        json!([{"destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null"}]);
+    assert_eq!(
+        given(&legacy(json!(["NVIDIA_VISIBLE_DEVICES=void"]), volume)),
+        None
+    );
+    // It says nothing where there are nodes.
+    let mut nodes = legacy(json!(["NVIDIA_VISIBLE_DEVICES=void"]), json!([]));
+    nodes["linux"]["devices"] = json!([node("/dev/nvidia1", 1)]);
+    assert_eq!(given(&nodes), Some(vec![0]));
 }
 
 #[test]

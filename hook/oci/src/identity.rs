@@ -27,6 +27,18 @@ const TYPES: [&str; 2] = [
     "io.kubernetes.cri-o.ContainerType",
 ];
 
+/// Where CRI-O keeps what a container was asked for with, in JSON.
+const METADATA: &str = "io.kubernetes.cri-o.Metadata";
+
+fn metadata_name(text: &String) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        name: String,
+    }
+    let metadata: Metadata = serde_json::from_str(text).ok()?;
+    Some(metadata.name).filter(|name| !name.is_empty())
+}
+
 /// Who a container is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -52,12 +64,14 @@ impl Identity {
             let mut values = keys.into_iter().filter_map(|key| annotations.get(key));
             values.find(|value| !value.is_empty()).cloned()
         };
+        // A kubelet labels its containers; of others CRI-O says it in the request's own words.
+        let name = first(NAMES).or_else(|| metadata_name(annotations.get(METADATA)?));
         let sandbox = first(SANDBOXES);
         // An image that calls itself a sandbox does not know the id that it will have.
         let own_sandbox = sandbox.as_deref() == Some(id);
         Identity {
             id: id.to_owned(),
-            name: first(NAMES),
+            name,
             pod: first(PODS),
             namespace: first(NAMESPACES),
             is_sandbox: own_sandbox && first(TYPES).as_deref() == Some("sandbox"),
@@ -110,6 +124,19 @@ mod tests {
         assert_eq!(identity.title(), "team/web/server");
         assert!(!identity.is_sandbox);
         assert_eq!(Identity::of("id", &Annotations::new()).title(), "id");
+    }
+
+    #[test]
+    fn a_container_that_no_kubelet_has_labelled_has_its_name_from_cri_o() {
+        let metadata = (
+            "io.kubernetes.cri-o.Metadata",
+            r#"{"name":"server","attempt":0}"#,
+        );
+        let name = |pairs: &[(&str, &str)]| Identity::of("id", &annotations(pairs)).name;
+        assert_eq!(name(&[metadata]).as_deref(), Some("server"));
+        let labelled = ("io.kubernetes.container.name", "web");
+        assert_eq!(name(&[metadata, labelled]).as_deref(), Some("web"));
+        assert_eq!(name(&[("io.kubernetes.cri-o.Metadata", "{")]), None);
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub mod state;
 pub mod steps;
 pub mod sys;
 pub mod syslog;
+pub mod tenants;
 mod text;
 pub mod traces;
 pub mod wrapper;

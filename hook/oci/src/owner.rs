@@ -1,19 +1,92 @@
-//! Whose a slice is: a process by its number and the moment at which it started, which together
-//! never come again.
-//! Touches: /proc, which must be the host's.
+//! The process that owns a slice: its number and the moment at which it started, which together never
+//! come again.
+//! Touches: /proc.
+//! Law: a number means nothing in another pid namespace. Who cannot see a process does not take it
+//! for dead.
 
 use crate::read;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its number, in the host's pid namespace.
+    /// Its number, in the pid namespace of the /proc that it was found in.
     pub pid: i32,
-    /// When it started, in ticks since boot.
+    /// When it started, in ticks since boot, in the initial time namespace.
     pub starttime: u64,
+    /// The inode of that pid namespace; 0: not known.
+    #[serde(default)]
+    pub pid_namespace: u64,
+    /// Half of the kernel's boot id; 0: not known.
+    #[serde(default)]
+    pub boot: u64,
+}
+
+/// Whether a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It does.
+    Lives,
+    /// It does not.
+    Ended,
+    /// It is in a pid namespace that cannot be seen from here.
+    Unseen,
+}
+
+/// The /proc that we read, as [`Owner`] names it.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    pid_namespace: u64,
+    boot: u64,
+    /// By how many ticks our time namespace is ahead of the initial one.
+    ahead: i64,
+}
+
+/// The inode of the initial pid namespace, in which every process of the machine is seen.
+const INITIAL: u64 = 0xEFFF_FFFC;
+
+fn here() -> Here {
+    static HERE: OnceLock<Here> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let text = |path: &str| {
+            let text = read::file(&PathBuf::from(path), 4096).unwrap_or_default();
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let boot = text("/proc/sys/kernel/random/boot_id").replace('-', "");
+        let half = boot.get(..16).map(|half| u64::from_str_radix(half, 16));
+        Here {
+            pid_namespace: namespace_of_proc(&text("/proc/self/status")),
+            boot: half.and_then(Result::ok).unwrap_or(0),
+            ahead: ahead(&text("/proc/self/timens_offsets")),
+        }
+    })
+}
+
+/// The pid namespace that /proc was mounted for. At createContainer that is the host's and not ours.
+fn namespace_of_proc(status: &str) -> u64 {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    // A number for each namespace from that of /proc down to ours.
+    let of = match numbers.map_or(0, |all| all.split_ascii_whitespace().count()) {
+        1 => "self",
+        _ => "1",
+    };
+    std::fs::metadata(format!("/proc/{of}/ns/pid")).map_or(0, |facts| facts.ino())
+}
+
+/// The offset of the clock that start times are told by, in ticks of 10 ms.
+fn ahead(offsets: &str) -> i64 {
+    let line = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"));
+    let mut numbers = line.unwrap_or("").split_ascii_whitespace();
+    let mut next = || numbers.next().and_then(|number| number.parse::<i64>().ok());
+    let (seconds, nanoseconds) = (next().unwrap_or(0), next().unwrap_or(0));
+    let ticks = nanoseconds.checked_div(10_000_000).unwrap_or(0);
+    seconds.saturating_mul(100).saturating_add(ticks)
 }
 
 /// What the kernel says of a process.
@@ -52,8 +125,15 @@ impl Owner {
     /// # Errors
     /// When there is none.
     pub fn of(pid: i32) -> io::Result<Owner> {
-        let starttime = facts(pid)?.starttime;
-        Ok(Owner { pid, starttime })
+        let here = here();
+        Ok(Owner {
+            pid,
+            starttime: facts(pid)?
+                .starttime
+                .saturating_add_signed(here.ahead.saturating_neg()),
+            pid_namespace: here.pid_namespace,
+            boot: here.boot,
+        })
     }
 
     /// The parent of this process, by the host's numbers: in the container's pid namespace
@@ -67,18 +147,130 @@ impl Owner {
         Owner::of(facts.parent)
     }
 
-    /// Whether it still lives. What is a zombie holds nothing any more.
+    /// Whether it still lives, as far as anybody knows: one that cannot be seen does.
     #[must_use]
     pub fn lives(&self) -> bool {
-        let same = |facts: Facts| facts.starttime == self.starttime;
-        let gone = |state: u8| state == b'Z' || state == b'X';
-        facts(self.pid).is_ok_and(|facts| same(facts) && !gone(facts.state))
+        self.life() != Life::Ended
     }
+
+    /// Whether it still lives. What is a zombie holds nothing any more.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.life_from(here())
+    }
+
+    fn life_from(&self, here: Here) -> Life {
+        let differs = |one: u64, other: u64| one != 0 && other != 0 && one != other;
+        if differs(self.boot, here.boot) {
+            return Life::Ended;
+        }
+        if differs(self.pid_namespace, here.pid_namespace) {
+            let ended = here.pid_namespace == INITIAL && !is_populated(self.pid_namespace);
+            return if ended { Life::Ended } else { Life::Unseen };
+        }
+        let same = |facts: Facts| {
+            let seen = facts
+                .starttime
+                .saturating_add_signed(here.ahead.saturating_neg());
+            seen.abs_diff(self.starttime) <= ROUNDING
+        };
+        let gone = |state: u8| state == b'Z' || state == b'X';
+        match facts(self.pid).is_ok_and(|facts| same(facts) && !gone(facts.state)) {
+            true => Life::Lives,
+            false => Life::Ended,
+        }
+    }
+
+    /// Whether both are one process.
+    #[must_use]
+    pub fn is(&self, other: &Owner) -> bool {
+        self.pid == other.pid
+            && self.pid_namespace == other.pid_namespace
+            && self.starttime.abs_diff(other.starttime) <= ROUNDING
+    }
+}
+
+/// A start time in a time namespace is rounded at another place.
+const ROUNDING: u64 = 1;
+
+/// Whether a pid namespace has a process, as seen from the initial one. When in doubt it has.
+fn is_populated(namespace: u64) -> bool {
+    let Ok(listed) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    let pids = listed.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+    });
+    for entry in pids {
+        match std::fs::metadata(entry.path().join("ns/pid")) {
+            Ok(facts) if facts.ino() == namespace => return true,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_of_another_pid_namespace_is_not_taken_for_dead() {
+        let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let here = here();
+        let other = Owner {
+            pid_namespace: own.pid_namespace.max(1) + 1,
+            ..own
+        };
+        let elsewhere = |pid_namespace| Here {
+            pid_namespace,
+            ..here
+        };
+        assert_eq!(other.life_from(elsewhere(7)), Life::Unseen);
+        assert!(is_populated(own.pid_namespace));
+        assert_eq!(own.life_from(here), Life::Lives);
+        // Of a record of an earlier version nothing is known but the number.
+        let early = Owner {
+            pid_namespace: 0,
+            boot: 0,
+            ..own
+        };
+        assert_eq!(early.life_from(elsewhere(7)), Life::Lives);
+        let before = Owner {
+            boot: own.boot ^ 1,
+            ..own
+        };
+        assert_eq!(before.life_from(elsewhere(7)), Life::Ended);
+    }
+
+    #[test]
+    fn a_start_time_is_the_same_in_every_time_namespace() {
+        assert_eq!(
+            ahead("monotonic           0         0\nboottime       864000         0\n"),
+            86_400_000
+        );
+        assert_eq!(ahead("boottime -1 500000000\n"), -50);
+        assert_eq!(ahead(""), 0);
+        let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let ahead = Here {
+            ahead: -5,
+            ..here()
+        };
+        let seen = Owner {
+            starttime: own.starttime + 5,
+            ..own
+        };
+        assert_eq!(seen.life_from(ahead), Life::Lives);
+        assert_eq!(own.life_from(ahead), Life::Ended);
+        assert!(
+            seen.is(&Owner {
+                starttime: seen.starttime + 1,
+                ..seen
+            }) && !seen.is(&own)
+        );
+    }
 
     #[test]
     fn a_process_name_cannot_forge_the_fields_after_it() {
@@ -101,7 +293,7 @@ mod tests {
         let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.lives());
         let earlier = Owner {
-            starttime: own.starttime - 1,
+            starttime: own.starttime - 2,
             ..own
         };
         assert!(!earlier.lives());

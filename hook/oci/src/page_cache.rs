@@ -8,11 +8,15 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, open, posix_fadvise};
 use nix::sys::stat::{Mode, fstat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A runtime waits for us. What is not dropped by then stays.
+/// A runtime waits for us. What is not dropped by then, of all folders together, stays.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many files and folders are looked at, of all folders together: half a second's work. A folder of
+/// models has some hundreds.
+const ENTRIES: u64 = 10_000;
 
 /// How deep folders lie in one another: a hub's cache has five.
 const DEPTH: u32 = 16;
@@ -24,31 +28,58 @@ pub struct Dropped {
     pub files: u64,
     /// Files and folders that could not be read.
     pub unread: u64,
-    /// Whether time ran out.
+    /// Whether time ran out, or there was too much to look at.
     pub unfinished: bool,
 }
 
 struct Walk {
     device: u64,
     until: Instant,
+    left: u64,
     done: Dropped,
 }
 
-/// Drops what is resident of every file in a folder.
+/// Drops what is resident of every file in these folders. What is to be told is returned.
+#[must_use]
+pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
+    let until = Instant::now().checked_add(PATIENCE);
+    let until = until.unwrap_or_else(Instant::now);
+    let (mut lines, mut left) = (Vec::new(), ENTRIES);
+    for path in paths {
+        let shown = path.display();
+        match drop_folder_within(path, until, &mut left) {
+            Err(error) => lines.push(format!("cannot drop the pages of {shown}: {error}")),
+            Ok(done) if done.unfinished => lines.push(format!(
+                "the pages of {} files in {shown} are dropped; there is more than is looked at while a \
+                 container waits",
+                done.files
+            )),
+            Ok(_) => {}
+        }
+    }
+    lines
+}
+
+/// The same of one folder.
 ///
 /// # Errors
 /// When the folder cannot be opened.
 pub fn drop_folder(path: &Path) -> io::Result<Dropped> {
+    let until = Instant::now().checked_add(PATIENCE);
+    drop_folder_within(path, until.unwrap_or_else(Instant::now), &mut { ENTRIES })
+}
+
+fn drop_folder_within(path: &Path, until: Instant, left: &mut u64) -> io::Result<Dropped> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(path, flags, Mode::empty())?;
     let mut walk = Walk {
         device: fstat(&folder)?.st_dev,
-        until: Instant::now()
-            .checked_add(PATIENCE)
-            .unwrap_or_else(Instant::now),
+        until,
+        left: *left,
         done: Dropped::default(),
     };
     walk.folder(folder, DEPTH);
+    *left = walk.left;
     Ok(walk.done)
 }
 
@@ -63,16 +94,19 @@ impl Walk {
             return;
         };
         for entry in names.iter() {
-            if Instant::now() > self.until {
-                self.done.unfinished = true;
-                return;
-            }
             let Ok(entry) = entry else { break };
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
             if name == "." || name == ".." || entry.file_type() == Some(Type::Symlink) {
                 continue;
+            }
+            match self.left.checked_sub(1) {
+                Some(left) if Instant::now() <= self.until => self.left = left,
+                _ => {
+                    self.done.unfinished = true;
+                    return;
+                }
             }
             if self.entry(&folder, name, depth).is_none() {
                 self.done.unread = self.done.unread.saturating_add(1);

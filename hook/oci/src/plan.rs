@@ -27,9 +27,30 @@ pub const PRELOAD: &str = "etc/ld.so.preload";
 /// Below [`MOUNT`]: the slice's own promise.
 const PROMISE: &str = "promise";
 
-/// How much of a pod's id names its slice. Every tenant of unified memory sees the name, and who
-/// knows the whole id could ask for the slice by a forged annotation.
-const POD_ID: usize = 16;
+/// How the id of a pod's slice begins.
+const POD: &str = "pod-";
+
+/// The id of a pod's slice. Every tenant of unified memory sees it, and whoever knew the id of the sandbox
+/// could ask for the slice by a forged annotation. The hash (FNV-1a) need not be a cryptographic one: 64
+/// bits do not determine the 256 that engines draw, and the record compares all of them.
+fn pod_slice(sandbox: &str) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = sandbox.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{POD}{hash:016x}")
+}
+
+/// Whether a container's id could be taken for the id of a pod's slice, or of a run's promise
+/// (`run.PID.START.NAME`).
+fn is_reserved(id: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let pod = id.strip_prefix(POD);
+    let mut parts = id.splitn(4, '.');
+    let run = parts.next() == Some("run")
+        && parts.next().is_some_and(digits)
+        && parts.next().is_some_and(digits);
+    run || pod
+        .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
 
 /// Everything that a plan is made of.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +89,9 @@ pub struct Plan {
     pub slice: String,
     /// Whether it is the pod's.
     pub shared: bool,
+    /// The id of that pod's sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// The namespace that it counts for.
     pub namespace: Option<String>,
     /// What is admitted.
@@ -163,6 +187,11 @@ pub enum PlanError {
         annotations::PREFIX
     )]
     NoPod,
+    /// An id that means something else here.
+    #[error(
+        "container id {0:?} has the form that gpuslice gives to a pod's slice or a run: start it by another"
+    )]
+    Reserved(String),
     /// The slice file would not be one.
     #[error("the slice would be refused: {0}")]
     Slice(SliceError),
@@ -226,12 +255,13 @@ fn plan(
         note,
     } = budgets;
     let id = given.state.id.clone();
+    if is_reserved(&id) {
+        return Err(PlanError::Reserved(id));
+    }
     let slice = match (asked.shared, &who.sandbox) {
         (false, _) => id.clone(),
-        (true, Some(pod)) if is_id(pod) => match pod.get(..POD_ID) {
-            Some(start) => format!("pod-{start}"),
-            None => return Err(PlanError::NoPod),
-        },
+        // A short one could be guessed.
+        (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
         (true, _) => return Err(PlanError::NoPod),
     };
     let text = slice_file(asked, &devices, given.policy, &who)?;
@@ -245,6 +275,7 @@ fn plan(
     Ok(Plan {
         name: who.title(),
         shared: asked.shared,
+        sandbox: who.sandbox.filter(|_| asked.shared),
         namespace: who.namespace,
         files,
         mounts: mounts(given, &id, &slice, promised),

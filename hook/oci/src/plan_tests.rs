@@ -362,6 +362,47 @@ fn a_slice_is_shared_only_in_a_pod() {
 }
 
 #[test]
+fn a_pods_slice_is_named_by_a_hash_that_does_not_give_its_sandbox_away() {
+    let shared = [("gpuslice.io/memory", "8GiB"), ("gpuslice.io/share", "pod")];
+    let plan = Case::default().plan(&[POD, &shared].concat());
+    assert!(plan.slice.starts_with("pod-") && plan.slice.len() == 20);
+    assert!(!plan.slice.contains("0123456789abcdef"));
+    assert_eq!(
+        plan.sandbox.as_deref(),
+        Some("0123456789abcdef0123456789abcdef")
+    );
+    assert_ne!(
+        pod_slice("0123456789abcdef0"),
+        pod_slice("0123456789abcdef1")
+    );
+    // The reference of FNV-1a's authors.
+    assert_eq!(pod_slice("foobar"), "pod-85944171f73967e8");
+}
+
+#[test]
+fn container_ids_that_look_like_a_pods_slice_or_a_run_are_refused() {
+    for id in [
+        "pod-5f3759df0badc0de",
+        "pod-5F3759DF0BADC0DE",
+        "run.1.5.x",
+        "run.1.5",
+    ] {
+        assert!(is_reserved(id), "{id}");
+    }
+    for id in [
+        "pod-web",
+        "pod-5f3759df0badc0de1",
+        "run.1",
+        "run.a.5.x",
+        "run-1",
+        "running",
+        "5f3759df0badc0de",
+    ] {
+        assert!(!is_reserved(id), "{id}");
+    }
+}
+
+#[test]
 fn headroom_that_leaves_nothing_is_refused_before_anything_is_done() {
     let annotations = [
         ("gpuslice.io/memory", "8GiB"),

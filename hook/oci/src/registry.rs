@@ -6,7 +6,7 @@
 use crate::host::HostError;
 use crate::owner::Owner;
 use crate::place::Places;
-use crate::{read, run_folder, sys};
+use crate::{read, run_folder, sys, tenants};
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;
 use nix::errno::Errno;
@@ -24,6 +24,7 @@ const CAP: usize = 1 << 20;
 
 /// How long a hook waits for others. What they do under the lock takes a millisecond.
 const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Record {
     /// Whether a pod's containers have it together.
     #[serde(default)]
     pub shared: bool,
+    /// The whole id of the sandbox of that pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// What it was admitted for.
     pub devices: Vec<Budget>,
     /// What it was promised of the host's own memory, where that is less: it is over-committed.
@@ -77,6 +81,9 @@ pub struct Member {
     /// The folders whose resident pages are dropped when it has stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<PathBuf>,
+    /// Why it runs without its slice, where no library could be loaded into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_slice: Option<String>,
 }
 
 impl Record {
@@ -174,11 +181,23 @@ impl<'a> Registry<'a> {
     /// # Errors
     /// When they cannot be made, or nobody gives the lock back.
     pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(places, PATIENCE)
+    }
+
+    /// The same, where what is to be done can also be done by whoever comes next.
+    ///
+    /// # Errors
+    /// As [`Registry::lock`].
+    pub fn lock_soon(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(places, SHORT_PATIENCE)
+    }
+
+    fn lock_within(places: &'a Places, patience: Duration) -> Result<Registry<'a>, RegistryError> {
         run_folder::make(places)?;
         let path = places.lock();
         let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = sys::make(&path, flags, 0o600).map_err(failed("open", &path))?;
-        let lock = wait_for(file, &path)?;
+        let lock = wait_for(file, &path, patience)?;
         Ok(Registry {
             places,
             _lock: lock,
@@ -208,7 +227,13 @@ impl<'a> Registry<'a> {
         let new = path.with_extension(NEW);
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = replace(&new, &path, &text);
-        written.map_err(failed("write", &path))
+        written.map_err(failed("write", &path))?;
+        // For runs of users who may not read the record itself. Whoever fills that folder does not
+        // keep containers from starting.
+        if record.devices.iter().any(|budget| !budget.integrated) {
+            let _ = tenants::publish(self.places, record);
+        }
+        Ok(())
     }
 
     /// Removes a record.
@@ -217,6 +242,7 @@ impl<'a> Registry<'a> {
     /// When it cannot be removed.
     pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
         let path = self.places.slice(slice);
+        let _ = tenants::withdraw(self.places, slice);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &path)(error))
@@ -285,7 +311,7 @@ pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryEr
     Ok((records, damaged))
 }
 
-fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
+fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<File>, RegistryError> {
     let started = Instant::now();
     let mut pause = Duration::from_micros(100);
     loop {
@@ -294,7 +320,7 @@ fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
             Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
             Err((_, error)) => return Err(failed("lock", path)(error.into())),
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > patience {
             return Err(RegistryError::Locked(path.to_owned()));
         }
         thread::sleep(pause);
@@ -304,8 +330,11 @@ fn wait_for(mut file: File, path: &Path) -> Result<Flock<File>, RegistryError> {
 
 fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = sys::make(new, OFlag::O_WRONLY | OFlag::O_TRUNC, 0o600)?;
-    file.write_all(text)?;
-    fs::rename(new, path)
+    let replaced = file.write_all(text).and_then(|()| fs::rename(new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(new);
+    }
+    replaced
 }
 
 mod uuid_text {

@@ -4,7 +4,7 @@
 
 use crate::host::{HostError, failed};
 use crate::place::Places;
-use crate::sys;
+use crate::{sys, tenants};
 use gpuslice_config::promises;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
@@ -32,7 +32,10 @@ pub fn make(places: &Places) -> Result<(), HostError> {
     ];
     folders
         .iter()
-        .try_for_each(|(path, mode)| folder(path, *mode).map_err(failed("make", path)))
+        .try_for_each(|(path, mode)| folder(path, *mode).map_err(failed("make", path)))?;
+    // Without it, the runs of other users are not seen; containers start all the same.
+    let _ = tenants::make(places);
+    Ok(())
 }
 
 /// A folder, as it should be. One of another user stays as it is: he uses it for himself.

@@ -16,6 +16,9 @@ pub const CAP: usize = 8 << 20;
 /// What engines write down about a container and its pod.
 const ENGINES: &str = "io.kubernetes.";
 
+/// The variable by which NVIDIA's runtime is told which GPUs to bring.
+pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
+
 /// The annotations that are read.
 pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
 
@@ -25,7 +28,10 @@ const KEPT: Keep = Keep::Members(&[
         "root",
         Keep::Members(&[("path", Keep::All), ("readonly", Keep::All)]),
     ),
-    ("process", Keep::Members(&[("args", Keep::First)])),
+    (
+        "process",
+        Keep::Members(&[("args", Keep::First), ("env", Keep::Starting(VISIBLE))]),
+    ),
     ("mounts", Keep::All),
     ("annotations", ANNOTATIONS),
     (
@@ -85,6 +91,9 @@ pub struct Process {
     /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
+    /// The variables that begin with [`VISIBLE`].
+    #[serde(default)]
+    pub env: Vec<String>,
 }
 
 /// One of `mounts`.
@@ -120,6 +129,9 @@ pub struct Linux {
 /// One of `linux.devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct DeviceNode {
+    /// Where the container has it.
+    #[serde(default)]
+    pub path: PathBuf,
     /// `c`, `b`, ...
     #[serde(default, rename = "type")]
     pub kind: String,
@@ -176,6 +188,9 @@ pub struct Namespace {
     /// `mount`, `user`, ...
     #[serde(rename = "type")]
     pub kind: String,
+    /// The one that it joins; none for a new one.
+    #[serde(default)]
+    pub path: PathBuf,
 }
 
 /// Why a config.json cannot be used.
@@ -199,6 +214,13 @@ pub enum SpecError {
         #[source]
         source: io::Error,
     },
+    /// The state names the root.
+    #[error(
+        "the container's state names / as its bundle, where no config.json is: crun before 1.27 does so where \
+         a container has a user namespace and devices (take crun 1.27, runc, or gpuslice-runtime, which tells \
+         the hook)"
+    )]
+    RootBundle,
     /// The state says nothing of a bundle.
     #[error("the container's state names no bundle")]
     NoBundle,
@@ -214,6 +236,9 @@ pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
     }
     let path = bundle.join("config.json");
     match read::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && bundle == Path::new("/") => {
+            Err(SpecError::RootBundle)
+        }
         Err(source) => Err(SpecError::Read { path, source }),
         Ok(file) => reduced(file).map_err(|source| SpecError::Content { path, source }),
     }
@@ -244,6 +269,14 @@ impl Spec {
     pub fn has_user_namespace(&self) -> bool {
         let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
         namespaces.into_iter().any(|own| own.kind == "user")
+    }
+
+    /// Whether processes of others are in its pid namespace: it joins one, or has the runtime's.
+    #[must_use]
+    pub fn shares_pids(&self) -> bool {
+        let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
+        let mut pids = namespaces.filter(|own| own.kind == "pid");
+        !pids.any(|own| own.path.as_os_str().is_empty())
     }
 
     /// The folder of the host that the container sees at `destination`.
@@ -305,6 +338,7 @@ mod tests {
             Err(SpecError::Content { .. })
         ));
         assert!(matches!(read(Path::new("")), Err(SpecError::NoBundle)));
+        assert!(matches!(read(Path::new("/")), Err(SpecError::RootBundle)));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
-use crate::create::{self, Failure, Lines, Stage, create};
+use crate::container;
+use crate::create::{self, Failure, Lines, Report, Stage, create};
 use crate::delete::delete;
 use crate::policy::OnError;
 use crate::state::{self, State};
@@ -16,6 +17,10 @@ pub const SUCCESS: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The hook is configured wrongly.
 pub const USAGE: u8 = 2;
+
+/// Why nothing can be done below a rootless engine, and what works there.
+const ROOTLESS: &str = "gpuslice-hook does not run as the host's root: containers of rootless podman and rootless \
+                        Docker have no slices (take gpuslice run in the container, or an engine that root runs)";
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.
@@ -75,8 +80,21 @@ fn stage(arguments: &Arguments) -> u8 {
     if arguments.dry_run {
         return dry_run(&state, stage, arguments);
     }
-    match create(&state, stage, arguments) {
-        Ok(lines) => told(&lines),
+    let mut report = Report::default();
+    let created = create(&state, stage, arguments, &mut report);
+    told(&report.lines);
+    if let Some(line) = &report.no_slice {
+        log.tell(line);
+        tell(line);
+    }
+    let created = created.map_err(|failure| match failure {
+        Failure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
+            Failure::Failed(error.context(ROOTLESS), on)
+        }
+        failure => failure,
+    });
+    match created {
+        Ok(()) => SUCCESS,
         Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
             log.tell(&format!("{} is refused: {error:#}", state.id));
             refuse(&error)

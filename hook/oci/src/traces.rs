@@ -18,8 +18,7 @@ use std::path::Path;
 /// How much is read of a process's mounts: a host has hundreds, of 200 bytes each.
 const CAP: usize = 16 << 20;
 
-/// From this length on a word that begins with a slice's id means it: a pod's slice has the first
-/// letters of its sandbox's id.
+/// From this length on a word that begins with a slice's id means it.
 const LONG: usize = 12;
 
 /// The first sign of life, in words.
@@ -64,6 +63,8 @@ fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
         Some(Owner {
             pid: pid.parse().ok()?,
             starttime: starttime.parse().ok()?,
+            pid_namespace: 0,
+            boot: 0,
         })
     })
 }
@@ -165,6 +166,8 @@ mod tests {
         let one = Owner {
             pid: 12,
             starttime: 345,
+            pid_namespace: 0,
+            boot: 0,
         };
         assert_eq!(found, [one]);
         assert_eq!(owners(b"{").count(), 0);

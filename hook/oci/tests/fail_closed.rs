@@ -213,3 +213,47 @@ fn a_failure_of_the_host_follows_on_error_for_who_asks_and_for_who_does_not() {
         }
     }
 }
+
+#[test]
+fn a_start_that_a_full_run_refuses_leaves_no_file_behind() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    fs::create_dir(host.run("slices")).unwrap();
+    let flags = nix::mount::MsFlags::empty();
+    let none: Option<&str> = None;
+    let full = Some("size=4k,nr_inodes=9");
+    nix::mount::mount(none, &host.run("slices"), Some("tmpfs"), flags, full).unwrap();
+    fs::write(host.run("slices/filler"), [0; 4096]).unwrap();
+    let said = container.is_refused();
+    assert!(
+        said.contains("cannot write") && said.contains("No space left"),
+        "{said}"
+    );
+    assert_eq!(host.left(), ["slices/filler"]);
+    fs::remove_file(host.run("slices/filler")).unwrap();
+    // Of one that was killed meanwhile.
+    fs::write(host.run("slices/c9.new"), "").unwrap();
+    host.collect();
+    assert_eq!(host.left(), Vec::<String>::new());
+    nix::mount::umount(&host.run("slices")).unwrap();
+}
+
+#[test]
+fn the_end_of_a_refused_container_waits_for_no_lock() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let other = host.asking("other", &[("gpuslice.io/memory", "20GiB")]);
+    other.is_given_its_slice();
+    let refused = host.asking("refused", &[("gpuslice.io/memory", "20GiB")]);
+    refused.is_refused();
+    let lock = fs::File::open(host.run("lock")).unwrap();
+    lock.lock().unwrap();
+    let start = std::time::Instant::now();
+    assert!(refused.hook(&["poststop"]).status.success());
+    assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
+}

@@ -202,6 +202,11 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             "{told}"
         );
         assert!(!container.inside(".gpuslice").exists(), "{told}");
+        // It can be found later, too.
+        let record = text(host.run(&format!("slices/{}.json", container.id)));
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        let why = record["containers"][0]["no_slice"].as_str().unwrap();
+        assert!(told.contains(why), "{told}: {why}");
         assert!(container.hook(&["poststop"]).status.success());
     }
     host.policy("when-not-injectable = \"refuse\"");

@@ -105,3 +105,13 @@ fn a_policys_mounts_are_dropped_before_the_start_and_after_the_stop() {
     assert!(container.hook(&["poststop"]).status.success());
     assert_eq!(resident(&file), 0);
 }
+
+#[test]
+fn a_volume_with_very_many_files_keeps_no_container_waiting() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for file in 0..10_100 {
+        File::create(folder.path().join(file.to_string())).unwrap();
+    }
+    let done = drop_folder(folder.path()).unwrap();
+    assert_eq!((done.files, done.unfinished), (10_000, true));
+}

@@ -40,6 +40,19 @@ fn a_refusal_is_in_the_hosts_log() {
     assert!(said.contains("big"), "it names who holds the rest: {said}");
     assert_eq!(next(), Some(format!("other is refused: {said}")));
 
+    // A container that starts without its slice is named, too.
+    let old = host.container("old");
+    fs::remove_dir_all(old.rootfs().join("lib64")).unwrap();
+    let _ = fs::remove_file(old.rootfs().join("lib/ld-linux-aarch64.so.1"));
+    host.policy("overcommit = true");
+    assert!(old.hook(&["createRuntime"]).status.success());
+    let said = next().unwrap();
+    assert!(
+        said.starts_with("old starts without a slice: its image has no dynamic loader"),
+        "{said}"
+    );
+    host.policy("");
+
     // There /dev is the container's, and --dry-run keeps nobody from starting.
     for arguments in [&["createContainer"][..], &["--dry-run", "createRuntime"]] {
         other.hook(arguments);

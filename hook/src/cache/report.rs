@@ -3,12 +3,11 @@
 
 use super::holders::Holder;
 use crate::exit;
-use crate::text::{aligned, printable};
+use crate::text::{self, aligned, printable};
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How it is with a file.
@@ -53,6 +52,7 @@ impl Serialize for State {
 /// What is known of a file.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct FileReport {
+    #[serde(serialize_with = "text::serialize_path")]
     pub(super) path: PathBuf,
     pub(super) size: u64,
     pub(super) state: State,
@@ -136,10 +136,10 @@ impl Report {
     /// As JSON.
     ///
     /// # Errors
-    /// When a path is not text.
+    /// When it cannot be written as text.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let sum = |part: fn(&FileReport) -> Option<u64>| self.sum(|_| true, part).get();
-        let mut value = serde_json::to_value(Lossy(self))?;
+        let mut value = serde_json::to_value(self)?;
         if let Some(object) = value.as_object_mut() {
             object.insert("before".to_owned(), sum(|file| file.before).into());
             object.insert("after".to_owned(), sum(|file| file.after).into());
@@ -174,17 +174,31 @@ impl Report {
             1 => String::new(),
             _ => aligned(&rows),
         };
-        let cached = self
-            .files
-            .iter()
-            .filter(|file| file.before > Some(0))
-            .count();
-        format!(
-            "{table}{} of {} are in the page cache, of {cached} of {}\n",
+        let is_known = |file: &&FileReport| file.before.is_some();
+        let known = self.files.iter().filter(is_known).count();
+        let cached = self.files.iter().filter(|file| file.before > Some(0));
+        let size = |known: bool| {
+            let is_one = move |file: &FileReport| file.before.is_some() == known;
+            self.sum(is_one, |file| Some(file.size))
+        };
+        let unknown = self.files.len().saturating_sub(known);
+        let seen = format!(
+            "{} of {} are in the page cache, of {} of {}\n",
             self.sum(|_| true, |file| file.before),
-            self.sum(|_| true, |file| Some(file.size)),
-            files(self.files.len()),
-        )
+            size(true),
+            cached.count(),
+            files(known),
+        );
+        let unseen = format!(
+            "of {} ({}) it is not known how much is in the page cache\n",
+            files(unknown),
+            size(false),
+        );
+        match (known, unknown) {
+            (_, 0) => format!("{table}{seen}"),
+            (0, _) => format!("{table}{unseen}"),
+            _ => format!("{table}{seen}{unseen}"),
+        }
     }
 
     /// What `gpuslice drop-cache` says to people.
@@ -280,37 +294,29 @@ impl fmt::Display for Rate {
     }
 }
 
-/// JSON is text: what of a path is none is escaped, `\\xff`, so that two paths never look the same.
-struct Lossy<'a>(&'a Report);
-
-impl Serialize for Lossy<'_> {
-    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let mut files = self.0.files.clone();
-        for file in &mut files {
-            file.path = escaped(&file.path).into();
-        }
-        Report { files, ..*self.0 }.serialize(out)
-    }
-}
-
-/// A path as text. One that is text stays as it is.
-fn escaped(path: &Path) -> String {
-    match path.to_str() {
-        Some(text) => text.to_owned(),
-        None => path.as_os_str().as_bytes().escape_ascii().to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
+
+    fn seen(files: &[Option<u64>]) -> String {
+        let files = files.iter().map(|before| FileReport {
+            before: *before,
+            ..FileReport::new("/m/a.gguf".into(), 8 << 20, State::Cached)
+        });
+        Report::new(files.collect(), Duration::ZERO).residency()
+    }
 
     #[test]
-    fn a_path_that_is_no_text_is_escaped_and_one_that_is_stays() {
-        let of = |bytes: &[u8]| escaped(Path::new(OsStr::from_bytes(bytes)));
-        assert_eq!(of("/models/schön \\ 1".as_bytes()), "/models/schön \\ 1");
-        assert_eq!(of(b"/m/\xff\\"), "/m/\\xff\\\\");
-        assert_ne!(of(b"/m/\xff"), of(b"/m/\xfe"));
+    fn what_may_not_be_read_is_unknown_and_not_nothing() {
+        let last = |text: String| text.lines().next_back().unwrap().to_owned();
+        let unknown = "of 2 files (16.00 MiB) it is not known how much is in the page cache";
+        assert_eq!(last(seen(&[None, None])), unknown);
+        assert!(!seen(&[None, None]).contains("0 B"));
+        let some = seen(&[Some(4 << 20), None]);
+        let known = "4.00 MiB of 8.00 MiB are in the page cache, of 1 of 1 file\n\
+                     of 1 file (8.00 MiB) it is not known how much is in the page cache\n";
+        assert!(some.ends_with(known), "{some}");
+        let all = "4.00 MiB of 16.00 MiB are in the page cache, of 1 of 2 files";
+        assert_eq!(last(seen(&[Some(4 << 20), Some(0)])), all);
     }
 }

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,8 @@ pub struct Args {
 
 const NOTES: &str = "\
 Programs in a slice drop their own model files. gpusliced does it for those that no preload reaches,
-static and Go programs, and for what was killed. It is off unless it is started:
+static and Go programs, and for what was killed. It is off unless it is configured and started:
+  cp /usr/share/doc/gpuslice/examples/gpusliced.toml /etc/gpuslice/
   systemctl enable --now gpusliced
 
 The configuration:
@@ -49,7 +50,15 @@ The configuration:
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
   settle_seconds = 2.0         how long nobody may have used a file (default)
 
-It takes CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
+It requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
+
+/// Says something under the daemon's own name.
+fn tell(message: &str) {
+    cli::tell_as("gpusliced", message);
+}
+
+/// What to do without a configuration.
+const EXAMPLE: &str = "an example is /usr/share/doc/gpuslice/examples/gpusliced.toml";
 
 /// What the configuration says.
 #[derive(Debug, Deserialize)]
@@ -78,13 +87,19 @@ fn settle_seconds() -> f64 {
 
 /// A model file that somebody has let go of.
 struct Released {
-    /// None: it is opened again when it is due. As long as it is open here, nobody else can know
-    /// that it is in use by nobody.
-    file: Option<File>,
-    path: PathBuf,
+    kept: Kept,
     due: Instant,
     /// How often it was tried since.
     tries: u32,
+}
+
+/// A file between two tries.
+enum Kept {
+    /// It is open.
+    Open(File),
+    /// Only its place is held (`O_PATH`): as long as a file is open here, nobody can know that it
+    /// is in use by nobody else. A path would not do: a container's leads elsewhere on the host.
+    Place(File),
 }
 
 /// So often it is tried again: pages stay that are on their way from the device, and who has a file
@@ -92,31 +107,40 @@ struct Released {
 const TRIES: u32 = 5;
 
 impl Released {
-    /// The file, if that is still the one.
-    fn file(&mut self, (device, inode): (u64, u64)) -> Option<File> {
-        self.file.take().or_else(|| {
-            let file = open(&self.path).ok()?;
-            let data = file.metadata().ok()?;
-            ((data.dev(), data.ino()) == (device, inode)).then_some(file)
-        })
+    /// When and how it is tried again. None: not any more.
+    fn again(tries: u32, file: File, dropped: Dropped, settle: Duration) -> Option<Released> {
+        let (kept, wait) = match dropped {
+            Dropped::Done => return None,
+            Dropped::InPart => (Kept::Open(file), settle),
+            Dropped::InUse => (Kept::place_of(&file)?, pause(settle, tries)),
+        };
+        let tries = tries.saturating_add(1);
+        let due = Instant::now().checked_add(wait)?;
+        (tries <= TRIES).then_some(Released { kept, due, tries })
+    }
+}
+
+impl Kept {
+    fn place_of(file: &File) -> Option<Kept> {
+        let place = File::options()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(descriptor(file));
+        place.ok().map(Kept::Place)
     }
 
-    /// When and how it is tried again. None: not any more.
-    fn again(self, file: File, dropped: Dropped, settle: Duration) -> Option<Released> {
-        let (file, wait) = match dropped {
-            Dropped::Done => return None,
-            Dropped::InPart => (Some(file), settle),
-            Dropped::InUse => (None, pause(settle, self.tries)),
-        };
-        let tries = self.tries.saturating_add(1);
-        let due = Instant::now().checked_add(wait)?;
-        (tries <= TRIES).then_some(Released {
-            file,
-            due,
-            tries,
-            ..self
-        })
+    /// The file, opened again where only its place was held.
+    fn file(self) -> Option<File> {
+        match self {
+            Kept::Open(file) => Some(file),
+            Kept::Place(place) => open(&descriptor(&place)).ok(),
+        }
     }
+}
+
+/// A path to what a descriptor of this process leads to.
+fn descriptor(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// Twice as long each time; two that watch the same do not look at the same moment for ever.
@@ -137,7 +161,7 @@ const PENDING: usize = 256;
 /// When the configuration cannot be read, or the kernel does not let it watch.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let text = fs::read_to_string(&args.config)
-        .with_context(|| format!("cannot read {}", args.config.display()))?;
+        .with_context(|| format!("cannot read {} ({EXAMPLE})", args.config.display()))?;
     let config: Config =
         toml::from_str(&text).with_context(|| format!("in {}", args.config.display()))?;
     let smallest: Bytes = config
@@ -149,14 +173,14 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     ignore_broken_leases();
     let watched = watch(&config.paths)?;
     for path in &config.paths {
-        cli::tell(&format!("watching the filesystem of {}", path.display()));
+        tell(&format!("watching the filesystem of {}", path.display()));
     }
     let mut released: HashMap<(u64, u64), Released> = HashMap::new();
     loop {
         wait(&watched, &released)?;
         let LetGo { mut files, missed } = let_go(&watched)?;
         if missed {
-            cli::tell("more files were closed than the kernel tells at once: looking at all");
+            tell("more files were closed than the kernel tells at once: looking at all");
             files.extend(all(&config));
         }
         for file in files {
@@ -171,8 +195,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             if let (Some(due), true) = (due, wanted && (known || released.len() < PENDING)) {
                 // The newer descriptor replaces the older: one is held at a time.
                 let fresh = Released {
-                    path: path_of(&file),
-                    file: Some(file),
+                    kept: Kept::Open(file),
                     due,
                     tries: 0,
                 };
@@ -181,12 +204,12 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         }
         let now = Instant::now();
         let due: Vec<_> = released.extract_if(|_, file| file.due <= now).collect();
-        for (identity, mut released_file) in due {
-            let Some(file) = released_file.file(identity) else {
+        for (identity, Released { kept, tries, .. }) in due {
+            let Some(file) = kept.file() else {
                 continue;
             };
             let dropped = drop_if_unused(&file);
-            if let Some(again) = released_file.again(file, dropped, settle) {
+            if let Some(again) = Released::again(tries, file, dropped, settle) {
                 released.insert(identity, again);
             }
         }
@@ -212,7 +235,7 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
     let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
     let fanotify = Fanotify::init(group, events)
-        .context("the kernel does not let us watch (it takes CAP_SYS_ADMIN)")?;
+        .context("the kernel does not let us watch (it requires CAP_SYS_ADMIN)")?;
     for path in paths {
         let whole = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
         // The last descriptor and the last mapping of an opening are gone when it is closed.
@@ -280,7 +303,7 @@ fn let_go(watched: &Fanotify) -> anyhow::Result<LetGo> {
 }
 
 fn path_of(file: &File) -> PathBuf {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
+    fs::read_link(descriptor(file)).unwrap_or_default()
 }
 
 /// What became of a file's pages.
@@ -315,14 +338,14 @@ fn drop_if_unused(file: &File) -> Dropped {
                 seen.map_or(Bytes::ZERO, |seen| seen.bytes)
             };
             let gone = bytes(before).minus(bytes(after));
-            cli::tell(&format!("dropped {gone} of {shown}, {} left", bytes(after)));
+            tell(&format!("dropped {gone} of {shown}, {} left", bytes(after)));
             match bytes(after) {
                 Bytes::ZERO => Dropped::Done,
                 _ => Dropped::InPart,
             }
         }
         Err(error) => {
-            cli::tell(&format!("cannot drop {shown}: {error}"));
+            tell(&format!("cannot drop {shown}: {error}"));
             Dropped::Done
         }
     }
@@ -367,7 +390,7 @@ pub fn is_called() -> bool {
 pub fn entry() -> u8 {
     match <Args as clap::Parser>::try_parse() {
         Ok(args) => main(&args).unwrap_or_else(|error| {
-            cli::tell(&format!("{error:#}"));
+            tell(&format!("{error:#}"));
             exit::FAILED
         }),
         Err(error) => {

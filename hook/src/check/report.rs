@@ -52,7 +52,9 @@ impl Report {
         if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
             verdict.disagreements.insert(0, error);
         } else if slice.is_some() {
-            verdict.disagreements.extend(not_loaded(&survey));
+            // All other disagreements follow from this one.
+            let cause = not_loaded(&survey);
+            verdict.disagreements.splice(0..0, cause);
         }
         verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {
@@ -80,6 +82,14 @@ impl Report {
             verdict,
             notes,
         }
+    }
+
+    /// Why the slice is not in force, which is the cause of all other disagreements.
+    pub(super) fn cause(&self) -> Option<&str> {
+        let slice = self.slice.as_ref()?;
+        let is_in_force = slice.error.is_none() && not_loaded(&self.survey).is_none();
+        let first = self.verdict.disagreements.first().map(String::as_str);
+        first.filter(|_| !is_in_force)
     }
 
     /// Whether there are answers, and none disagree.

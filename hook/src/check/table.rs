@@ -19,6 +19,12 @@ pub(super) fn table(report: &Report, verbose: bool) -> String {
 }
 
 fn write_table(out: &mut String, report: &Report, verbose: bool) -> fmt::Result {
+    if let Some(cause) = report.cause() {
+        for line in wrapped(&format!("INCONSISTENT: {cause}"), WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out)?;
+    }
     write_slice(out, report)?;
     match report.shim() {
         Some(path) => writeln!(out, "library  {path}")?,

@@ -102,6 +102,29 @@ pub fn child<T: DeserializeOwned>(
     vars: &[(OsString, OsString)],
     why: &'static str,
 ) -> Result<(T, String), AskError> {
+    answer(command(arguments, vars), why, BOUNDS, &tell)
+}
+
+/// As [`child`], for a question that can stay without an answer: it is waited for in silence, and
+/// not long.
+///
+/// # Errors
+/// When there is no answer in that time.
+pub fn child_within<T: DeserializeOwned>(
+    arguments: &[&OsStr],
+    vars: &[(OsString, OsString)],
+    why: &'static str,
+    patience: Duration,
+) -> Result<T, AskError> {
+    let bounds = Bounds {
+        quiet: patience,
+        patience,
+    };
+    let answer = answer(command(arguments, vars), why, bounds, &|_| {});
+    answer.map(|(answer, _)| answer)
+}
+
+fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(arguments)
@@ -109,7 +132,7 @@ pub fn child<T: DeserializeOwned>(
     for name in REMOVED {
         command.env_remove(OsStr::new(name));
     }
-    answer(command, why, BOUNDS, &tell)
+    command
 }
 
 /// Runs the child to its end, or to the end of patience.

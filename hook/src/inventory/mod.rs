@@ -6,6 +6,7 @@ pub mod cuda;
 mod limits;
 pub mod nvml;
 pub mod probe;
+pub mod processes;
 
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;

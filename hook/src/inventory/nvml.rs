@@ -61,16 +61,21 @@ pub fn list() -> Option<NvmlList> {
     })
 }
 
-fn describe(index: u32, device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> Option<NvmlDevice> {
+/// The identity of a GPU or an instance.
+pub(super) fn uuid_of(device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> Option<DeviceUuid> {
     let text = device.uuid().ok()?;
     // Jetson's NVML leaves the prefix out.
     let prefixed = || match kind {
         DeviceKind::Gpu => format!("GPU-{text}").parse(),
         DeviceKind::Mig => format!("MIG-{text}").parse(),
     };
+    text.parse::<DeviceUuid>().or_else(|_| prefixed()).ok()
+}
+
+fn describe(index: u32, device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> Option<NvmlDevice> {
     Some(NvmlDevice {
         index,
-        uuid: text.parse::<DeviceUuid>().or_else(|_| prefixed()).ok()?,
+        uuid: uuid_of(device, kind)?,
         name: device.name().unwrap_or_else(|_| "unnamed".to_owned()),
         total: device.memory_info().map_or(0, |memory| memory.total),
         minor: device.minor_number().ok(),

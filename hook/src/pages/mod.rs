@@ -10,7 +10,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use std::io;
+use std::io::{self, IsTerminal};
 
 /// `gpuslice completions`.
 #[derive(clap::Args, Debug)]
@@ -23,8 +23,17 @@ pub struct CompletionsArgs {
 /// `gpuslice man`.
 #[derive(clap::Args, Debug)]
 pub struct ManArgs {
-    /// The page of this verb
-    pub verb: Option<String>,
+    /// The page of this command: run, cdi generate, ...
+    #[arg(value_name = "COMMAND")]
+    pub verbs: Vec<String>,
+}
+
+/// `gpuslice help`.
+#[derive(clap::Args, Debug)]
+pub struct HelpArgs {
+    /// The command: run, cdi generate, ...
+    #[arg(value_name = "COMMAND")]
+    pub verbs: Vec<String>,
 }
 
 /// Prints a completion script.
@@ -40,8 +49,12 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<u8> {
 /// # Errors
 /// When there is no such verb, or the page cannot be written.
 pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
-    let wanted = args.verb.as_ref();
-    let name = wanted.map_or("gpuslice".to_owned(), |verb| format!("gpuslice-{verb}"));
+    let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
+    // `gpuslice man gpusliced` is the page of a program of its own.
+    let name = match args.verbs.as_slice() {
+        [program] if program == DAEMON => DAEMON.to_owned(),
+        _ => words.collect::<Vec<_>>().join("-"),
+    };
     let pages = man_pages()?;
     // A verb's page, else that of a program of its own.
     let sections = [format!("{name}.1"), format!("{name}.8")];
@@ -53,6 +66,31 @@ pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
         .next()
         .with_context(|| format!("there is no page {name}"))?;
     print(text)
+}
+
+/// Prints the help of a command.
+///
+/// # Errors
+/// When there is no such command, or the help cannot be written.
+pub fn help(args: &HelpArgs) -> anyhow::Result<u8> {
+    let mut command = visible();
+    command.build();
+    for verb in &args.verbs {
+        let found = command.find_subcommand(verb).cloned();
+        command = found.with_context(|| {
+            let verb = crate::text::printable(verb);
+            format!("there is no command \"{verb}\" (gpuslice help lists them)")
+        })?;
+    }
+    // What --help prints, at the same width.
+    let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
+    let shown = Cli::command().try_get_matches_from(words.chain(["--help"]));
+    let shown = shown.err().context("there is no help")?;
+    let text = shown.render();
+    match std::io::stdout().is_terminal() {
+        true => print(text.ansi().to_string().as_bytes()),
+        false => print(text.to_string().as_bytes()),
+    }
 }
 
 fn print(text: &[u8]) -> anyhow::Result<u8> {

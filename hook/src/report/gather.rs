@@ -1,10 +1,14 @@
 //! Where the memory of the slices is at one moment.
 //! Touches: what `gpuslice status` touches; /proc; cgroups, by reading them.
 
+use super::allowance::Allowance;
 use super::host::{self, HostUse};
-use crate::status::gather::{DeviceStatus, SliceStatus, gather};
+use crate::status::driver::Drivers;
+use crate::status::gather::gather;
+use crate::status::model::{DeviceStatus, Escaped, SliceStatus};
 use crate::status::process::{self, Processes, cgroup, processes_of};
-use crate::{environment, past_the_library, slice_file};
+use crate::status::users::User;
+use crate::{environment, past_the_library, text};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
@@ -29,8 +33,13 @@ pub(super) struct SliceReport {
     pub(super) name: String,
     /// The command's process.
     pub(super) pid: Option<i32>,
+    /// The user whose slice it is; None in a container.
+    pub(super) user: Option<User>,
     /// The slice file.
+    #[serde(serialize_with = "text::serialize_path")]
     pub(super) file: PathBuf,
+    /// Why its programs do not load the library: nothing is limited then.
+    pub(super) no_slice: Option<String>,
     /// What cannot be read.
     pub(super) error: Option<String>,
     /// Its devices: what may be held, and is.
@@ -54,6 +63,8 @@ pub(super) struct DeviceReport {
     pub(super) used: Option<u64>,
     /// That, by kind.
     pub(super) by_kind: Map<String, Value>,
+    /// The processes of the slice that hold device memory and have not loaded the library.
+    pub(super) without_library: Vec<Escaped>,
 }
 
 /// A process of a slice.
@@ -65,6 +76,8 @@ pub(super) struct ProcessReport {
     pub(super) name: Option<String>,
     /// Device memory by kind, all devices together.
     pub(super) device: BTreeMap<String, u64>,
+    /// The same by NVML, as a sum; None where it does not say.
+    pub(super) driver_used: Option<u64>,
     /// Host memory; None when it cannot be seen from here.
     pub(super) host: Option<HostUse>,
     /// How fast that grows, in bytes per minute.
@@ -118,32 +131,33 @@ impl SliceReport {
     fn of_the_machine(&self) -> u64 {
         let unified = self.devices.iter();
         let unified = unified.filter(|device| device.unified == Some(true));
-        let device = unified.filter_map(|device| device.used);
+        let device = unified.flat_map(|device| {
+            let escaped = device.without_library.iter().filter_map(|one| one.used);
+            device.used.into_iter().chain(escaped)
+        });
         let host = self.processes.iter().map(ProcessReport::on_host);
         device.chain(host).fold(0, u64::saturating_add)
     }
 }
 
 /// Looks at every slice that can be seen from here.
-pub(super) fn report() -> Report {
+pub(super) fn report(drivers: &mut Drivers) -> Report {
     let processes = Processes::default();
     let mut report = Report::default();
     let mut named = None;
-    for status in gather(&Places::default(), &processes) {
-        let slice = slice_file::read(&status.file).ok();
-        let own = slice.as_ref().and_then(|slice| slice.meminfo);
-        named = named.or(own.map(|path| path.as_str().to_owned()));
-        let unified = |uuid: &str| {
-            let uuid = uuid.parse().ok()?;
-            slice.as_ref()?.device(uuid)?.integrated
-        };
-        report
-            .slices
-            .push(slice_report(status, unified, &processes));
+    let slices = gather(&Places::default(), &processes, drivers);
+    let count = slices.len();
+    for status in slices {
+        named = named.or(status.meminfo.clone());
+        report.slices.push(slice_report(
+            status,
+            &processes,
+            &mut Allowance::share_of(count),
+        ));
     }
-    let named = named.unwrap_or_else(|| "/proc/meminfo".to_owned());
-    let text = past_the_library::read(Path::new(&named)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let named = named.unwrap_or_else(|| PathBuf::from("/proc/meminfo"));
+    let read = past_the_library::read(&named).unwrap_or_default();
+    let text = String::from_utf8_lossy(&read).into_owned();
     let host = meminfo::parse(text.as_bytes());
     report.machine = host.map(|host| machine(&host, &text, &report.slices));
     report
@@ -165,16 +179,15 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
     }
 }
 
-fn slice_report(
-    status: SliceStatus,
-    unified: impl Fn(&str) -> Option<bool>,
-    all: &Processes,
-) -> SliceReport {
+fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance) -> SliceReport {
     let mut processes = holders(&status.devices);
     let contained = status.containers.iter();
     let contained = contained.flat_map(|container| all.of_container(container.pid));
-    let user = nix::unistd::geteuid().as_raw();
-    for pid in others(&status.file, user, all).into_iter().chain(contained) {
+    let user = status.user.unwrap_or_else(User::own);
+    for pid in others(&status.file, user.0, all)
+        .into_iter()
+        .chain(contained)
+    {
         processes.entry(pid).or_insert_with(|| ProcessReport {
             pid,
             name: process::name(pid),
@@ -185,18 +198,19 @@ fn slice_report(
     let mut processes: Vec<ProcessReport> = processes.into_values().collect();
     for one in &mut processes {
         // Without a name it is a number of another pid namespace, and here perhaps another's.
-        one.host = one.name.as_ref().and_then(|_| host::of(one.pid));
+        one.host = one.name.as_ref().and_then(|_| host::of(one.pid, allowance));
     }
     processes.sort_by_key(|one| {
         let all = one.on_device().saturating_add(one.on_host());
         (std::cmp::Reverse(all), one.pid)
     });
     let devices = status.devices.into_iter().map(|device| DeviceReport {
-        unified: device.device.as_deref().and_then(&unified),
+        unified: device.unified,
         device: device.device,
         limit: device.limit,
         used: device.used,
         by_kind: device.by_kind,
+        without_library: device.without_library,
     });
     SliceReport {
         devices: devices.collect(),
@@ -204,10 +218,15 @@ fn slice_report(
         processes,
         name: status.name,
         pid: status.pid,
+        user: status.user,
+        no_slice: status.no_slice,
         file: status.file,
         error: status.error,
     }
 }
+
+/// The kind of memory that NVML reports and no ledger counts.
+const WITHOUT_LIBRARY: &str = "without library";
 
 /// The processes that hold device memory.
 fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
@@ -219,6 +238,18 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
             let sum = one.device.entry(kind.clone()).or_default();
             *sum = sum.saturating_add(bytes.as_u64().unwrap_or_default());
         }
+        if let Some(driver_used) = held.driver_used {
+            let sum = one.driver_used.get_or_insert(0);
+            *sum = sum.saturating_add(driver_used);
+        }
+    }
+    for escaped in devices.iter().flat_map(|device| &device.without_library) {
+        let one = processes.entry(escaped.pid).or_default();
+        (one.pid, one.name) = (escaped.pid, escaped.name.clone());
+        let used = escaped.used.unwrap_or(0);
+        let kind = one.device.entry(WITHOUT_LIBRARY.to_owned()).or_default();
+        *kind = kind.saturating_add(used);
+        one.driver_used = Some(one.driver_used.unwrap_or(0).saturating_add(used));
     }
     processes
 }

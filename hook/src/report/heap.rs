@@ -7,6 +7,7 @@
 //! inside free chunks and resident: what `malloc_trim(0)` would give back. Freed pieces that lie
 //! in a thread's own cache count as in use, as malloc itself counts them.
 
+use super::allowance::Allowance;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -23,9 +24,12 @@ const LINKS: u64 = 48;
 /// arena's first heap the arena.
 const OWN_WORDS: [u64; 3] = [32, 48, 64];
 const ARENA: std::ops::Range<u64> = 1024..4096;
-/// How often a chain is read anew, and how many bytes are read at most: half a minute's work.
+/// How often a chain is read anew.
 const ATTEMPTS: usize = 3;
-const READ: usize = 64 << 30;
+/// How many bytes are read of a heap at most: this many times its length, and a little for one that
+/// is short.
+const READINGS: u64 = 4;
+const READ: u64 = 4 << 20;
 /// What is read at once: where chunks are small much, and where they are large only a head.
 const MUCH: usize = 64 << 10;
 const LITTLE: usize = 4 << 10;
@@ -96,23 +100,31 @@ impl Memory for Process {
     }
 }
 
-/// What malloc keeps, in bytes. None: some heap's chain cannot be followed.
-pub(super) fn kept(memory: &mut impl Memory, areas: &[Area]) -> Option<u64> {
+/// What malloc keeps, in bytes. None: some heap's chain cannot be followed, or not in the time that
+/// is left.
+pub(super) fn kept(
+    memory: &mut impl Memory,
+    areas: &[Area],
+    allowance: &mut Allowance,
+) -> Option<u64> {
     let mut reader = Reader {
         memory,
         at: 0,
         piece: Vec::new(),
-        left: READ,
+        left: 0,
+        allowance,
     };
     let mut pages = 0u64;
     for area in areas {
         if area.main {
             let starts = [area.start, area.start.saturating_add(8)];
+            reader.allow(area.end.saturating_sub(area.start));
             pages = pages.saturating_add(reader.chain_of(&starts, area.end)?);
             continue;
         }
         let mut start = area.start.next_multiple_of(HEAP);
         while start < area.end {
+            reader.allow(HEAP.min(area.end.saturating_sub(start)));
             if let Some(heap) = reader.heap(start, area.end) {
                 pages = pages.saturating_add(reader.chain_of(&heap.starts, heap.end)?);
             }
@@ -132,11 +144,17 @@ struct Reader<'a, M> {
     memory: &'a mut M,
     at: u64,
     piece: Vec<u8>,
-    /// How many more bytes are read before it takes too long.
-    left: usize,
+    /// How many more bytes are read of this heap.
+    left: u64,
+    allowance: &'a mut Allowance,
 }
 
 impl<M: Memory> Reader<'_, M> {
+    /// Begins a heap of that length.
+    fn allow(&mut self, length: u64) {
+        self.left = length.saturating_mul(READINGS).saturating_add(READ);
+    }
+
     /// A word. None: it cannot be read.
     fn word(&mut self, at: u64) -> Option<u64> {
         if let Some(word) = self.known(at) {
@@ -145,7 +163,10 @@ impl<M: Memory> Reader<'_, M> {
         let page = at & !(PAGE.wrapping_sub(1));
         let goes_on = page == self.at.saturating_add(self.piece.len() as u64);
         let length = if goes_on { MUCH } else { LITTLE };
-        self.left = self.left.checked_sub(length)?;
+        self.left = self.left.checked_sub(length as u64)?;
+        if self.allowance.is_used_up() {
+            return None;
+        }
         self.piece.resize(length, 0);
         self.at = page;
         let read = self.memory.read(self.at, &mut self.piece).unwrap_or(0);
@@ -227,7 +248,10 @@ impl<M: Memory> Reader<'_, M> {
                 if self.word(next)? != length {
                     return None;
                 }
-                free.push((at, next));
+                // One without a whole page in it gives nothing back.
+                if length >= PAGE {
+                    free.push((at, next));
+                }
             }
             at = next;
         }

@@ -70,14 +70,17 @@ fn whole_pages_of_free_chunks_are_kept_and_the_top_is_too() {
     ];
     let (mut made, area) = main_heap(&chunks);
     // Of 0x290..0x5290 four whole pages, and of the top 0x7000..0xa000 all but the first.
-    assert_eq!(kept(&mut made, &[area]), Some((4 + 2) * PAGE));
+    assert_eq!(
+        kept(&mut made, &[area], &mut Allowance::share_of(1)),
+        Some((4 + 2) * PAGE)
+    );
 }
 
 #[test]
 fn a_chain_that_does_not_end_with_the_heap_is_not_believed() {
     let (mut made, area) = main_heap(&[(0x290, true), (0x5000, false), (0x3d70, true)]);
     made.words.insert(START + 0x298, 0x4f00 | 1);
-    assert_eq!(kept(&mut made, &[area]), None);
+    assert_eq!(kept(&mut made, &[area], &mut Allowance::share_of(1)), None);
 }
 
 #[test]
@@ -101,7 +104,10 @@ fn an_arenas_heaps_are_found_where_they_begin() {
         end: second + 0x10_0000,
         main: false,
     };
-    assert_eq!(kept(&mut made, &[area]), Some(15 * PAGE));
+    assert_eq!(
+        kept(&mut made, &[area], &mut Allowance::share_of(1)),
+        Some(15 * PAGE)
+    );
 }
 
 proptest! {
@@ -114,8 +120,30 @@ proptest! {
         let mut made = Made { words, reads: 0 };
         made.words.extend(small);
         let area = Area { start: START, end: START + (1 << 16), main };
-        let kept = kept(&mut made, &[area]);
+        let kept = kept(&mut made, &[area], &mut Allowance::share_of(1));
         prop_assert!(kept.is_none_or(|kept| kept <= 1 << 16));
         prop_assert!(made.reads <= 1 << 16, "{}", made.reads);
     }
+}
+
+#[test]
+fn a_heap_whose_chain_breaks_at_its_end_costs_a_few_readings_of_it() {
+    let mut made = Made::default();
+    let start = HEAP * 7;
+    // An arena's first heap, full of the smallest chunks, and broken where it should end.
+    for (place, word) in [(0, start + 32), (8, 0), (16, HEAP)] {
+        made.words.insert(start + place, word);
+    }
+    for at in (start + 1024..start + (1 << 20)).step_by(16) {
+        made.words.insert(at + 8, 16 | PREVIOUS_IN_USE);
+    }
+    let area = Area {
+        start,
+        end: start + HEAP,
+        main: false,
+    };
+    let mut allowance = Allowance::share_of(1);
+    assert_eq!(kept(&mut made, &[area], &mut allowance), None);
+    let most = (HEAP * READINGS + READ) / LITTLE as u64;
+    assert!((made.reads as u64) <= most, "{} of {most}", made.reads);
 }

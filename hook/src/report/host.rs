@@ -1,6 +1,7 @@
 //! A process's host memory: what it uses, what malloc keeps, what it maps.
 //! Touches: /proc.
 
+use super::allowance::Allowance;
 use super::heap::{self, Area};
 use serde::Serialize;
 use std::fs;
@@ -30,12 +31,12 @@ impl HostUse {
 }
 
 /// What a process uses. None: it is gone, or another user's.
-pub(super) fn of(pid: u32) -> Option<HostUse> {
+pub(super) fn of(pid: u32, allowance: &mut Allowance) -> Option<HostUse> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let amount = |name: &str| field(&rollup, name);
     // Kernels before 5.9 do not tell the kinds apart.
     let anonymous = amount("Pss_Anon").or_else(|| amount("Anonymous"))?;
-    let kept = kept(pid);
+    let kept = kept(pid, allowance);
     Some(HostUse {
         live: anonymous.saturating_sub(kept.unwrap_or(0)),
         kept,
@@ -57,10 +58,11 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
 /// Allocators that take malloc's place: their books are other ones.
 const OTHERS: [&str; 4] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc"];
 
-fn kept(pid: u32) -> Option<u64> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+fn kept(pid: u32, allowance: &mut Allowance) -> Option<u64> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = String::from_utf8_lossy(&maps);
     let mut process = heap::Process::open(pid).ok()?;
-    heap::kept(&mut process, &areas(&maps)?)
+    heap::kept(&mut process, &areas(&maps)?, allowance)
 }
 
 /// Where glibc's heaps can be. None: the program has no glibc, or another allocator.

@@ -2,6 +2,7 @@
 //! of it grows.
 //! Touches: what `gather` touches, standard output, the file of the plot.
 
+mod allowance;
 mod gather;
 mod heap;
 mod history;
@@ -11,7 +12,8 @@ mod plot;
 mod table;
 
 use crate::replace::{self, Durability};
-use crate::status::on_screen;
+use crate::status::driver::Drivers;
+use crate::status::{no_such_slice, on_screen};
 use crate::{exit, standard_streams};
 use anyhow::{Context, bail};
 use gather::Report;
@@ -44,23 +46,25 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw it over time: an SVG picture, which is up to date as long as it is watched
+    /// Draw it over time, with --watch or --for: an SVG picture, up to date as long as it is watched
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
-DEVICE is what the process has allocated, CONTEXT what its contexts take. HOST is memory of its own
-that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would give it back; ?
-with another allocator, or another user's process). MAPPED is page cache that it has mapped. What
-processes share is divided between them. \"Everything else\" is what the machine uses less all
-that: the kernel, drivers, other programs. Where pinned memory is also host memory, it is in both.
+DEVICE is what the process has allocated, CONTEXT what its contexts take. For a process of the slice
+that has not loaded libgpuslice.so, DEVICE is what NVML reports, and a warning names it. HOST is
+memory of its own that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would
+give it back; ? with another allocator, another user's process, or heaps too large to walk in the
+second that all slices share). MAPPED is page cache that it has mapped. What processes share is
+divided between them. \"Everything else\" is what the machine uses less all that: the kernel,
+drivers, other programs. Where pinned memory is also host memory, it is in both.
 
-JSON: slices [name, pid, file, error, devices [device, unified, limit, used, by_kind], processes
-[pid, name, device {by kind}, host {live, kept, shmem, page_cache_mapped, swapped},
-growth_per_minute {device, host, kept, over_seconds}], page_cache_unmapped (of a cgroup of its own)],
-machine {total, available, slices, unaccounted, page_cache_clean}. Amounts are bytes; null is what
-is not known.
+JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
+by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
+NVML), host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
+over_seconds}], page_cache_unmapped (of a cgroup of its own)], machine {total, available, slices,
+unaccounted, page_cache_clean}. Amounts are bytes; null is what is not known.
 
 Examples:
   gpuslice report --for 60                               once, and what has grown in a minute
@@ -71,13 +75,17 @@ Examples:
 /// # Errors
 /// When there is no such slice, or nothing can be printed or drawn.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
+    if args.plot.is_some() && !args.watch && args.seconds.is_none() {
+        bail!("--plot draws memory over time: add --watch or --for SECONDS");
+    }
     let start = Instant::now();
     let mut history = History::new();
+    let mut drivers = Drivers::default();
     let every = Duration::from_secs(args.every);
     let last = Duration::from_secs(args.seconds.unwrap_or(0));
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     loop {
-        let mut report = gather::report();
+        let mut report = gather::report(&mut drivers);
         if let Some(only) = &args.only {
             choose(&mut report, only, !args.watch)?;
         }
@@ -126,10 +134,7 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
         named.slices.retain(|slice| !slice.processes.is_empty());
     }
     if must && !found(&named) {
-        match pid {
-            Some(pid) => bail!("process {pid} is in no slice that can be seen from here"),
-            None => bail!("no slice is called \"{}\"", crate::text::printable(only)),
-        }
+        return Err(no_such_slice(only));
     }
     *report = named;
     Ok(())

@@ -2,7 +2,8 @@
 //! Touches: its arguments.
 
 use super::gather::{Growth, MachineReport, ProcessReport, Report, SliceReport};
-use crate::status::table::kinds;
+use crate::status::table::{escaped, kinds, no_slice};
+use crate::status::users::User;
 use crate::text;
 use gpuslice_config::units::Bytes;
 
@@ -44,10 +45,17 @@ fn slice(slice: &SliceReport) -> String {
         name => name.to_owned(),
     };
     let mut said = text::printable(&name);
-    if let Some(pid) = slice.pid {
-        said.push_str(&format!(" (pid {pid})"));
+    let pid = slice.pid.map(|pid| format!("pid {pid}"));
+    let other = slice.user.filter(|user| *user != User::own());
+    let user = other.map(|user| format!("user {}", text::printable(&user.name())));
+    let about: Vec<String> = pid.into_iter().chain(user).collect();
+    if !about.is_empty() {
+        said.push_str(&format!(" ({})", about.join(", ")));
     }
     said.push('\n');
+    for line in no_slice(slice.no_slice.as_deref(), &[]) {
+        said.push_str(&format!("  {line}\n"));
+    }
     if let Some(error) = &slice.error {
         said.push_str(&format!("  {}\n", text::printable(error)));
     }
@@ -60,6 +68,9 @@ fn slice(slice: &SliceReport) -> String {
             false => format!(": {}", kinds(&device.by_kind)),
         };
         said.push_str(&format!("  {name}  {used} of {limit}{kinds}\n"));
+        for line in escaped(&device.without_library) {
+            said.push_str(&format!("    {line}\n"));
+        }
     }
     let mut rows = vec![COLUMNS.map(String::from)];
     rows.extend(slice.processes.iter().map(row));
@@ -146,6 +157,7 @@ mod tests {
         let known = ProcessReport {
             pid: 12,
             name: Some("python3".to_owned()),
+            driver_used: None,
             device: BTreeMap::from(kinds.map(|(kind, bytes)| (kind.to_owned(), bytes))),
             host: Some(host),
             growth_per_minute: Some(Growth {
@@ -166,6 +178,7 @@ mod tests {
                 device: Some("GPU-1".to_owned()),
                 unified: Some(true),
                 limit: Some(40 * GIB),
+                without_library: Vec::new(),
                 used: Some(GIB * 61 / 4),
                 by_kind: kinds
                     .map(|(kind, bytes)| (kind.to_owned(), bytes.into()))

@@ -1,6 +1,8 @@
 //! A file that is to say something else: shown, or written with what it said kept beside it.
 //! Touches: that file, its backup.
 
+use super::attributes;
+use super::original::{self, Original};
 use crate::replace;
 use anyhow::Context;
 use std::fs;
@@ -47,6 +49,29 @@ impl Change {
         }
     }
 
+    /// A file that others write too, without what is ours: as it was before where nobody has changed
+    /// it since. See [`original::of`] for `again`.
+    #[must_use]
+    pub(super) fn back(
+        path: &Path,
+        old: Option<String>,
+        removed: String,
+        again: impl Fn(Option<&str>) -> Option<String>,
+    ) -> Change {
+        let mut change = Change::edit(path, old, removed);
+        let (Some(old), Some(removed)) = (&change.old, &change.new) else {
+            return change;
+        };
+        if old != removed {
+            match original::of(path, removed, again) {
+                Some(Original::Absent) => change.new = None,
+                Some(Original::Text(text)) => change.new = Some(text),
+                None => {}
+            }
+        }
+        change
+    }
+
     /// A file that is ours: with this text, or with None gone.
     ///
     /// # Errors
@@ -77,17 +102,25 @@ impl Change {
             (Some(_), None) => format!("removed {}", path.display()),
             (Some(_), Some(_)) => format!("changed {}", path.display()),
         };
+        let mut lost = Vec::new();
         if let Some(old) = self.old.as_ref().filter(|_| !self.ours) {
-            let backup = keep(path, old)?;
+            let (backup, without) = keep(path, old)?;
             said.push_str(&format!(", which is kept as {}", backup.display()));
+            lost = without;
         }
-        match &self.new {
-            Some(new) => {
+        match (&self.old, &self.new) {
+            (Some(_), Some(new)) => lost.extend(attributes::write(path, new, path, false)?),
+            (None, Some(new)) => {
                 replace::make_folder_of(path, 0o755)?;
                 replace::replace(path, new.as_bytes())?;
             }
-            None => fs::remove_file(path)
+            (_, None) => fs::remove_file(path)
                 .with_context(|| format!("cannot remove {}", path.display()))?,
+        }
+        lost.sort();
+        lost.dedup();
+        if !lost.is_empty() {
+            said.push_str(&format!(" (without its attributes {})", lost.join(", ")));
         }
         Ok(said)
     }
@@ -137,20 +170,12 @@ impl Change {
     }
 }
 
-/// Keeps what a file said in the first name beside it that is free: no backup is written over.
-fn keep(path: &Path, text: &str) -> anyhow::Result<PathBuf> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let names = std::iter::once(format!("{name}.before-gpuslice"))
-        .chain((2..).map(|count: u32| format!("{name}.before-gpuslice.{count}")));
-    for name in names {
-        let backup = path.with_file_name(name);
-        if fs::symlink_metadata(&backup).is_err() {
-            replace::replace(&backup, text.as_bytes())?;
-            // It is as secret as what it is the backup of.
-            let mode = fs::metadata(path)?.permissions();
-            fs::set_permissions(&backup, mode)?;
-            return Ok(backup);
-        }
-    }
-    anyhow::bail!("no name is free for a backup of {}", path.display())
+/// Keeps what a file said in the first name beside it that is free: no backup is written over. It has
+/// the owner, the mode and the attributes of the file from its first moment on: it is as secret.
+fn keep(path: &Path, text: &str) -> anyhow::Result<(PathBuf, Vec<String>)> {
+    let is_free = |backup: &PathBuf| fs::symlink_metadata(backup).is_err();
+    let backup = original::backup_names(path).find(is_free);
+    let backup = backup.with_context(|| format!("no name is free beside {}", path.display()))?;
+    let lost = attributes::write(&backup, text, path, true)?;
+    Ok((backup, lost))
 }

@@ -64,3 +64,38 @@ fn a_file_that_would_say_nothing_is_not_made() {
     assert!(!edit(None, "").is_one());
     assert!(edit(Some("a"), "").is_one());
 }
+
+#[test]
+fn a_backup_is_never_readable_by_others_who_could_not_read_the_file() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("daemon.json");
+    fs::write(&path, "{}").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let folder = place.path().to_owned();
+    let (stop, seen) = (
+        std::sync::atomic::AtomicBool::new(false),
+        std::sync::atomic::AtomicBool::new(false),
+    );
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(order) {
+                for entry in fs::read_dir(&folder).unwrap().flatten() {
+                    let mode = entry
+                        .metadata()
+                        .map_or(0, |facts| facts.permissions().mode());
+                    if mode & 0o077 != 0 {
+                        seen.store(true, order);
+                    }
+                }
+            }
+        });
+        for count in 0..200 {
+            let old = fs::read_to_string(&path).unwrap();
+            let change = Change::edit(&path, Some(old), format!("{{\"count\": {count}}}"));
+            change.apply().unwrap();
+        }
+        stop.store(true, order);
+    });
+    assert!(!seen.load(order));
+}

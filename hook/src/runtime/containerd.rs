@@ -5,6 +5,7 @@ use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
 use gpuslice_oci::json_text;
 use gpuslice_oci::wrapper::hooks::{self, Ours};
+use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 /// How containers come by the hooks.
@@ -17,7 +18,10 @@ pub(super) enum By<'a> {
 }
 
 /// Annotations of a pod reach its containers only where the handler lets them.
-const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
+pub(super) const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
+
+/// The lists of them: of pods, and of their containers.
+pub(super) const KEYS: [&str; 2] = ["pod_annotations", "container_annotations"];
 
 /// The CRI plugin's name, which changed twice.
 fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
@@ -29,9 +33,111 @@ fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
     match version {
         Some(1) => Ok("cri"),
         Some(2) => Ok("io.containerd.grpc.v1.cri"),
-        Some(3) => Ok("io.containerd.cri.v1.runtime"),
-        _ => bail!("it has a version that gpuslice does not know (1, 2 and 3 are known)"),
+        Some(3 | 4) => Ok("io.containerd.cri.v1.runtime"),
+        _ => bail!("it has a version that gpuslice does not know (1 to 4 are known)"),
     }
+}
+
+/// The tables of handlers of a document, whichever version of containerd has written it.
+fn handlers(document: &DocumentMut) -> Option<(&dyn TableLike, &Item)> {
+    let plugins = document.get("plugins")?;
+    let names = [
+        "io.containerd.cri.v1.runtime",
+        "io.containerd.grpc.v1.cri",
+        "cri",
+    ];
+    names.iter().find_map(|name| {
+        let containerd = plugins.get(name)?.get("containerd")?;
+        Some((containerd.get("runtimes")?.as_table_like()?, containerd))
+    })
+}
+
+/// A runtime handler, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Handler {
+    /// Its name.
+    pub(super) name: String,
+    /// The runtime that it executes; None for runc.
+    pub(super) binary: Option<String>,
+    /// Its base specification.
+    pub(super) spec: Option<String>,
+    /// Whether it passes our annotations on: a pod's, and a container's own.
+    pub(super) annotations: [bool; 2],
+}
+
+impl Handler {
+    /// Whether NVIDIA's wrapper brings the GPU.
+    pub(super) fn is_nvidia(&self) -> bool {
+        let binary = self.binary.as_deref().map(Path::new);
+        let name = binary.and_then(Path::file_name).unwrap_or_default();
+        name.to_string_lossy()
+            .starts_with("nvidia-container-runtime")
+    }
+}
+
+/// The handlers that a document names.
+pub(super) fn handlers_of(document: &DocumentMut) -> Vec<Handler> {
+    let Some((runtimes, _)) = handlers(document) else {
+        return Vec::new();
+    };
+    let handler = |(name, item): (&str, &Item)| {
+        let text = |item: Option<&Item>| {
+            let text = item.and_then(Item::as_str).filter(|text| !text.is_empty());
+            text.map(str::to_owned)
+        };
+        let passes = |key: &str| {
+            let all = item.get(key).and_then(toml_file::strings);
+            all.is_some_and(|all| all.iter().any(|one| ANNOTATIONS.contains(&one.as_str())))
+        };
+        Handler {
+            name: name.to_owned(),
+            binary: text(item.get("options").and_then(|it| it.get("BinaryName"))),
+            spec: text(item.get(BASE_SPEC)),
+            annotations: KEYS.map(passes),
+        }
+    };
+    runtimes.iter().map(handler).collect()
+}
+
+/// The handler of pods that name none.
+pub(super) fn default_of(document: &DocumentMut) -> Option<String> {
+    let (_, containerd) = handlers(document)?;
+    containerd.get(DEFAULT)?.as_str().map(str::to_owned)
+}
+
+/// Whether a document has a table of the CRI plugin: containerd 1.x takes that of an imported file in
+/// place of the whole table of the others.
+pub(super) fn has_cri(document: &DocumentMut) -> bool {
+    let plugins = document.get("plugins");
+    [
+        "io.containerd.cri.v1.runtime",
+        "io.containerd.grpc.v1.cri",
+        "cri",
+    ]
+    .iter()
+    .any(|name| plugins.is_some_and(|plugins| plugins.get(name).is_some()))
+}
+
+/// Whether CDI devices are in use, by what containerd says of its whole configuration: always from
+/// version 3 on, and before by `enable_cdi`.
+pub(super) fn knows_cdi(dump: &DocumentMut) -> bool {
+    let version = dump.get("version").and_then(Item::as_integer);
+    let cri = dump.get("plugins").and_then(|plugins| {
+        let names = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"];
+        names.iter().find_map(|name| plugins.get(name))
+    });
+    let enabled = cri.and_then(|cri| cri.get("enable_cdi")?.as_bool());
+    enabled.unwrap_or_else(|| version.is_some_and(|version| version >= 3))
+}
+
+/// Whether a file has the handler.
+pub(super) fn has(text: &str) -> bool {
+    let document = parse(Some(text));
+    document.is_ok_and(|document| {
+        handlers_of(&document)
+            .iter()
+            .any(|it| it.name == super::NAME)
+    })
 }
 
 /// What containerd 1.x and 2.x both read.
@@ -75,6 +181,14 @@ pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
     }
 }
 
+/// The runtime that the handler is made from executes; None for runc.
+pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
+    let document = parse(text)?;
+    let model = model(&document, plugin(&document)?);
+    let binary = model.and_then(|model| model.get("options")?.get("BinaryName")?.as_str());
+    Ok(binary.filter(|it| !it.is_empty()).map(str::to_owned))
+}
+
 /// The file with the handler in it.
 pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Result<String> {
     let mut document = parse(text)?;
@@ -88,7 +202,7 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
     if !handler.contains_key("runtime_type") {
         handler.insert("runtime_type", value("io.containerd.runc.v2"));
     }
-    for key in ["pod_annotations", "container_annotations"] {
+    for key in KEYS {
         let there = handler.get(key).and_then(toml_file::strings);
         let there = there.unwrap_or_default();
         let others = there.iter().map(String::as_str);
@@ -120,7 +234,7 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
         let containerd = table(&mut document, &containerd)?;
         put(containerd, DEFAULT, value(super::NAME));
     }
-    Ok(document.to_string())
+    Ok(toml_file::text(&document, text))
 }
 
 /// Where there is a table of runtimes it takes the place of containerd's own. Without the one that
@@ -147,7 +261,7 @@ pub(super) fn remove(text: &str) -> anyhow::Result<String> {
         table(&mut document, &containerd)?.remove(DEFAULT);
         toml_file::drop_empty_header(&mut document, &containerd);
     }
-    Ok(document.to_string())
+    Ok(toml_file::text(&document, Some(text)))
 }
 
 fn remove_from(document: &mut DocumentMut, plugin: &str) -> anyhow::Result<()> {

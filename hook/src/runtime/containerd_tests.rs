@@ -109,7 +109,7 @@ fn a_file_that_is_not_there_is_made_and_one_of_version_1_is_known() {
 fn what_cannot_be_understood_is_left_alone() {
     for (text, said) in [
         ("version = 2\nplugins = 1\n", "is not a table"),
-        ("version = 4\n", "a version that gpuslice does not know"),
+        ("version = 5\n", "a version that gpuslice does not know"),
         ("version = [\n", "not TOML"),
     ] {
         let error = add(Some(text), SPEC, false).unwrap_err();

@@ -1,11 +1,13 @@
 //! Docker's daemon.json: the wrapper as a runtime, and one for each size that is wanted.
 //! Touches: its arguments.
 
+use crate::hook_entry::RUNTIME;
 use gpuslice_oci::json_text::{self, JsonError};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Map, Serializer, Value, json};
 use std::ops::Range;
+use std::path::Path;
 
 /// What is wanted of it.
 #[derive(Clone, Debug, Default)]
@@ -66,30 +68,77 @@ fn runtimes(wanted: &Wanted<'_>) -> Map<String, Value> {
 /// The file without them.
 pub(super) fn remove(text: &str) -> Result<String, JsonError> {
     let mut text = start(Some(text));
+    let mut gone = Vec::new();
     while let Some(runtimes) = there(&text, RUNTIMES)? {
         let members = json_text::members(&text, &runtimes)?;
-        let names = members.iter();
-        let names = names.filter_map(|member| json_text::plain(&text, &member.key));
-        let ours = names.filter(|name| is_ours(name)).map(str::to_owned).next();
+        let ours = members.iter().find_map(|member| {
+            let name = json_text::plain(&text, &member.key)?;
+            is_ours(&text, name, &member.value).then(|| name.to_owned())
+        });
         text = match ours {
-            Some(name) => json_text::remove(&text, &runtimes, &name)?,
-            None if members.is_empty() => {
+            Some(name) => {
+                let without = json_text::remove(&text, &runtimes, &name)?;
+                gone.push(name);
+                without
+            }
+            None if members.is_empty() && !gone.is_empty() => {
                 json_text::remove(&text, &json_text::root(&text)?, RUNTIMES)?
             }
             None => break,
         };
     }
     if let Some(default) = there(&text, DEFAULT)?
-        && json_text::plain(&text, &default).is_some_and(is_ours)
+        && json_text::plain(&text, &default).is_some_and(|name| gone.iter().any(|it| it == name))
     {
         text = json_text::remove(&text, &json_text::root(&text)?, DEFAULT)?;
     }
     Ok(text)
 }
 
-fn is_ours(name: &str) -> bool {
-    let rest = name.strip_prefix(super::NAME);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+/// Whether a runtime of a file is one that we have put there: by its name, its program and its
+/// arguments. Others may have called theirs `gpuslice-team`.
+fn is_ours(text: &str, name: &str, value: &Range<usize>) -> bool {
+    let value = text.get(value.clone()).unwrap_or_default();
+    let Ok(runtime) = serde_json::from_str::<Value>(value) else {
+        return false;
+    };
+    let program = runtime.get("path").and_then(Value::as_str);
+    let program = Path::new(program.unwrap_or_default());
+    let arguments = match runtime.get("runtimeArgs") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(all)) => all
+            .iter()
+            .map(|it| it.as_str().unwrap_or_default())
+            .collect(),
+        Some(_) => return false,
+    };
+    let is_sized = matches!(&arguments[..], [only] if only.starts_with("--gpuslice-memory="));
+    program.file_name().is_some_and(|name| name == RUNTIME)
+        && match name.strip_prefix(super::NAME) {
+            Some("") => arguments.is_empty(),
+            Some(rest) => rest.starts_with('-') && is_sized,
+            None => false,
+        }
+}
+
+/// Whether a file has any of ours.
+pub(super) fn has(text: &str) -> bool {
+    remove(text).is_ok_and(|without| without != start(Some(text)))
+}
+
+/// The runtime of containers that ask for none.
+pub(super) fn default_runtime(text: Option<&str>) -> Option<String> {
+    let text = start(text);
+    let default = there(&text, DEFAULT).ok()??;
+    json_text::plain(&text, &default).map(str::to_owned)
+}
+
+/// The program of a runtime.
+pub(super) fn program(text: Option<&str>, name: &str) -> Option<String> {
+    let text = start(text);
+    let file: Value = serde_json::from_str(&text).ok()?;
+    let runtime = file.get(RUNTIMES)?.get(name)?;
+    runtime.get("path")?.as_str().map(str::to_owned)
 }
 
 /// A file that is not there, or has nothing in it, is an empty object: the daemon takes both so.

@@ -93,3 +93,29 @@ fn a_file_that_the_daemon_would_not_take_is_left_alone() {
         assert!(add(Some(text), &PLAIN).is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_runtime_of_others_that_is_called_like_ours_stays() {
+    let theirs = r#"{
+  "default-runtime": "gpuslice-team",
+  "runtimes": {
+    "gpuslice-team": {"path": "/mine"},
+    "gpuslice-args": {"path": "/usr/bin/gpuslice-runtime", "runtimeArgs": ["--debug"]}
+  }
+}"#;
+    assert!(!has(theirs));
+    assert_eq!(remove(theirs).unwrap(), theirs);
+    let ours = add(Some(theirs), &PLAIN).unwrap();
+    assert!(has(&ours));
+    assert_eq!(remove(&ours).unwrap(), theirs);
+    assert_eq!(
+        default_runtime(Some(theirs)).as_deref(),
+        Some("gpuslice-team")
+    );
+    assert_eq!(
+        program(Some(theirs), "gpuslice-team").as_deref(),
+        Some("/mine")
+    );
+    let empty = "{\"runtimes\": {}}";
+    assert_eq!(remove(empty).unwrap(), empty);
+}

@@ -3,7 +3,8 @@
 
 use super::change;
 use super::toml_file::{find, list, parse, strings, table};
-use anyhow::Context;
+use crate::hook_entry::HOOK;
+use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, value};
@@ -93,6 +94,14 @@ impl Engine {
             }
         }
         if wanted.default {
+            if let Some(theirs) = self.nvidias_default(own)? {
+                bail!(
+                    "the default runtime is {theirs}: with {name} in its place, containers that have \
+                     NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime \
+                     nvidia, which puts gpuslice below it",
+                    name = super::NAME
+                );
+            }
             table(&mut document, self.hooks)?.insert(self.default, value(super::NAME));
         }
         Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
@@ -126,6 +135,38 @@ impl Engine {
                 "{name} reads this folder, and may have been given them, too ({out} removes them)"
             )
         })
+    }
+
+    /// The files of our hook that the engine reads without the file at `own`: a package's, or a
+    /// person's.
+    pub(super) fn hooks_left(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+        let mut left = Vec::new();
+        for folder in self.hooks_read(own)? {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            for entry in entries {
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                let is_one = entry.path().extension().is_some_and(|it| it == "json");
+                if is_one && text.contains(HOOK) {
+                    left.push(entry.path().display().to_string());
+                }
+            }
+        }
+        left.sort();
+        Ok(left)
+    }
+
+    /// The name of the default runtime in the other files where it is NVIDIA's.
+    fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
+        let path = [self.hooks, &[self.default]].concat();
+        let mut said = None;
+        for file in self.others(own)? {
+            let text = change::read(&file)?;
+            let document = parse(text.as_deref());
+            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+            let name = find(&document, &path).and_then(Item::as_str);
+            said = name.map(str::to_owned).or(said);
+        }
+        Ok(said.filter(|name| name.contains("nvidia")))
     }
 
     /// The folders that hooks are read from without the file at `own`.

@@ -137,7 +137,7 @@ fn removed(engine: &Engine, other: &Engine, files: &[(&str, &str)]) -> (bool, St
     }
     let left = fs::read_dir(&hooks).unwrap().count();
     assert!(left == 0 || left == files.len());
-    (left != 0, plan.kept.unwrap_or_default())
+    (left != 0, plan.notes.concat())
 }
 
 #[test]
@@ -167,4 +167,45 @@ fn what_nobody_else_reads_goes() {
     assert_eq!(removed(&PODMAN, &CRIO, &crios), gone);
     assert_eq!(removed(&PODMAN, &CRIO, &[]), gone);
     assert_eq!(removed(&CRIO, &PODMAN, &[]), gone);
+}
+
+#[test]
+fn hooks_that_an_engine_reads_by_itself_are_named_after_remove() {
+    let (place, own) = place(&PODMAN, &[]);
+    let hooks = place.path().join("hooks.d");
+    let conf = format!("[engine]\nhooks_dir = [{hooks:?}]\n");
+    fs::write(place.path().join("containers.conf"), conf).unwrap();
+    assert_eq!(PODMAN.hooks_left(&own).unwrap(), Vec::<String>::new());
+    fs::create_dir(&hooks).unwrap();
+    for (name, text) in crate::hook_entry::folder_files("/h", crate::hook_entry::When::Annotated) {
+        fs::write(hooks.join(name), text).unwrap();
+    }
+    fs::write(hooks.join("other.json"), "{}").unwrap();
+    let left = PODMAN.hooks_left(&own).unwrap();
+    assert_eq!(left.len(), 2);
+    assert!(
+        left[0].ends_with("hooks.d/50-gpuslice-createRuntime.json"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn the_default_of_nvidias_runtime_is_not_taken_away() {
+    for (engine, file, text) in [
+        (
+            &CRIO,
+            "crio.conf.d/99-nvidia.conf",
+            "[crio.runtime]\ndefault_runtime = \"nvidia\"\n",
+        ),
+        (
+            &PODMAN,
+            "containers.conf",
+            "[engine]\nruntime = \"/usr/bin/nvidia-container-runtime\"\n",
+        ),
+    ] {
+        let (_place, own) = place(engine, &[(file, text)]);
+        let error = format!("{:#}", engine.file(&own, &BY_RUNTIME).unwrap_err());
+        assert!(error.contains("would have no driver"), "{error}");
+        assert!(engine.file(&own, &BY_HOOKS).is_ok());
+    }
 }

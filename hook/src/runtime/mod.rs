@@ -1,11 +1,17 @@
 //! `gpuslice runtime configure`: container engines that run the hook, or the wrapper.
-//! Touches: the engine's configuration; for containerd, `ctr`.
+//! Touches: the engine's configuration; for containerd, `ctr` and `containerd config dump`.
 
+mod attributes;
+mod below;
 mod change;
 mod containerd;
+pub(crate) mod containerd_host;
 mod docker;
 mod drop_in;
+mod imports;
 mod nvidia;
+mod nvidia_host;
+mod original;
 mod toml_file;
 
 use crate::hook_entry::{self, HOOK, RUNTIME, When};
@@ -15,7 +21,6 @@ use anyhow::{Context, bail};
 use change::Change;
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What our runtime is called in every engine.
 const NAME: &str = "gpuslice";
@@ -118,9 +123,9 @@ pub enum Way {
 /// What is to be done, all of it known.
 struct Plan {
     changes: Vec<Change>,
-    /// What would change as well, were it ours alone: and why it does not.
-    kept: Option<String>,
-    next: &'static str,
+    /// What does not change as one might expect, and why.
+    notes: Vec<String>,
+    next: String,
 }
 
 /// Does it.
@@ -139,13 +144,25 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             said.push_str(&format!("{}\n", change.apply()?));
         }
     }
-    if let Some(kept) = &plan.kept {
-        said.push_str(&format!("{kept}\n"));
+    for note in &plan.notes {
+        said.push_str(&format!("{note}\n"));
     }
     if changes.is_empty() {
         said.push_str("nothing to change\n");
     } else if !wanted.dry_run {
         said.push_str(&format!("next: {}\n", plan.next));
+    }
+    if !wanted.dry_run {
+        // What was changed is said in any case.
+        let lines = wanted.result();
+        let unknown = |error| {
+            vec![format!(
+                "it is not known whether containers get slices: {error:#}"
+            )]
+        };
+        for line in lines.unwrap_or_else(unknown) {
+            said.push_str(&format!("result: {line}\n"));
+        }
     }
     standard_streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)
@@ -176,7 +193,7 @@ impl Configure {
         let way = self.way()?;
         match self.runtime {
             Engine::Docker => self.docker(),
-            Engine::Containerd => self.containerd(way),
+            Engine::Containerd => containerd_host::plan(self, way),
             Engine::Crio => self.drop_in(
                 &drop_in::CRIO,
                 (&drop_in::PODMAN, Path::new(drop_in::PODMAN.own)),
@@ -189,7 +206,19 @@ impl Configure {
                 way,
                 "nothing to restart; containers that run stay as they are",
             ),
-            Engine::Nvidia => self.nvidia(),
+            Engine::Nvidia => nvidia_host::plan(self),
+        }
+    }
+
+    /// Whether containers have slices now, and what is missing.
+    fn result(&self) -> anyhow::Result<Vec<String>> {
+        let way = self.way()?;
+        match self.runtime {
+            Engine::Docker => Ok(self.docker_result()),
+            Engine::Containerd => containerd_host::result(self),
+            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way),
+            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way),
+            Engine::Nvidia => nvidia_host::result(self),
         }
     }
 
@@ -214,59 +243,91 @@ impl Configure {
     fn docker(&self) -> anyhow::Result<Plan> {
         let path = self.config("/etc/docker/daemon.json")?;
         let old = change::read(&path)?;
-        let new = match self.remove {
-            true => old.as_deref().map(docker::remove).transpose(),
-            false => {
-                let sizes = self.size.iter().map(|it| (it.name(), it.argument()));
-                let wanted = docker::Wanted {
-                    runtime: &self.wrapper()?,
-                    sizes: sizes.collect(),
-                    default: self.set_as_default,
+        let wrong = || format!("cannot change {}", path.display());
+        let change = if self.remove {
+            let new = old.as_deref().map(docker::remove).transpose();
+            let again = |text: Option<&str>| {
+                if text.is_some_and(docker::has) {
+                    return None;
+                }
+                let runtime = docker::Wanted {
+                    runtime: RUNTIME,
+                    ..docker::Wanted::default()
                 };
-                docker::add(old.as_deref(), &wanted).map(Some)
-            }
+                docker::remove(&docker::add(text, &runtime).ok()?).ok()
+            };
+            let new = new.with_context(wrong)?.unwrap_or_default();
+            Change::back(&path, old, new, again)
+        } else {
+            let wrapper = self.wrapper()?;
+            self.docker_allows(&path, old.as_deref(), &wrapper)?;
+            let sizes = self.size.iter().map(|it| (it.name(), it.argument()));
+            let wanted = docker::Wanted {
+                runtime: &wrapper,
+                sizes: sizes.collect(),
+                default: self.set_as_default,
+            };
+            let new = docker::add(old.as_deref(), &wanted).with_context(wrong)?;
+            Change::edit(&path, old, new)
         };
-        let new = new.with_context(|| format!("cannot change {}", path.display()))?;
         Ok(Plan {
-            changes: vec![Change::edit(&path, old, new.unwrap_or_default())],
-            kept: None,
-            next: "systemctl reload docker",
+            changes: vec![change],
+            notes: Vec::new(),
+            next: "systemctl reload docker".to_owned(),
         })
     }
 
-    fn containerd(&self, way: Way) -> anyhow::Result<Plan> {
-        let path = self.config("/etc/containerd/config.toml")?;
-        let spec = path.with_file_name("gpuslice-base-spec.json");
-        let old = change::read(&path)?;
-        let wrong = || format!("cannot change {}", path.display());
-        let (new, base) = if self.remove {
-            let new = old.as_deref().map(containerd::remove).transpose();
-            (new.with_context(wrong)?.unwrap_or_default(), None)
-        } else {
-            let (by, base) = match way {
-                Way::Hooks => {
-                    let file = spec.to_str().with_context(wrong)?;
-                    let base = containerd::base_spec(old.as_deref()).with_context(wrong)?;
-                    let base = base.filter(|base| Path::new(base) != spec);
-                    let base = containerd::with_hooks(&base_spec(base)?, &self.hook()?)
-                        .context("cannot put hooks into containerd's base specification")?;
-                    (containerd::By::BaseSpec(file), Some(base))
-                }
-                Way::Runtime => (containerd::By::Runtime(&self.wrapper()?), None),
-            };
-            let new = containerd::add(old.as_deref(), by, self.set_as_default);
-            (new.with_context(wrong)?, base)
+    /// Refuses what would take the name of a runtime of others, or the GPU from containers.
+    fn docker_allows(&self, path: &Path, old: Option<&str>, wrapper: &str) -> anyhow::Result<()> {
+        let is_wrapper = |program: &String| {
+            Path::new(program)
+                .file_name()
+                .is_some_and(|name| name == RUNTIME)
         };
-        // First what the other names: containerd does not start when it is not there.
-        let mut changes = vec![Change::whole(&spec, base)?, Change::edit(&path, old, new)];
-        if self.remove {
-            changes.reverse();
+        if let Some(other) = docker::program(old, NAME).filter(|it| !is_wrapper(it)) {
+            bail!(
+                "{} has another runtime {NAME}, {other}: give it another name",
+                path.display()
+            );
         }
-        Ok(Plan {
-            changes,
-            kept: None,
-            next: "systemctl restart containerd (a RuntimeClass selects it by handler: gpuslice)",
-        })
+        let Some(default) = docker::default_runtime(old).filter(|_| self.set_as_default) else {
+            return Ok(());
+        };
+        let program = docker::program(old, &default).unwrap_or_default();
+        let name = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("nvidia-container-runtime")
+        };
+        if name(Path::new(&program)) && !below::of(wrapper).is_ok_and(|below| name(&below)) {
+            bail!(
+                "the default runtime is {default}: with {NAME} in its place, containers that have \
+                 NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime nvidia, \
+                 which puts gpuslice below it"
+            );
+        }
+        Ok(())
+    }
+
+    fn docker_result(&self) -> Vec<String> {
+        if self.remove {
+            return Vec::new();
+        }
+        let sized = self.size.iter().map(|size| {
+            let (name, size) = (size.name(), size.argument());
+            format!(", --runtime {NAME}-{name} one of {size}")
+        });
+        let all = match self.set_as_default {
+            true => String::new(),
+            false => format!("--runtime {NAME} with "),
+        };
+        vec![
+            format!(
+                "{all}--annotation gpuslice.io/memory=8GiB gives a container a slice (Docker 24 and later){}",
+                sized.collect::<String>()
+            ),
+            "the GPU itself comes by --gpus or --device nvidia.com/gpu=0, not by NVIDIA_VISIBLE_DEVICES"
+                .to_owned(),
+        ]
     }
 
     fn drop_in(
@@ -274,7 +335,7 @@ impl Configure {
         engine: &drop_in::Engine,
         (other, others): (&drop_in::Engine, &Path),
         way: Way,
-        next: &'static str,
+        next: &str,
     ) -> anyhow::Result<Plan> {
         let path = self.config(engine.own)?;
         let folder = std::path::absolute(&self.hooks_dir)?;
@@ -297,7 +358,7 @@ impl Configure {
             }
         }
         let needed = other.needs(others, &folder.to_string_lossy());
-        let (mut changes, mut kept) = (Vec::new(), None);
+        let (mut changes, mut notes) = (Vec::new(), Vec::new());
         // Those that are not wanted go, should another call have made them.
         for (name, _) in hook_entry::folder_files("", when) {
             let text = files.iter().find(|(other, _)| *other == name);
@@ -305,10 +366,10 @@ impl Configure {
             let change = Change::whole(&folder.join(name), text)?;
             match &needed {
                 Some(why) if change.new.is_none() && change.is_one() => {
-                    kept = Some(format!(
-                        "the hook's files in {} stay: {why}",
-                        folder.display()
-                    ));
+                    let note = format!("the hook's files in {} stay: {why}", folder.display());
+                    if !notes.contains(&note) {
+                        notes.push(note);
+                    }
                 }
                 _ => changes.push(change),
             }
@@ -316,45 +377,30 @@ impl Configure {
         changes.push(Change::whole(&path, file)?);
         Ok(Plan {
             changes,
-            kept,
-            next,
+            notes,
+            next: next.to_owned(),
         })
     }
 
-    fn nvidia(&self) -> anyhow::Result<Plan> {
-        let path = self.config("/etc/nvidia-container-runtime/config.toml")?;
-        let old = change::read(&path)?;
-        let wrapper = self.wrapper()?;
-        let new = match (&old, self.remove) {
-            (None, true) => Ok(String::new()),
-            (Some(text), true) => nvidia::remove(text, &wrapper),
-            (_, false) => nvidia::add(old.as_deref(), &wrapper),
+    fn drop_in_result(&self, engine: &drop_in::Engine, way: Way) -> anyhow::Result<Vec<String>> {
+        let path = self.config(engine.own)?;
+        if self.remove {
+            let left = engine.hooks_left(&path)?.into_iter();
+            return Ok(left
+                .map(|file| format!("annotated containers still get slices, by {file}: remove it"))
+                .collect());
+        }
+        let what = match (way, self.set_as_default) {
+            (Way::Hooks, _) | (_, true) => "every container with",
+            (Way::Runtime, false) if engine.name == drop_in::CRIO.name => {
+                "a pod with runtimeClassName of handler gpuslice and"
+            }
+            (Way::Runtime, false) => "a container of --runtime gpuslice with",
         };
-        let new = new.with_context(|| format!("cannot change {}", path.display()))?;
-        Ok(Plan {
-            changes: vec![Change::edit(&path, old, new)],
-            kept: None,
-            next: "nothing to restart; containers that run stay as they are",
-        })
+        Ok(vec![format!(
+            "{what} annotation gpuslice.io/memory gets a slice"
+        )])
     }
-}
-
-/// The specification that ours is made from: the one that is configured, or containerd's own.
-fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
-    if let Some(file) = configured {
-        let text = change::read(Path::new(&file))?;
-        return text
-            .with_context(|| format!("containerd is told to read {file}, which is not there"));
-    }
-    let asked = Command::new("ctr").args(["oci", "spec"]).output();
-    let asked = asked.context(
-        "cannot run ctr, which knows containerd's own base specification (or use --by runtime)",
-    )?;
-    if !asked.status.success() {
-        let said = String::from_utf8_lossy(&asked.stderr);
-        bail!("ctr oci spec failed ({}): {}", asked.status, said.trim());
-    }
-    containerd::without_rlimits(&String::from_utf8(asked.stdout)?)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! NVIDIA's runtime wrapper: ours goes below it, into its list of runtimes.
 //! Touches: its arguments.
 
-use super::toml_file::{find, list, parse, put, strings, table};
+use super::toml_file::{self, find, list, parse, put, strings, table};
 use anyhow::Context;
+use toml_edit::{Decor, DocumentMut, Item, Value};
 
 const TABLE: &str = "nvidia-container-runtime";
 const RUNTIMES: &str = "runtimes";
@@ -10,33 +11,84 @@ const RUNTIMES: &str = "runtimes";
 /// What the toolkit tries when its file does not say.
 const USUAL: [&str; 3] = ["docker-runc", "runc", "crun"];
 
+/// The runtimes that a file names, or that the toolkit tries where it names none.
+pub(super) fn runtimes(text: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let document = parse(text)?;
+    let there = find(&document, &[TABLE, RUNTIMES]).filter(|item| !item.is_none());
+    match there.map(strings) {
+        None => Ok(USUAL.map(str::to_owned).to_vec()),
+        Some(list) => list.with_context(|| format!("{TABLE}.{RUNTIMES} is not a list of names")),
+    }
+}
+
+/// Whether a file names ours.
+pub(super) fn has(text: &str, runtime: &str) -> bool {
+    runtimes(Some(text)).is_ok_and(|all| all.iter().any(|it| it == runtime))
+}
+
 /// The file with ours as the first runtime that is tried.
 pub(super) fn add(text: Option<&str>, runtime: &str) -> anyhow::Result<String> {
-    let mut document = parse(text)?;
-    let there = find(&document, &[TABLE, RUNTIMES]).filter(|item| !item.is_none());
-    let there = match there.map(strings) {
-        None => USUAL.map(str::to_owned).to_vec(),
-        Some(list) => list.with_context(|| format!("{TABLE}.{RUNTIMES} is not a list of names"))?,
-    };
+    let there = runtimes(text)?;
     if there.first().is_some_and(|first| first == runtime) {
-        return Ok(document.to_string());
+        return Ok(text.unwrap_or_default().to_owned());
     }
-    let others = there.iter().map(String::as_str);
-    let all = std::iter::once(runtime).chain(others.filter(|it| *it != runtime));
-    put(table(&mut document, &[TABLE])?, RUNTIMES, list(all));
-    Ok(document.to_string())
+    let mut document = parse(text)?;
+    if there.iter().any(|it| it == runtime) {
+        without(&mut document, runtime)?;
+    }
+    let table = table(&mut document, &[TABLE])?;
+    match table.get_mut(RUNTIMES).and_then(Item::as_array_mut) {
+        Some(list) => {
+            let mut ours = Value::from(runtime);
+            // It stands where the first has stood, on a line of its own where that has one.
+            let first = list
+                .get(0)
+                .and_then(|first| first.decor().prefix()?.as_str());
+            let place = first.unwrap_or_default().to_owned();
+            *ours.decor_mut() = Decor::new(&place, "");
+            let is_short = !place.contains('\n');
+            if let Some(next) = list.get_mut(0).filter(|_| is_short) {
+                next.decor_mut().set_prefix(" ");
+            }
+            list.insert_formatted(0, ours);
+        }
+        None => {
+            let others = there.iter().map(String::as_str);
+            let all = std::iter::once(runtime).chain(others);
+            put(table, RUNTIMES, list(all));
+        }
+    }
+    Ok(toml_file::text(&document, text))
 }
 
 /// The file without it.
 pub(super) fn remove(text: &str, runtime: &str) -> anyhow::Result<String> {
-    let mut document = parse(Some(text))?;
-    let there = find(&document, &[TABLE, RUNTIMES]).and_then(strings);
-    if let Some(there) = there.filter(|there| there.iter().any(|it| it == runtime)) {
-        let others = there.iter().map(String::as_str);
-        let others = list(others.filter(|it| *it != runtime));
-        put(table(&mut document, &[TABLE])?, RUNTIMES, others);
+    if !has(text, runtime) {
+        return Ok(text.to_owned());
     }
-    Ok(document.to_string())
+    let mut document = parse(Some(text))?;
+    without(&mut document, runtime)?;
+    Ok(toml_file::text(&document, Some(text)))
+}
+
+fn without(document: &mut DocumentMut, runtime: &str) -> anyhow::Result<()> {
+    let table = table(document, &[TABLE])?;
+    let list = table.get_mut(RUNTIMES).and_then(Item::as_array_mut);
+    let list = list.with_context(|| format!("{TABLE}.{RUNTIMES} is not a list of names"))?;
+    loop {
+        let at = list.iter().position(|it| it.as_str() == Some(runtime));
+        let Some(at) = at else { break };
+        let gone = list.remove(at);
+        let place = gone.decor().prefix().and_then(|prefix| prefix.as_str());
+        let place = place.unwrap_or_default().to_owned();
+        if let Some(next) = list.get_mut(at).filter(|_| at == 0) {
+            let is_short = next.decor().prefix().and_then(|it| it.as_str()) == Some(" ");
+            if is_short && !place.contains('\n') {
+                next.decor_mut().set_prefix(place);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -78,7 +130,39 @@ annotation-prefixes = ["cdi.k8s.io/"]
             "[nvidia-container-runtime]\nruntimes = [\"/usr/bin/gpuslice-runtime\", \
              \"docker-runc\", \"runc\", \"crun\"]\n"
         );
+        assert_eq!(runtimes(Some("# none\n")).unwrap(), USUAL);
         let wrong = "[nvidia-container-runtime]\nruntimes = \"runc\"\n";
         assert!(add(Some(wrong), OURS).is_err());
+    }
+
+    #[test]
+    fn a_list_over_several_lines_keeps_its_lines_comments_and_line_ends() {
+        let long = "[nvidia-container-runtime]\nruntimes = [\n  # ours first\n  \"crun\", # fast\n  \"runc\",\n]\nmode = \"cdi\"\n";
+        let crlf = THEIRS.replace('\n', "\r\n");
+        let spaced = THEIRS.replace("[\"docker", "[ \"docker");
+        for text in [long, &crlf, &spaced] {
+            let ours = add(Some(text), OURS).unwrap();
+            assert!(has(&ours, OURS) && !has(text, OURS));
+            assert_eq!(runtimes(Some(&ours)).unwrap()[0], OURS);
+            assert_eq!(add(Some(&ours), OURS).unwrap(), ours);
+            assert_eq!(remove(&ours, OURS).unwrap(), text);
+        }
+        assert!(
+            add(Some(long), OURS)
+                .unwrap()
+                .contains("\"crun\", # fast\n")
+        );
+    }
+
+    #[test]
+    fn ours_goes_to_the_front_where_it_stood_behind() {
+        let behind = THEIRS.replace(
+            "[\"docker-runc\",",
+            "[\"docker-runc\", \"/usr/bin/gpuslice-runtime\",",
+        );
+        assert_eq!(
+            add(Some(&behind), OURS).unwrap(),
+            add(Some(THEIRS), OURS).unwrap()
+        );
     }
 }

@@ -12,6 +12,18 @@ pub(super) fn parse(text: Option<&str>) -> anyhow::Result<DocumentMut> {
     text.unwrap_or_default().parse().context("not TOML")
 }
 
+/// The text of a changed document, with the line ends of what it was made from.
+pub(super) fn text(document: &DocumentMut, old: Option<&str>) -> String {
+    let text = document.to_string();
+    let ends = |text: &str| (text.matches("\r\n").count(), text.matches('\n').count());
+    match old.map(ends) {
+        Some((both, all)) if all > 0 && both == all => {
+            text.replace("\r\n", "\n").replace('\n', "\r\n")
+        }
+        _ => text,
+    }
+}
+
 /// The table at `path`, which is made where it is not there. A table that has only tables in it
 /// gets no header.
 ///

@@ -5,8 +5,10 @@ use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{self, Damaged, Record};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
-use std::path::PathBuf;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// A container of a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +19,8 @@ pub(crate) struct ContainerStatus {
     pub(crate) name: String,
     /// Its first process.
     pub(crate) pid: i32,
+    /// Why its programs do not load the library; None where they do.
+    pub(crate) no_slice: Option<String>,
 }
 
 /// A slice of containers, and where on the host its files are.
@@ -25,6 +29,62 @@ pub(super) struct Held {
     pub(super) file: PathBuf,
     pub(super) files: Files,
     pub(super) containers: Vec<ContainerStatus>,
+    /// Whether the ledger is sealed; None where the record does not say.
+    pub(super) sealed: Option<bool>,
+}
+
+impl Held {
+    /// Why no program of the slice loads the library; None where one container's do.
+    pub(super) fn no_slice(&self) -> Option<String> {
+        let each = self.containers.iter().map(|one| one.no_slice.clone());
+        let all: Option<Vec<String>> = each.collect();
+        all?.into_iter().next()
+    }
+}
+
+/// What a record may say besides: each key in the record itself or in its containers, and none
+/// in the records of an earlier gpuslice.
+#[derive(Debug, Default)]
+struct Besides {
+    text: Value,
+}
+
+impl Besides {
+    fn of(places: &Places, record: &Record) -> Besides {
+        let text = std::fs::read(places.slice(&record.slice)).unwrap_or_default();
+        let text = serde_json::from_slice(&text).unwrap_or_default();
+        Besides { text }
+    }
+
+    fn containers(&self) -> impl Iterator<Item = &Value> {
+        let listed = self.text.get("containers").and_then(Value::as_array);
+        listed.into_iter().flatten()
+    }
+
+    fn no_slice(&self, id: &str) -> Option<String> {
+        let is_own = |one: &&Value| one.get("id").is_some_and(|known| known == id);
+        let mut places = self.containers().filter(is_own).chain([&self.text]);
+        places.find_map(|place| reason(place.get("no_slice")?))
+    }
+
+    fn sealed(&self) -> Option<bool> {
+        let mut places = [&self.text].into_iter().chain(self.containers());
+        places.find_map(|place| place.get("sealed")?.as_bool())
+    }
+}
+
+/// A ledger that nobody can cut short is a file of an overlay.
+fn is_sealed(ledger: &Path) -> Option<bool> {
+    let found = statfs(ledger).ok()?;
+    Some(found.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
+}
+
+fn reason(said: &Value) -> Option<String> {
+    match said {
+        Value::Null | Value::Bool(false) => None,
+        Value::String(reason) => Some(reason.clone()),
+        _ => Some("the hook recorded no reason".to_owned()),
+    }
 }
 
 /// What the slice file names as it is seen in a container.
@@ -44,6 +104,7 @@ pub(super) fn held(places: &Places) -> (Vec<Held>, Vec<Damaged>) {
 }
 
 fn of(places: &Places, record: &Record) -> Option<Held> {
+    let besides = Besides::of(places, record);
     let living = record.containers.iter();
     let containers: Vec<ContainerStatus> = living
         .filter(|member| member.owner.lives())
@@ -51,6 +112,7 @@ fn of(places: &Places, record: &Record) -> Option<Held> {
             id: member.id.clone(),
             name: member.name.clone(),
             pid: member.owner.pid,
+            no_slice: besides.no_slice(&member.id),
         })
         .collect();
     let first = containers.first()?;
@@ -64,6 +126,9 @@ fn of(places: &Places, record: &Record) -> Option<Held> {
             ledger: places.ledger_file(&record.slice),
             promise,
         },
+        sealed: besides
+            .sealed()
+            .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
         containers,
     })
 }

@@ -1,253 +1,255 @@
-//! What is known of the slices that are running.
-//! Touches: the registry, slice files, ledgers and promises (by reading), /proc.
+//! Puts together what is known of the slices that are running.
+//! Touches: what `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
 
-use super::containers::{self, ContainerStatus};
-use super::process::{self, FileId, Processes, Seen};
-use crate::admission::Room;
-use crate::promise::{self, Promises};
-use crate::registry::{self, Entry};
-use crate::{environment, learned, slice_file, slice_ledger};
+use super::containers;
+use super::driver::{Drivers, Machine};
+use super::files::{self, Told};
+use super::model::{DeviceStatus, Escaped, ProcessStatus, RefusalsShown, SliceStatus};
+use super::process::{self, FileId, Processes, Seen, variable};
+use super::promised::Promised;
+use super::users::{self, User, with_rights_of};
+use crate::{environment, learned};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Kind, MAX_SIZE, Record, Refusals, Snapshot};
-use gpuslice_config::slice::{Slice, Total};
+use gpuslice_config::ledger::{Kind, Record, Refusals};
+use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::units::Bytes;
-use gpuslice_config::{policy, promises};
 use gpuslice_oci::place::Places;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A slice.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct SliceStatus {
-    /// What people call it.
-    pub(crate) name: String,
-    /// The command's process, where it is still there.
-    pub(crate) pid: Option<i32>,
-    /// The containers that have it; none for a run.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) containers: Vec<ContainerStatus>,
-    /// The slice file.
-    pub(crate) file: PathBuf,
-    /// Its ledger; None where nothing is counted.
-    pub(crate) ledger: Option<PathBuf>,
-    /// Whether what is over the limit is refused.
-    pub(crate) enforce: bool,
-    /// What TOTAL says.
-    pub(crate) total: &'static str,
-    /// Allocations that the ledger had no room for.
-    pub(crate) uncounted: Option<u64>,
-    /// What cannot be read.
-    pub(crate) error: Option<String>,
-    /// What it was promised of a unified-memory machine.
-    pub(crate) promise: Option<PromiseStatus>,
-    /// What it has of which device.
-    pub(crate) devices: Vec<DeviceStatus>,
+/// A slice that is there, of which nothing was read yet.
+#[derive(Debug)]
+struct Found {
+    file: PathBuf,
+    /// None in a container.
+    user: Option<User>,
+    pid: Option<i32>,
+    container: Option<containers::Held>,
 }
 
-/// What a slice was promised, and what its host can still promise.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct PromiseStatus {
-    /// Its file.
-    pub(crate) file: PathBuf,
-    /// What was promised.
-    pub(crate) budget: u64,
-    /// What of it is spent.
-    pub(crate) spent: u64,
-    /// The rest.
-    pub(crate) unused: u64,
-    /// What is available on the host.
-    pub(crate) host_available: Option<u64>,
-    /// What the host can promise to another slice.
-    pub(crate) host_left: Option<u64>,
+impl Found {
+    fn pid(&self) -> Option<u32> {
+        u32::try_from(self.pid?).ok()
+    }
 }
 
-/// What a slice has of one device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct DeviceStatus {
-    /// Its uuid; None for all that are not listed.
-    pub(crate) device: Option<String>,
-    /// What may be held of it; None when that is not limited.
-    pub(crate) limit: Option<u64>,
-    /// How much less is shown.
-    pub(crate) headroom: u64,
-    /// Whether earlier runs have taught that.
-    pub(crate) headroom_learned: bool,
-    /// What is held.
-    pub(crate) used: Option<u64>,
-    /// What is left of the limit.
-    pub(crate) left: Option<u64>,
-    /// What is held, by kind.
-    pub(crate) by_kind: Map<String, Value>,
-    /// What was refused.
-    pub(crate) refusals: Option<RefusalsShown>,
-    /// Who holds it.
-    pub(crate) processes: Vec<ProcessStatus>,
-}
-
-/// What was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct RefusalsShown {
-    /// How often.
-    pub(crate) count: u64,
-    /// The most that a request was short by.
-    pub(crate) worst_short_by: u64,
-}
-
-/// What a process holds of one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct ProcessStatus {
-    /// Its number here; that in its own pid namespace when it cannot be seen from here.
-    pub(crate) pid: u32,
-    /// What it is called; None when it cannot be seen from here.
-    pub(crate) name: Option<String>,
-    /// What it holds.
-    pub(crate) used: u64,
-    /// That, by kind.
-    pub(crate) by_kind: Map<String, Value>,
+/// One look.
+struct Look<'a> {
+    processes: &'a Processes,
+    drivers: &'a Drivers,
+    promised: Promised,
 }
 
 /// All slices that can be seen from here.
-pub(crate) fn gather(places: &Places, processes: &Processes) -> Vec<SliceStatus> {
-    let slice = |file: &Path, pid, there| slice(file, pid, there, processes);
-    if let Some(mounted) = environment::mounted_slice() {
-        return vec![slice(&mounted, None, None)];
-    }
-    let entries = registry::running();
-    let pid = |entry: &Entry| {
-        let pid = entry.pid?;
-        Path::new(&format!("/proc/{pid}"))
-            .exists()
-            .then(|| pid.as_raw())
+pub(crate) fn gather(
+    places: &Places,
+    processes: &Processes,
+    drivers: &mut Drivers,
+) -> Vec<SliceStatus> {
+    let (found, damaged) = find(places, processes);
+    let machine = |found: &Found| match found.container {
+        None => Machine::of(found.pid(), processes),
+        Some(_) => Machine::Real,
     };
-    let runs = entries
-        .iter()
-        .map(|entry| slice(&entry.file, pid(entry), None));
+    let found: Vec<(Found, Machine)> = found
+        .into_iter()
+        .map(|found| {
+            let machine = machine(&found);
+            (found, machine)
+        })
+        .collect();
+    // Before the ledgers: what they count by then, NVML may know.
+    drivers.look(found.iter().map(|(_, machine)| machine.clone()).collect());
+    let look = Look {
+        processes,
+        drivers,
+        promised: Promised::default(),
+    };
+    let slices = found
+        .into_iter()
+        .map(|(found, machine)| look.slice(found, &machine));
+    slices.chain(damaged).collect()
+}
+
+fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>) {
+    if let Some(file) = environment::mounted_slice() {
+        let mounted = Found {
+            file,
+            user: None,
+            pid: None,
+            container: None,
+        };
+        return (vec![mounted], Vec::new());
+    }
+    let runs = users::runs(processes).into_iter().map(|run| Found {
+        file: run.file,
+        user: Some(run.user),
+        pid: run.pid,
+        container: None,
+    });
     let (held, damaged) = containers::held(places);
-    let of_containers = held.into_iter().map(|held| of_containers(held, processes));
+    let of_containers = held.into_iter().map(|held| Found {
+        file: held.file.clone(),
+        user: Some(User(0)),
+        pid: held.containers.first().map(|container| container.pid),
+        container: Some(held),
+    });
     let unreadable = damaged.into_iter().map(|damaged| SliceStatus {
         error: Some(damaged.to_string()),
         name: damaged.slice,
         file: damaged.path,
         ..SliceStatus::default()
     });
-    runs.chain(of_containers).chain(unreadable).collect()
+    (runs.chain(of_containers).collect(), unreadable.collect())
 }
 
-fn of_containers(held: containers::Held, processes: &Processes) -> SliceStatus {
-    let pid = held.containers.first().map(|container| container.pid);
-    SliceStatus {
-        containers: held.containers,
-        ..slice(&held.file, pid, Some(&held.files), processes)
-    }
-}
-
-/// `there` is where a container's files are, which its slice file names as they are seen inside.
-fn slice(
-    file: &Path,
-    pid: Option<i32>,
-    there: Option<&containers::Files>,
-    processes: &Processes,
-) -> SliceStatus {
-    let mut status = SliceStatus {
-        pid,
-        file: file.to_owned(),
-        ..SliceStatus::default()
-    };
-    let slice = match slice_file::read(file) {
-        Ok(slice) => slice,
-        Err(error) => {
-            status.error = Some(format!("{:#}", anyhow::Error::new(error)));
-            return status;
-        }
-    };
-    status.name = slice.name.as_str().to_owned();
-    status.enforce = slice.enforce;
-    status.total = match slice.total {
-        Total::Slice => "slice",
-        Total::Device => "device",
-    };
-    status.ledger = match there {
-        Some(there) => Some(there.ledger.clone()),
-        None => slice_ledger::path(file, &slice),
-    };
-    let mut bytes = vec![0; MAX_SIZE];
-    let read = status
-        .ledger
-        .as_deref()
-        .map(|path| Snapshot::read(&slice_ledger::c_path(path), &mut bytes));
-    let held = match read {
-        None => None,
-        Some(Ok(snapshot)) => {
-            status.uncounted = Some(snapshot.uncounted());
-            Some(Held::read(&snapshot, status.ledger.as_deref(), processes))
-        }
-        Some(Err(error)) => {
-            status.error = Some(error.to_string());
-            None
-        }
-    };
-    let own = match there {
-        Some(there) => there.promise.clone(),
-        None => slice.promise.map(|path| PathBuf::from(path.as_str())),
-    };
-    status.promise = own.and_then(|own| promise(&slice, own));
-    status.devices = devices(file, &slice, held.as_ref());
-    status
-}
-
-fn promise(slice: &Slice, file: PathBuf) -> Option<PromiseStatus> {
-    let folder = file.parent()?;
-    let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
-    let held = promises::read_folder(folder).ok()?;
-    let own = held.iter().find(|held| held.slice == id)?;
-    let meminfo = slice.meminfo.as_ref();
-    let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
-    let host = promise::host(Path::new(meminfo)).ok();
-    let left = host.map(|host| {
-        let reserve = slice.reserve;
-        let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
-        let neighbours = Promises::in_folder(folder).standing();
-        Room::on(&host, reserve, neighbours).left().get()
-    });
-    Some(PromiseStatus {
-        budget: own.budget.get(),
-        spent: own.budget.minus(own.unused).get(),
-        unused: own.unused.get(),
-        host_available: host.map(|host| host.available.get()),
-        host_left: left,
-        file,
-    })
-}
-
-/// What a ledger says.
+/// What a ledger says, with the processes that it names.
 struct Held {
     records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
 }
 
 impl Held {
-    fn read(snapshot: &Snapshot<'_>, path: Option<&Path>, processes: &Processes) -> Held {
-        let ledger = path.and_then(FileId::of);
+    fn new(told: Told, ledger: Option<&FileId>, processes: &Processes) -> Held {
         // Two containers of one slice may both have a process 1: each is named once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
-            let named = processes.find(record.pid, ledger.as_ref()?);
-            let mut free = named.into_iter();
-            let pid = free.find(|pid| taken.insert((record.device.map(|it| it.bytes), *pid)))?;
+            let mut named = processes.find(record.pid, ledger?).into_iter();
+            let pid = named.find(|pid| taken.insert((record.device.map(|it| it.bytes), *pid)))?;
             let name = process::name(pid)?;
             Some(Seen { pid, name })
         };
-        let alive = snapshot.slots().filter(|record| record.alive);
-        let records = alive.map(|record| {
+        let records = told.records.into_iter().map(|record| {
             let seen = seen(&record);
             (record, seen)
         });
         Held {
             records: records.collect(),
-            refusals: snapshot.refusals().collect(),
+            refusals: told.refusals,
         }
+    }
+
+    fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        let seen = self.records.iter().filter_map(|(_, seen)| seen.as_ref());
+        seen.map(|seen| seen.pid)
+    }
+}
+
+impl Look<'_> {
+    fn slice(&self, found: Found, machine: &Machine) -> SliceStatus {
+        let mut status = SliceStatus {
+            pid: found.pid,
+            user: found.user,
+            file: found.file.clone(),
+            ..SliceStatus::default()
+        };
+        let there = found.container.as_ref().map(|held| &held.files);
+        if let Some(held) = &found.container {
+            status.containers = held.containers.clone();
+            status.no_slice = held.no_slice();
+            status.sealed = held.sealed;
+        }
+        let rights = found.user.unwrap_or_else(User::own);
+        let files = with_rights_of(rights, || files::read(&found.file, found.user, there));
+        status.error = files.error;
+        status.ledger = files.ledger;
+        let Some(written) = files.slice else {
+            return status;
+        };
+        let slice = self.in_force(&found).unwrap_or(written);
+        status.name = slice.name.as_str().to_owned();
+        let meminfo = slice.meminfo.filter(|_| rights == User::own());
+        status.meminfo = meminfo.map(|path| PathBuf::from(path.as_str()));
+        status.enforce = slice.enforce;
+        status.total = match slice.total {
+            Total::Slice => "slice",
+            Total::Device => "device",
+        };
+        let held = files.told.map(|told| {
+            status.uncounted = told.uncounted;
+            Held::new(told, files.mapped.as_ref(), self.processes)
+        });
+        let promise = match there {
+            Some(there) => there.promise.clone(),
+            None => slice.promise.map(|path| PathBuf::from(path.as_str())),
+        };
+        status.promise = promise.and_then(|promise| {
+            with_rights_of(rights, || self.promised.of(&slice, promise, rights))
+        });
+        status.devices = devices(&found.file, &slice, held.as_ref());
+        for device in &mut status.devices {
+            let uuid = device.device.as_deref().and_then(|uuid| uuid.parse().ok());
+            let now = uuid.and_then(|uuid: DeviceUuid| written.device(uuid));
+            let now = now.map(|budget| budget.memory.get());
+            device.pending_limit = now.filter(|now| Some(*now) != device.limit);
+        }
+        self.compare(&found, machine, held.as_ref(), &mut status.devices);
+        status
+    }
+
+    /// The slice that a run's processes were started with: its file may have been edited since.
+    fn in_force(&self, found: &Found) -> Option<Slice> {
+        let (user, None) = (found.user?, &found.container) else {
+            return None;
+        };
+        let file = found.file.as_os_str().as_bytes();
+        let command = found.pid().into_iter();
+        let mut all = command.chain(self.processes.naming(&found.file, user.0));
+        all.find_map(|pid| {
+            let named = variable(pid, b"GPUSLICE_CONFIG=")?;
+            let text = variable(pid, b"GPUSLICE_SLICE=").filter(|_| named == file)?;
+            slice::parse(&text).ok()
+        })
+    }
+
+    /// Adds what NVML says that the slice's processes hold.
+    fn compare(
+        &self,
+        found: &Found,
+        machine: &Machine,
+        held: Option<&Held>,
+        devices: &mut [DeviceStatus],
+    ) {
+        let mut members = None;
+        for device in devices {
+            let uuid = device.device.as_deref().unwrap_or_default();
+            for listed in self.drivers.processes(machine, uuid) {
+                let mut own = device.processes.iter_mut();
+                if let Some(known) = own.find(|one| one.pid == listed.pid && one.name.is_some()) {
+                    known.driver_used = listed.used;
+                    continue;
+                }
+                let members = members.get_or_insert_with(|| self.members(found, held));
+                let mapped = self.processes.mapped(listed.pid);
+                let has_escaped = mapped.is_some_and(|mapped| mapped.driver && !mapped.library)
+                    && listed.used != Some(0)
+                    && (found.user.is_none() || self.processes.descends_from(listed.pid, members));
+                if has_escaped {
+                    device.without_library.push(Escaped {
+                        pid: listed.pid,
+                        name: process::name(listed.pid),
+                        used: listed.used,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The processes of a slice that are known as such; their children are, too.
+    fn members(&self, found: &Found, held: Option<&Held>) -> BTreeSet<u32> {
+        let mut members: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
+        members.extend(found.pid());
+        match (&found.container, found.user) {
+            (Some(held), _) => {
+                let pids = held.containers.iter().map(|container| container.pid);
+                members.extend(pids.flat_map(|pid| self.processes.of_container(pid)));
+            }
+            (None, Some(user)) => members.extend(self.processes.naming(&found.file, user.0)),
+            (None, None) => {}
+        }
+        members
     }
 }
 
@@ -281,6 +283,7 @@ fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> 
     let budget = slice.device(uuid);
     let mut status = DeviceStatus {
         device: Some(uuid.to_string()),
+        unified: budget.and_then(|budget| budget.integrated),
         limit: budget.map(|budget| budget.memory.get()),
         headroom: budget.map_or(0, |budget| budget.headroom.get()),
         headroom_learned: learned::is_learned(file, slice, uuid),
@@ -303,6 +306,7 @@ fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> 
             pid: seen.as_ref().map_or(record.pid, |seen| seen.pid),
             name: seen.as_ref().map(|seen| seen.name.clone()),
             used: record.used,
+            driver_used: None,
             by_kind: by_kind(&record.by_kind),
         });
     }

@@ -3,13 +3,19 @@
 //! driver, a mapping, a lock that anybody waits for.
 
 mod containers;
+pub(crate) mod driver;
+mod files;
 pub(crate) mod gather;
+pub(crate) mod model;
 pub(crate) mod process;
+mod promised;
 pub(crate) mod table;
+pub(crate) mod users;
 
 use crate::{exit, standard_streams};
-use gather::SliceStatus;
+use driver::Drivers;
 use gpuslice_oci::place::Places;
+use model::SliceStatus;
 use process::Processes;
 use serde::Serialize;
 use std::io::{self, IsTerminal};
@@ -20,6 +26,10 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
+    /// Only this slice, by its name, by its container's id, or by the number of a process
+    #[arg(value_name = "SLICE|PID")]
+    pub only: Option<String>,
+
     /// Show it again every second, until ^C
     #[arg(long)]
     pub watch: bool,
@@ -34,15 +44,19 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-The slices are those of this user's runs and, for root, of containers; or, in a container that has
-one, that slice. What is used is what the processes of the slice have allocated. The driver is not
-asked.
+The slices are those of this user's runs and, for root, of all users' runs and of containers; other
+users' runs are listed by owner. In a container that has a slice, it is that one. USED is what the
+processes of the slice have allocated, by the slice's ledger. Where NVML reports the memory of
+processes, it is compared with the ledger, and a process that holds device memory without
+libgpuslice.so is named. NVML is given 3 seconds to answer.
 
-JSON: slices [name, pid (of the command), containers [id, name, pid] (not of runs), file, ledger,
-enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available, host_left}
-(on unified memory), devices [device, limit, headroom, headroom_learned, used, left, by_kind,
-refusals {count, worst_short_by},
-processes [pid, name, used, by_kind]]]. Amounts are bytes; null is what is not known.";
+JSON: slices [name, pid (of the command), containers [id, name, pid, no_slice] (not of runs), user,
+file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
+short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
+host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
+if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
+worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
+name, used (by NVML)]]]. Amounts are bytes; null is what is not known.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -64,15 +78,44 @@ pub(crate) fn on_screen(said: &str) -> String {
     format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE))
 }
 
+/// Leaves the slices that a person has asked for.
+fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Vec<SliceStatus>> {
+    let (named, others): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| {
+        let mut containers = slice.containers.iter();
+        slice.name == only || containers.any(|one| !only.is_empty() && one.id.starts_with(only))
+    });
+    let pid: Option<u32> = only.parse().ok();
+    let found = match (named.is_empty(), pid) {
+        (true, Some(pid)) => others.into_iter().filter(|slice| slice.has(pid)).collect(),
+        _ => named,
+    };
+    if must && found.is_empty() {
+        return Err(no_such_slice(only));
+    }
+    Ok(found)
+}
+
+/// Says that there is no slice of that name, or with that process.
+pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
+    match only.parse::<u32>() {
+        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that can be seen from here"),
+        Err(_) => anyhow::anyhow!("no slice is called \"{}\"", crate::text::printable(only)),
+    }
+}
+
 /// Shows them.
 ///
 /// # Errors
-/// When nothing can be printed.
+/// When there is no such slice, or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
+    let mut drivers = Drivers::default();
     loop {
-        let slices = gather::gather(&places, &Processes::default());
+        let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
+        if let Some(only) = &args.only {
+            slices = choose(slices, only, !args.watch)?;
+        }
         let status = Status { slices: &slices };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),

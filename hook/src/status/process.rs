@@ -6,6 +6,7 @@
 //! told by device and inode: the ledger of every container is inode 2 of a tmpfs of its own.
 //! Law: /proc is read once for a look, however many slices and slots there are.
 
+use super::users::User;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -83,7 +84,7 @@ pub(crate) struct Facts {
     /// Its parent.
     parent: u32,
     /// Its effective user.
-    user: u32,
+    pub(super) user: u32,
 }
 
 /// What a process has mapped, as far as it matters here.
@@ -133,6 +134,11 @@ impl Processes {
             mapped.is_some_and(|mapped| mapped.files.contains(ledger))
         };
         named.iter().filter(has_mapped).copied().collect()
+    }
+
+    /// The user of a process; None when it is gone.
+    pub(super) fn user(&self, pid: u32) -> Option<User> {
+        self.all().get(&pid).map(|facts| User(facts.user))
     }
 
     /// What a process has mapped; None when that cannot be seen.
@@ -189,6 +195,18 @@ impl Processes {
         found.extend(in_cgroup.unwrap_or_default());
         found.insert(first);
         found
+    }
+
+    /// Whether a process was started by one of these, or by one that was.
+    pub(super) fn descends_from(&self, pid: u32, ancestors: &BTreeSet<u32>) -> bool {
+        let (mut pid, mut left) = (pid, self.all().len());
+        while let Some(facts) = self.all().get(&pid).filter(|_| left > 0) {
+            if ancestors.contains(&pid) {
+                return true;
+            }
+            (pid, left) = (facts.parent, left.saturating_sub(1));
+        }
+        false
     }
 }
 
@@ -294,5 +312,15 @@ mod tests {
         assert_eq!(name(child.id()).unwrap(), "a日本語モ\u{fffd}");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_descends_from_itself_and_its_parents() {
+        let processes = Processes::default();
+        let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+        let of = |pid| BTreeSet::from([pid]);
+        assert!(processes.descends_from(own, &of(own)));
+        assert!(parent == 0 || processes.descends_from(own, &of(parent)));
+        assert!(!processes.descends_from(own, &of(u32::MAX)));
     }
 }

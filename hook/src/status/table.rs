@@ -1,7 +1,9 @@
 //! The slices that are running, for people.
 //! Touches: its arguments.
 
-use super::gather::{DeviceStatus, PromiseStatus, SliceStatus};
+use super::containers::ContainerStatus;
+use super::model::{DeviceStatus, Escaped, ProcessStatus, PromiseStatus, SliceStatus};
+use super::users::User;
 use crate::text;
 use gpuslice_config::units::Bytes;
 use serde_json::{Map, Value};
@@ -33,8 +35,16 @@ fn slice(slice: &SliceStatus) -> String {
     if let Some(pid) = slice.pid {
         about.push(format!("pid {pid}"));
     }
+    if let Some(user) = slice.user.filter(|user| *user != User::own()) {
+        about.push(format!("user {}", text::printable(&user.name())));
+    }
     if !slice.enforce && slice.error.is_none() {
         about.push("only counted, not enforced".to_owned());
+    }
+    match slice.sealed {
+        Some(true) => about.push("ledger sealed".to_owned()),
+        Some(false) => about.push("ledger not sealed".to_owned()),
+        None => {}
     }
     let mut said = text::printable(&name);
     if !about.is_empty() {
@@ -46,6 +56,9 @@ fn slice(slice: &SliceStatus) -> String {
         note(&text::printable(error));
     } else if slice.ledger.is_none() {
         note("its slice file names no ledger: nothing is counted or refused");
+    }
+    for line in no_slice(slice.no_slice.as_deref(), &slice.containers) {
+        note(&line);
     }
     match slice.uncounted {
         Some(0) | None => {}
@@ -60,9 +73,76 @@ fn slice(slice: &SliceStatus) -> String {
         note(&promise(own));
     }
     for one in &slice.devices {
-        said.push_str(&device(one, slice.enforce));
+        match slice.no_slice {
+            None => said.push_str(&device(one, slice.enforce)),
+            Some(_) => said.push_str(&without_slice(one)),
+        }
     }
     said
+}
+
+/// One line where no container's programs load the library, else one for each that does not.
+pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> Vec<String> {
+    if let Some(why) = whole {
+        return vec![format!("no slice: {}", text::printable(why))];
+    }
+    let each = containers.iter().filter_map(|one| {
+        let (id, why) = (text::printable(short(&one.id)), one.no_slice.as_deref()?);
+        Some(format!(
+            "container {id} has no slice: {}",
+            text::printable(why)
+        ))
+    });
+    each.collect()
+}
+
+/// A device of a slice whose programs do not load the library.
+fn without_slice(device: &DeviceStatus) -> String {
+    let name = device.device.as_deref().unwrap_or("each GPU");
+    let limit = device.limit.map_or("no limit".to_owned(), |limit| {
+        format!("limit {}, not in force", Bytes::new(limit))
+    });
+    let mut said = format!("  {name}  {limit}\n");
+    for line in escaped(&device.without_library) {
+        said.push_str(&format!("    {line}\n"));
+    }
+    said
+}
+
+/// One line for each process of the slice that uses the device without the library.
+pub(crate) fn escaped(processes: &[Escaped]) -> Vec<String> {
+    let line = |one: &Escaped| {
+        let name = one.name.as_deref().map(text::printable);
+        let name = name.map_or(String::new(), |name| format!(" ({name})"));
+        let used = one.used.map(|used| Bytes::new(used).to_string());
+        let used = used.unwrap_or_else(|| "device memory".to_owned());
+        format!(
+            "warning: process {}{name} holds {used} without libgpuslice.so: it is neither counted \
+             nor limited",
+            one.pid
+        )
+    };
+    processes.iter().map(line).collect()
+}
+
+/// Above this, the driver's number and the ledger's differ by more than a context's size can.
+const DIFFERENCE: u64 = 1 << 30;
+
+/// One line for each process of which the driver reports much more than the ledger.
+fn more_in_the_driver(processes: &[ProcessStatus]) -> Vec<String> {
+    let line = |one: &ProcessStatus| {
+        let driver = one.driver_used?;
+        let more = driver
+            .checked_sub(one.used)
+            .filter(|more| *more > DIFFERENCE)?;
+        Some(format!(
+            "warning: NVML reports {} for process {}, {} more than the ledger counts",
+            Bytes::new(driver),
+            one.pid,
+            Bytes::new(more)
+        ))
+    };
+    processes.iter().filter_map(line).collect()
 }
 
 /// As much of an id as engines show.
@@ -91,7 +171,7 @@ fn device(device: &DeviceStatus, enforced: bool) -> String {
     let amount = |bytes: u64| Bytes::new(bytes).to_string();
     let name = device.device.as_deref().unwrap_or("each GPU");
     let mut parts = vec![match device.limit {
-        Some(limit) => format!("limit {}", amount(limit)),
+        Some(limit) => format!("limit {}{}", amount(limit), pending(device)),
         None => "no limit".to_owned(),
     }];
     if let Some(used) = device.used {
@@ -120,6 +200,13 @@ fn device(device: &DeviceStatus, enforced: bool) -> String {
             amount(refusals.worst_short_by)
         ));
     }
+    let warnings = escaped(&device.without_library);
+    for line in warnings
+        .into_iter()
+        .chain(more_in_the_driver(&device.processes))
+    {
+        said.push_str(&format!("    {line}\n"));
+    }
     let mut rows = vec![["PID", "USED", "NAME", "BY KIND"].map(String::from)];
     rows.extend(device.processes.iter().map(|process| {
         let name = process.name.as_deref().unwrap_or("-");
@@ -140,6 +227,13 @@ fn device(device: &DeviceStatus, enforced: bool) -> String {
         }
     }
     said
+}
+
+fn pending(device: &DeviceStatus) -> String {
+    let pending = device.pending_limit.map(Bytes::new);
+    pending.map_or(String::new(), |pending| {
+        format!(" ({pending} for programs that start now)")
+    })
 }
 
 fn times(count: u64) -> String {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::status::containers::ContainerStatus;
-use crate::status::gather::{ProcessStatus, RefusalsShown};
+use crate::status::model::{ProcessStatus, RefusalsShown};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ fn process(pid: u32, name: Option<&str>, used: u64) -> ProcessStatus {
         pid,
         name: name.map(str::to_owned),
         used,
+        driver_used: None,
         by_kind: kinds_of(json!({"linear": used})),
     }
 }
@@ -93,6 +94,7 @@ fn the_containers_of_a_slice_are_named_as_engines_name_them() {
         id: id.to_owned(),
         name: "app".to_owned(),
         pid: 4711,
+        no_slice: None,
     };
     let of = |ids: &[&str]| SliceStatus {
         name: "team/app".to_owned(),

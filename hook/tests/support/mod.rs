@@ -119,6 +119,22 @@ pub(crate) fn start(command: &mut Command) -> (Child, String) {
     (child, line.trim().to_owned())
 }
 
+/// Lets a command find the usual signals. Whoever runs the tests may ignore them (nohup, a job in
+/// the background), and a program that was started so cannot be interrupted.
+pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use std::os::unix::process::CommandExt;
+    let usual = || {
+        for one in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE] {
+            // SAFETY: no handler is installed.
+            unsafe { signal(one, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe { command.pre_exec(usual) }
+}
+
 /// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
 pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
     let output = command.output().unwrap();

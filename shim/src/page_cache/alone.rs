@@ -65,11 +65,21 @@ pub(crate) fn finish() {
 #[derive(Clone, Copy)]
 pub(crate) struct Alone(bool);
 
-/// Ends the helper: a process with a second thread gets no user namespace, and enters none of files.
+/// Ends the helper: a process with a second thread gets no user namespace, and enters none of files;
+/// and what a process gives up of its rights libc takes from the threads that it knows.
 #[inline]
 pub(crate) fn be_alone() -> Alone {
-    // A vfork child has no second thread, and its parent's helper is none of its business.
-    if !helper::has_run() || is_another_process() {
+    match helper::has_run() {
+        true => end_helper(),
+        false => Alone(false),
+    }
+}
+
+#[cold]
+fn end_helper() -> Alone {
+    // Under a filter it is gone already, and nothing more is asked of the kernel. A vfork child has
+    // no second thread, and its parent's helper is none of its business.
+    if sandbox::is_on() || is_another_process() {
         return Alone(false);
     }
     helper::rest(PATIENCE_MS);

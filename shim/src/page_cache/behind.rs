@@ -1,8 +1,8 @@
 //! Drop-behind: pages leave a window after the loader has consumed them, while it loads.
 //! Touches: notes of what was consumed; in the helper thread, the window and the pages.
 //! Law: MADV_DONTNEED only where the mapping was never writable or is shared, and where the
-//! kernel says that every page is a file's. It stops by itself when what was dropped is used
-//! again.
+//! kernel says that every page is a file's; MADV_PAGEOUT, which loses nothing, where it is writable
+//! and private. It stops by itself when what was dropped is used again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -235,7 +235,7 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
             start: start.wrapping_add(piece.delta),
             end: end.wrapping_add(piece.delta),
         };
-        unmap(piece.number, range, &pages);
+        unmap(piece.number, range, &pages, own);
         pages.close();
     }
     share::drop_range(own, start, end.min(size));
@@ -245,18 +245,28 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
 }
 
 /// Takes a range of a mapping out of this process's page tables; the next touch brings it back.
-fn unmap(number: Number, range: Range, pages: &Pages) {
+fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
     if !ranges::settle() {
         return;
     }
-    for piece in ranges::meeting(range) {
+    for piece in ranges::meeting(range).filter(|piece| piece.number == number) {
         let whole = Range {
             start: range.start.max(piece.range.start),
             end: range.end.min(piece.range.end),
         };
-        let safe = piece.kind & ranges::SHARED != 0 || piece.kind & ranges::WRITABLE == 0;
-        // Our table may be wrong: there are ways to map and to write that nobody sees.
-        if piece.number == number && safe && pages.are_a_files(whole) {
+        if piece.kind & ranges::SHARED == 0 && piece.kind & ranges::WRITABLE != 0 {
+            // It may be written to just now. This drops the pages themselves, so that others
+            // are asked before.
+            let delta = piece.range.start.wrapping_sub(piece.offset);
+            let (start, end) = (
+                whole.start.wrapping_sub(delta),
+                whole.end.wrapping_sub(delta),
+            );
+            if share::is_unneeded(own, start, end) {
+                pages.each_of_a_file(whole, kernel::page_out);
+            }
+        } else if pages.are_a_files(whole) {
+            // Our table may be wrong: there are ways to map and to write that nobody sees.
             kernel::forget_pages(whole.start, whole.end);
         }
     }

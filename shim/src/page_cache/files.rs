@@ -3,17 +3,23 @@
 //! Law: no lock, no malloc: open and close are called from signal handlers and between fork and
 //! exec. An entry whose count is zero is nobody's, and whoever took the last one ends it.
 
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 
 use super::kernel::{self, Descriptor, Identity, Stat};
 use super::touched::Touched;
 use super::{helper, owner, share};
+use crate::sys;
 
 /// How many files a process can have in use at the same time. The largest models come in fewer
 /// than 200.
 const FILES: usize = 255;
-/// Descriptors with higher numbers are not looked at.
-const FDS: usize = 1 << 16;
+/// Descriptors below this have their hints in the library's own memory.
+const FDS: usize = 1 << 12;
+/// The kernel's own limit, unless somebody has raised `fs.nr_open`: what is beyond is not looked at.
+const MOST_FDS: usize = 1 << 20;
 
 /// An entry of the table, from 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,6 +29,8 @@ pub(super) struct Number(u8);
 pub(super) struct File {
     state: AtomicU8,
     inherited: AtomicU8,
+    /// Not 0: the program locks the file itself.
+    locked: AtomicU8,
     /// Descriptors, mappings and threads that are just at it.
     users: AtomicU32,
     /// Our own descriptor, plus one; 0 for none: a table of zeros takes no room in the library's file.
@@ -45,6 +53,7 @@ static TABLE: [File; FILES] = [const {
     File {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
+        locked: AtomicU8::new(0),
         users: AtomicU32::new(0),
         own: AtomicI32::new(0),
         dev: AtomicU64::new(0),
@@ -125,14 +134,59 @@ pub(super) fn any() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }
 
+/// The hints of descriptors from `FDS` on, once there is a model among them.
+static MORE_HINTS: AtomicPtr<Hint> = AtomicPtr::new(null_mut());
+
 fn hint(fd: Descriptor) -> Option<&'static Hint> {
-    HINTS.get(usize::try_from(fd.0).ok()?)
+    let number = usize::try_from(fd.0).ok()?;
+    match HINTS.get(number) {
+        None => high_hint(number),
+        low => low,
+    }
 }
 
-/// Whether a descriptor may be one of a model file.
+#[cold]
+fn high_hint(number: usize) -> Option<&'static Hint> {
+    let place = MORE_HINTS.load(Ordering::Acquire);
+    if place.is_null() || number >= MOST_FDS {
+        return None;
+    }
+    // SAFETY: mapped for good, for all numbers from `FDS` up to `MOST_FDS`; zeros are hints.
+    unsafe { place.wrapping_add(number.wrapping_sub(FDS)).as_ref() }
+}
+
+/// Makes room for them. A forked child inherits it, as it does the descriptors.
+fn more_hints() -> Option<()> {
+    const LENGTH: usize = (MOST_FDS - FDS) * size_of::<Hint>();
+    if MORE_HINTS.load(Ordering::Acquire).is_null() {
+        let fresh = sys::map(LENGTH).ok()?.cast::<Hint>();
+        let (set, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        let known = MORE_HINTS.compare_exchange(null_mut(), fresh, set, seen);
+        if known.is_err() {
+            // SAFETY: nobody else has seen the mapping.
+            unsafe { sys::unmap(fresh.cast(), LENGTH) };
+        }
+    }
+    Some(())
+}
+
+/// The same for a descriptor that is about to be hinted at.
+fn new_hint(fd: Descriptor) -> Option<&'static Hint> {
+    if usize::try_from(fd.0).is_ok_and(|number| number >= FDS) {
+        more_hints()?;
+    }
+    hint(fd)
+}
+
+/// Whether a descriptor may be one of a model file. Of high ones that is not looked up here: a call
+/// would cost every caller a frame.
 #[inline]
 pub(super) fn may_be(fd: Descriptor) -> bool {
-    any() && hint(fd).is_some_and(Hint::is_set)
+    any()
+        && usize::try_from(fd.0).is_ok_and(|number| match HINTS.get(number) {
+            Some(hint) => hint.is_set(),
+            None => !MORE_HINTS.load(Ordering::Relaxed).is_null(),
+        })
 }
 
 impl Number {
@@ -209,6 +263,15 @@ impl File {
         self.size.load(Ordering::Relaxed)
     }
 
+    /// Whether the program locks the file itself, and we do not.
+    pub(super) fn gives_way(&self) -> bool {
+        self.locked.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn give_way(&self) {
+        self.locked.store(1, Ordering::Release);
+    }
+
     /// Which use of this entry it is.
     pub(super) fn serial(&self) -> u64 {
         self.serial.load(Ordering::Relaxed) & u64::MAX >> 8
@@ -282,6 +345,7 @@ fn enter(stat: Stat) -> Option<Number> {
                 file.ino.store(stat.identity.ino, Ordering::Relaxed);
                 file.size.store(stat.size, Ordering::Relaxed);
                 file.inherited.store(0, Ordering::Relaxed);
+                file.locked.store(0, Ordering::Relaxed);
                 file.unsaid.store(0, Ordering::Relaxed);
                 file.serial.fetch_add(1, Ordering::Relaxed);
                 file.own.store(0, Ordering::Relaxed);
@@ -333,7 +397,7 @@ fn find(identity: Identity) -> Option<Number> {
 
 /// A descriptor of a model file was opened.
 pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
-    let hint = hint(fd)?;
+    let hint = new_hint(fd)?;
     let number = enter(stat)?;
     let old = hint.set(number);
     let next = u32::try_from(fd.0).unwrap_or(0).saturating_add(1);
@@ -373,7 +437,7 @@ pub(super) fn closing(fd: Descriptor) {
 
 /// Another descriptor for the same open file.
 pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
-    let Some(hint) = hint(to) else { return };
+    let Some(hint) = new_hint(to) else { return };
     let Some(number) = acquire(from) else { return };
     let old = hint.set(number);
     let next = u32::try_from(to.0).unwrap_or(0).saturating_add(1);
@@ -387,7 +451,8 @@ pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
 pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> {
     let end = HIGHEST.load(Ordering::Acquire).min(last.saturating_add(1));
     let fds = (first..end).filter_map(|fd| i32::try_from(fd).ok());
-    fds.map(Descriptor).filter(|fd| may_be(*fd))
+    fds.map(Descriptor)
+        .filter(|fd| hint(*fd).is_some_and(Hint::is_set))
 }
 
 /// Forgets the descriptors of a file that are no longer open on it: they would keep it in use.

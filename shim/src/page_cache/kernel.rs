@@ -4,6 +4,7 @@
 
 use core::ffi::CStr;
 
+use super::ranges::Range;
 use crate::sys::{EINVAL, Errno, syscall};
 
 #[cfg(target_arch = "x86_64")]
@@ -254,6 +255,19 @@ pub(super) fn forget_pages(start: u64, end: u64) {
     };
     // SAFETY: the range is of a file's mapping and holds nothing but the file's pages.
     let _ = unsafe { syscall(number::MADVISE, [start, length, DONTNEED, 0, 0, 0]) };
+}
+
+/// Drops pages that only this process has mapped, and takes them out of its page tables. What was
+/// written to private ones stays. Nothing happens where the file is another user's and may not be
+/// written to.
+pub(super) fn page_out(range: Range) {
+    const PAGEOUT: usize = 21;
+    let length = range.end.saturating_sub(range.start);
+    let (Ok(start), Ok(length)) = (usize::try_from(range.start), usize::try_from(length)) else {
+        return;
+    };
+    // SAFETY: loses nothing, wherever it is.
+    let _ = unsafe { syscall(number::MADVISE, [start, length, PAGEOUT, 0, 0, 0]) };
 }
 
 /// Where a descriptor stands in its file.

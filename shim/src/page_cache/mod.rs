@@ -76,6 +76,26 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     }
 }
 
+/// The program is about to lock a file, or to ask for locks: ours would be in its way.
+#[inline]
+pub(crate) fn locking(fd: i32) {
+    if files::may_be(Descriptor(fd)) {
+        model_locking(Descriptor(fd));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_locking(fd: Descriptor) {
+    if opening::shares()
+        && let Some(_inside) = Inside::at_own_files()
+        && let Some(number) = files::acquire(fd)
+    {
+        share::gives_way(number);
+        number.release(Some(fd));
+    }
+}
+
 /// The files whose pages will no longer be mapped when a call has returned: they stay in use
 /// until then, because mapped pages cannot be dropped.
 #[derive(Clone, Copy)]

@@ -47,6 +47,8 @@ pub(super) fn is_this_process(inside: u32) -> bool {
         }
         // A vfork child: its parent waits, and goes on with these tables.
         known if known == kernel::parent() => false,
+        // One in new numbers of processes: it is the first there, and has no parent that it sees.
+        _ if pid == 1 && kernel::parent() == 0 => false,
         // A vfork child was first, and is gone.
         _ => {
             word.store(pid, Ordering::Release);

@@ -48,6 +48,32 @@ struct Region {
     categories: u64,
 }
 
+const REGIONS: usize = 16;
+const NO_REGIONS: [Region; REGIONS] = [Region {
+    start: 0,
+    end: 0,
+    categories: 0,
+}; REGIONS];
+
+impl Scan {
+    fn of(range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Scan {
+        Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start: range.start,
+            end: range.end,
+            walk_end: 0,
+            vec: 0,
+            vec_len: REGIONS as u64,
+            max_pages: most,
+            category_inverted: inverted,
+            category_mask: mask,
+            category_anyof_mask: any,
+            return_mask: mask | any,
+        }
+    }
+}
+
 /// The pages of this process.
 pub(super) struct Pages(Descriptor);
 
@@ -84,37 +110,52 @@ impl Pages {
         present.is_some_and(|present| present >= some)
     }
 
+    /// Calls for each piece of a range that is mapped and holds nothing but the file's pages.
+    pub(super) fn each_of_a_file(&self, range: Range, mut of: impl FnMut(Range)) {
+        let mut rest = range;
+        while rest.start < rest.end {
+            let kind = IS_FILE | IS_PRESENT;
+            let mut scan = Scan::of(rest, 0, 0, kind, 0);
+            let mut regions = NO_REGIONS;
+            let Some(found) = self.ask(&mut scan, &mut regions) else {
+                // The kernel does not know how: all of it, or nothing.
+                if self.are_a_files(rest) {
+                    of(rest);
+                }
+                return;
+            };
+            for region in regions.iter().take(found) {
+                let Region { start, end, .. } = *region;
+                of(Range { start, end });
+            }
+            if scan.walk_end <= rest.start {
+                return;
+            }
+            rest.start = scan.walk_end;
+        }
+    }
+
     /// How many pages of a range are of a kind, up to `most`. None: the kernel does not know how.
     fn scan(&self, range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Option<u64> {
-        const REGIONS: usize = 16;
-        let mut regions = [Region {
-            start: 0,
-            end: 0,
-            categories: 0,
-        }; REGIONS];
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            flags: 0,
-            start: range.start,
-            end: range.end,
-            walk_end: 0,
-            vec: (&raw mut regions) as u64,
-            vec_len: REGIONS as u64,
-            max_pages: most,
-            category_inverted: inverted,
-            category_mask: mask,
-            category_anyof_mask: any,
-            return_mask: mask | any,
-        };
-        let place = (&raw mut scan) as usize;
-        let fd = self.0.0 as usize;
-        // SAFETY: the kernel writes into the two structs, as many regions as it was told.
-        let found = unsafe { syscall(number::IOCTL, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()?;
+        let mut regions = NO_REGIONS;
+        let found = self.ask(
+            &mut Scan::of(range, most, inverted, mask, any),
+            &mut regions,
+        )?;
         let pages = regions.iter().take(found).map(|region| {
             let length = region.end.saturating_sub(region.start);
             length / PAGE
         });
         Some(pages.fold(0, u64::saturating_add))
+    }
+
+    /// How many regions the kernel has found.
+    fn ask(&self, scan: &mut Scan, regions: &mut [Region; REGIONS]) -> Option<usize> {
+        scan.vec = (&raw mut *regions) as u64;
+        let place = (&raw mut *scan) as usize;
+        let fd = self.0.0 as usize;
+        // SAFETY: the kernel writes into the two structs, as many regions as it was told.
+        unsafe { syscall(number::IOCTL, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()
     }
 
     /// The same from the entries themselves. None: they cannot be read.

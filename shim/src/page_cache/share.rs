@@ -17,10 +17,31 @@ pub(super) fn begins(number: Number, fd: Descriptor) {
     if (shares() || drops_behind())
         && file.hold(fd)
         && shares()
+        && !file.gives_way()
         && let Some(own) = file.own()
     {
         kernel::need(own, 0, file.size(), true);
     }
+}
+
+/// The program locks this file itself: a lock of the whole file would meet ours. From now on the
+/// others do not learn what is needed here.
+pub(super) fn gives_way(number: Number) {
+    let file = number.file();
+    file.give_way();
+    if let Some(own) = file.own() {
+        kernel::need(own, 0, file.size(), false);
+    }
+}
+
+/// Whether nobody else needs a range that is no longer needed here.
+pub(super) fn is_unneeded(fd: Descriptor, start: u64, end: u64) -> bool {
+    if !shares() {
+        return true;
+    }
+    let length = end.saturating_sub(start);
+    kernel::need(fd, start, length, false);
+    !kernel::is_locked(fd, LOCKS.saturating_add(start), length)
 }
 
 /// Drops a range that is no longer needed here, where nobody else needs it.

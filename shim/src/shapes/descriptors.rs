@@ -15,6 +15,7 @@ type Fclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Dup = unsafe extern "C" fn(c_int) -> c_int;
 type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+type Lockf = unsafe extern "C" fn(c_int, c_int, i64) -> c_int;
 type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 
 /// `close`.
@@ -97,17 +98,48 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
     made
 }
 
-/// `fcntl` and `fcntl64`, of which only the duplicates matter here.
+/// `fcntl` and `fcntl64`, of which only the duplicates and the locks matter here.
 ///
 /// # Safety
 /// As `close`.
+#[inline(always)]
 pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
+    // As the last thing done here, so that nothing need be kept while it is.
+    match page_cache::in_use() {
+        // SAFETY: the caller's own arguments.
+        false => unsafe { (call.real)(fd, command, argument) },
+        // SAFETY: as above.
+        true => unsafe { fcntl_of_model(call, fd, command, argument) },
+    }
+}
+
+/// `fcntl`, where there is a model that it may be of.
+///
+/// # Safety
+/// As `close`.
+#[cold]
+#[inline(never)]
+unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
     const F_DUPFD: c_int = 0;
     const F_DUPFD_CLOEXEC: c_int = 1030;
+    // F_GETLK, F_SETLK, F_SETLKW, and the same for open file descriptions.
+    if matches!(command, 5..=7 | 36..=38) {
+        page_cache::locking(fd);
+    }
     // SAFETY: the caller's own arguments.
     let answer = unsafe { (call.real)(fd, command, argument) };
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
         page_cache::duplicated(fd, answer);
     }
     answer
+}
+
+/// `lockf` and `lockf64`, which have their own way to `fcntl`.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn lockf(call: Call<Lockf>, fd: c_int, command: c_int, length: i64) -> c_int {
+    page_cache::locking(fd);
+    // SAFETY: the caller's own arguments.
+    unsafe { (call.real)(fd, command, length) }
 }

@@ -128,6 +128,10 @@ pub(crate) unsafe fn stream_again(
     mode: *const c_char,
     stream: *mut c_void,
 ) -> *mut c_void {
+    if page_cache::in_use() && !stream.is_null() && !path.is_null() {
+        // SAFETY: the caller has the stream, and what it was open on is closed whatever comes.
+        page_cache::closing(unsafe { descriptor_of(stream) });
+    }
     // SAFETY: the caller's own arguments.
     let stream = unsafe { (call.real)(path, mode, stream) };
     // SAFETY: the real function has read both.

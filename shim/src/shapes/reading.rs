@@ -13,6 +13,7 @@ type Pread = unsafe extern "C" fn(c_int, *mut c_void, usize, i64) -> isize;
 type PreadChecked = unsafe extern "C" fn(c_int, *mut c_void, usize, i64, usize) -> isize;
 type Readv = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
 type Preadv = unsafe extern "C" fn(c_int, *const c_void, c_int, i64) -> isize;
+type Preadv2 = unsafe extern "C" fn(c_int, *const c_void, c_int, i64, c_int) -> isize;
 
 /// `read`.
 ///
@@ -107,5 +108,23 @@ pub(crate) unsafe fn preadv(
     // SAFETY: the caller's own arguments.
     let length = unsafe { (call.real)(fd, iov, count, offset) };
     page_cache::read(fd, Some(offset), length);
+    length
+}
+
+/// `preadv2` and `preadv64v2`. At -1 they read where the descriptor stands, and move it.
+///
+/// # Safety
+/// As `read`.
+pub(crate) unsafe fn preadv2(
+    call: Call<Preadv2>,
+    fd: c_int,
+    iov: *const c_void,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
+    // SAFETY: the caller's own arguments.
+    let length = unsafe { (call.real)(fd, iov, count, offset, flags) };
+    page_cache::read(fd, (offset != -1).then_some(offset), length);
     length
 }

@@ -20,6 +20,8 @@ pub(crate) struct Stat {
     /// Whether it is a regular file.
     pub(crate) regular: bool,
     pub(super) length: u64,
+    /// Whose it is.
+    pub(super) owner: u32,
 }
 
 /// `struct stat`.
@@ -34,10 +36,12 @@ impl Raw {
 
     fn read(&self) -> Option<Stat> {
         let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
+        let owner = self.0.get(number::STAT_UID..)?.first_chunk()?;
         Some(Stat {
             identity: (self.word(0)?, self.word(8)?),
             regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
             length: self.word(STAT_SIZE)?,
+            owner: u32::from_ne_bytes(*owner),
         })
     }
 }

@@ -3,6 +3,7 @@
  * Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
 #include "loader.h"
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <time.h>
 
 int cuInit(unsigned);
@@ -69,13 +70,22 @@ static void shuffled(const unsigned char *place) {
     free(order);
 }
 
-static void by_reading(size_t part) {
+/* Reads as Python's os.preadv does, half of it where the descriptor stands. */
+static ssize_t read_vector(int fd, void *buffer, size_t part, size_t at) {
+    struct iovec where = {buffer, part};
+    if (at < length / 2)
+        return preadv64v2(fd, &where, 1, -1, 0);
+    return preadv2(fd, &where, 1, (off_t)at, 0);
+}
+
+static void by_reading(size_t part, int by_vector) {
     int fd = open(model, O_RDONLY);
     unsigned char *buffer = malloc(TENSOR);
     for (size_t done = 0; done < length;) {
         size_t filled = 0;
         ssize_t got;
-        while (filled < TENSOR && (got = read(fd, buffer + filled, part)) > 0)
+        while (filled < TENSOR && (got = by_vector ? read_vector(fd, buffer + filled, part, done + filled)
+                                                   : read(fd, buffer + filled, part)) > 0)
             filled += (size_t)got;
         copy(buffer, filled);
         done += filled;
@@ -107,6 +117,36 @@ static void written(int behind_our_back) {
             lost += place[number * TENSOR + 8 * MIB + at] != 'w';
     printf("lost %zu\n", lost);
     munmap(place, length);
+}
+
+/* PyTorch's way: a private copy that may be written to, and is, while others of its pages are dropped. Its pages lie as the
+ * kernel likes it, or a page beside that. */
+static void writable(int writes, int beside) {
+    int fd = open(model, O_RDONLY);
+    unsigned char *place = mmap(NULL, length + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (place != MAP_FAILED && beside)
+        place = mmap(place + 4096, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0);
+    close(fd);
+    if (place == MAP_FAILED)
+        die("mmap");
+    size_t lost = 0;
+    for (size_t number = 0; number < tensors(); number++) {
+        if (writes)
+            memset(place + number * TENSOR + 8 * MIB, 'w', MIB);
+        tensor(place, number);
+        if (writes) /* What was copied to the device a moment ago. */
+            for (size_t at = 16 * MIB; at < 32 * MIB; at += 40960)
+                place[number * TENSOR + at] = 'w';
+    }
+    if (writes)
+        for (size_t number = 0; number < tensors(); number++) {
+            for (size_t at = 0; at < MIB; at++)
+                lost += place[number * TENSOR + 8 * MIB + at] != 'w';
+            for (size_t at = 16 * MIB; at < 32 * MIB; at += 40960)
+                lost += place[number * TENSOR + at] != 'w';
+        }
+    printf("lost %zu\n", lost);
+    munmap(place - (beside ? 4096 : 0), length + 4096);
 }
 
 /* Unmaps what is being dropped, and puts memory of its own there: that must stay as it is. */
@@ -157,13 +197,17 @@ int main(int count, char **words) {
     memset((void *)device, 1, TENSOR);
     clock_gettime(CLOCK_MONOTONIC, &before);
     if (!strcmp(how, "read"))
-        by_reading(MIB);
+        by_reading(MIB, 0);
+    else if (!strcmp(how, "preadv2"))
+        by_reading(MIB, 1);
     else if (!strcmp(how, "read-small"))
-        by_reading(8192);
+        by_reading(8192, 0);
     else if (!strcmp(how, "written"))
         written(0);
     else if (!strcmp(how, "written-raw"))
         written(1);
+    else if (!strncmp(how, "writable", 8))
+        writable(!!strstr(how, "-written"), !!strstr(how, "-beside"));
     else if (!strcmp(how, "replaced"))
         replaced();
     else {

@@ -2,7 +2,9 @@
  * that matters, with what is in the page cache then. Usage: loader CASE MODEL [OTHER] */
 #include "loader.h"
 #include <pthread.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 
 static const char *model, *other;
@@ -286,6 +288,70 @@ static void locks(void) {
     printf("flock: %d\n", flock(fd, LOCK_EX | LOCK_NB));
 }
 
+static void locks_by_lockf(void) {
+    int fd = open(other, O_RDWR);
+    printf("lockf: %d", lockf(fd, F_LOCK, 0));
+    printf(", for others: %d\n", locked_for_others());
+}
+
+/* A stream that goes on with another file has closed this one. */
+static void freopens(void) {
+    char *part = malloc(MIB);
+    FILE *file = fopen(model, "rb");
+    while (fread(part, 1, MIB, file) == MIB) {
+    }
+    file = freopen(model, "rb", file);
+    while (fread(part, 1, MIB, file) == MIB) {
+    }
+    file = freopen("/dev/null", "rb", file);
+    say("the stream is another's");
+    fclose(file);
+    free(part);
+}
+
+/* Numbers that few programs come to. */
+static void high(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    int low = open(model, O_RDONLY), fd = fcntl(low, F_DUPFD, 5000), twin = dup3(fd, 9999, O_CLOEXEC);
+    if (twin != 9999)
+        die("no descriptor 9999");
+    close(low);
+    close(fd);
+    char *part = malloc(MIB);
+    while (read(twin, part, MIB) > 0) {
+    }
+    free(part);
+    say("one is left");
+    close(twin);
+    say("none is left");
+}
+
+static int in_new_pids(void *fd) {
+    close(open(model, O_RDONLY));
+    close((int)(intptr_t)fd);
+    _exit(0);
+}
+
+/* A child that has its parent's memory, and numbers of processes that are its own. */
+static void apart(void) {
+    static char stack[64 << 10];
+    int fd = open(model, O_RDONLY);
+    char *part = malloc(MIB);
+    while (read(fd, part, MIB) > 0) {
+    }
+    int child = clone(in_new_pids, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_NEWPID | SIGCHLD, (void *)(intptr_t)fd);
+    if (child < 0)
+        die("clone");
+    waitpid(child, NULL, 0);
+    printf("the child has closed it: %s\n", resident(model) ? "some" : "none");
+    close(fd);
+    free(part);
+    say("so has the parent");
+}
+
 static void moves(void) {
     unsigned char *place = (unsigned char *)map(model, length, MAP_PRIVATE);
     touch(place, length);
@@ -334,7 +400,7 @@ int main(int count, char **words) {
     } cases[] = {{"fragments", fragments}, {"duplicates", duplicates}, {"ranges", ranges}, {"closes", closes_ours},
                  {"stale", stale},         {"forks", forks},           {"vforks", vforks}, {"execs", execs},
                  {"signals", signals},     {"threads", threads},       {"locks", locks},   {"moves", moves},
-                 {"allocates", allocates}};
+                 {"allocates", allocates}, {"freopens", freopens}, {"lockf", locks_by_lockf}, {"high", high}, {"apart", apart}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     model = count > 2 ? words[2] : "";
     other = count > 3 ? words[3] : "";

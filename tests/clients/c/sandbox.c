@@ -8,8 +8,12 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <grp.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/sysinfo.h>
+
+int capset(void *, const void *);
 
 static const char *how, *model;
 static size_t length;
@@ -203,6 +207,70 @@ static void namespaces(void) {
     printf("five children have new namespaces\n");
 }
 
+/* Credentials are each thread's own: after any of these no thread may be left that has not given up what the program has. */
+static const char *const GIVEN_UP[] = {"setuid",    "seteuid",   "setreuid",   "setresuid",    "setfsuid", "setgid",    "setegid",
+                                       "setregid",  "setresgid", "setfsgid",   "setgroups",    "capset",   "bounding",  "ambient",
+                                       "securebits", "nonewprivs", "initgroups", "landlock"};
+
+static long give_up(const char *what) {
+    int raw = !strcmp(how, "syscall");
+    struct { unsigned version; int pid; } header = {0x20080522, 0};
+    unsigned none[6] = {0}, group = 65534;
+#define WAY(name, ...) \
+    if (!strcmp(what, #name)) \
+        return raw ? syscall(SYS_##name, __VA_ARGS__) : name(__VA_ARGS__)
+    WAY(setuid, 65534);
+    WAY(setreuid, 65534, 65534);
+    WAY(setresuid, 65534, 65534, 65534);
+    WAY(setfsuid, 65534);
+    WAY(setgid, 65534);
+    WAY(setregid, 65534, 65534);
+    WAY(setresgid, 65534, 65534, 65534);
+    WAY(setfsgid, 65534);
+    WAY(setgroups, 1, &group);
+    WAY(capset, &header, none);
+#define PRCTL(name, ...) \
+    if (!strcmp(what, name)) \
+        return raw ? syscall(SYS_prctl, __VA_ARGS__) : prctl(__VA_ARGS__)
+    PRCTL("bounding", PR_CAPBSET_DROP, 20, 0, 0, 0);
+    PRCTL("ambient", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    PRCTL("securebits", PR_SET_SECUREBITS, 1, 0, 0, 0);
+    PRCTL("nonewprivs", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (!strcmp(what, "seteuid"))
+        return seteuid(65534);
+    if (!strcmp(what, "setegid"))
+        return setegid(65534);
+    if (!strcmp(what, "initgroups"))
+        return initgroups("nobody", 65534);
+    if (!strcmp(what, "landlock"))
+        return syscall(446, -1, 0); /* landlock_restrict_self, which is refused here. */
+    die(what);
+    return -1;
+}
+
+static int threads_now(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = -2;
+    while (folder && readdir(folder))
+        count++;
+    return count;
+}
+
+static void credentials(void) {
+    for (size_t at = 0; at < sizeof GIVEN_UP / sizeof *GIVEN_UP; at++) {
+        fflush(stdout);
+        if (!fork()) {
+            read_some(192);
+            long answer = give_up(GIVEN_UP[at]);
+            printf("%s: %ld, threads: %d\n", GIVEN_UP[at], answer, threads_now());
+            read_some(16);
+            fflush(stdout);
+            _exit(0);
+        }
+        wait(NULL);
+    }
+}
+
 /* libuv's way. */
 static void closes(void) {
     char *part = malloc(MIB);
@@ -235,7 +303,7 @@ int main(int count, char **words) {
         const char *name;
         void (*run)(void);
     } cases[] = {{"first", first},     {"mapped", mapped}, {"behind", behind},         {"threads", threads}, {"proof", proof},
-                 {"refused", refused}, {"child", child},   {"namespaces", namespaces}, {"closes", closes}};
+                 {"refused", refused}, {"child", child},   {"namespaces", namespaces}, {"closes", closes}, {"credentials", credentials}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     how = count > 3 ? words[2] : "";
     model = count > 3 ? words[3] : "";

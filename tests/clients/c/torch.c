@@ -2,9 +2,11 @@
  * what its standard input says, one line each, and answers as the worker does. */
 #define _GNU_SOURCE
 #include <malloc.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 int cuInit(unsigned);
@@ -29,28 +31,38 @@ static int tensors[THINGS];
 static void *plain[THINGS];
 static void *stream, *graph;
 
-static long resident(void)
+/* Where the last churn has had its pieces. */
+static struct {
+    char **pieces;
+    size_t count;
+} churned;
+
+/* How much of that is still there, in MiB: what malloc keeps, and nothing else of the process. */
+static size_t kept(void)
 {
-    long pages = 0, all;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%ld %ld", &all, &pages) != 2)
-        pages = 0;
-    if (file)
-        fclose(file);
-    return pages * sysconf(_SC_PAGESIZE) >> 20;
+    size_t pages = 0;
+    for (size_t i = 0; i < churned.count; i++) {
+        unsigned char there = 0;
+        void *page = (void *)((uintptr_t)churned.pieces[i] & ~(uintptr_t)(SMALL - 1));
+        pages += mincore(page, SMALL, &there) == 0 && (there & 1);
+    }
+    return pages * SMALL >> 20;
 }
 
 /* Much small memory, of which only the last piece stays in use: malloc keeps the rest. */
 static void churn(size_t mebibytes)
 {
+    if (churned.count)
+        munmap(churned.pieces, churned.count * sizeof *churned.pieces);
     size_t count = mebibytes << 20 >> 12;
-    char **pieces = malloc(count * sizeof *pieces);
+    char **pieces = mmap(NULL, count * sizeof *pieces, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < count; i++)
         memset(pieces[i] = malloc(SMALL - 16), 1, SMALL - 16);
     for (size_t i = 0; i + 1 < count; i++)
         free(pieces[i]);
     plain[THINGS - 1] = pieces[count - 1];
-    free(pieces);
+    churned.pieces = pieces;
+    churned.count = count;
 }
 
 static int operate(const char *operation, size_t *n, char *said)
@@ -99,8 +111,8 @@ static int operate(const char *operation, size_t *n, char *said)
         churn(n[0]);
         return 0;
     }
-    if (IS("resident")) {
-        sprintf(said, " %ld", resident());
+    if (IS("kept")) {
+        sprintf(said, " %zu", kept());
         return 0;
     }
     if (IS("info")) {

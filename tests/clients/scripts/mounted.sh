@@ -17,7 +17,7 @@ done
 mkdir -p "$root/.gpuslice"
 mount -t tmpfs none "$root/.gpuslice"
 mkdir "$root/.gpuslice/ledger" "$root/.gpuslice/promises"
-truncate -s 65536 "$root/.gpuslice/ledger/ledger"
+truncate -s 167936 "$root/.gpuslice/ledger/ledger"
 truncate -s 4096 "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
 mount --bind "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
 cp "$slice" "$root/.gpuslice/slice.json"

@@ -1,4 +1,4 @@
-/* Opens the plugins that it is given, each in the way that stands before it: local, deepbind, namespace. */
+/* Opens the plugins that it is given, each in the way that stands before it: local, deepbind, base, namespace. */
 #include "probe.h"
 
 int main(int count, char **words) {
@@ -8,6 +8,8 @@ int main(int count, char **words) {
             plugin = dlopen(words[i + 1], RTLD_NOW | RTLD_LOCAL);
         else if (!strcmp(words[i], "deepbind"))
             plugin = dlopen(words[i + 1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+        else if (!strcmp(words[i], "base"))
+            plugin = dlmopen(LM_ID_BASE, words[i + 1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
         else if (!strcmp(words[i], "namespace"))
             plugin = dlmopen(LM_ID_NEWLM, words[i + 1], RTLD_NOW | RTLD_LOCAL);
         if (!plugin)

@@ -135,7 +135,7 @@ fn host(bench: &Bench, plugins: &[(&str, &Path)]) -> String {
 #[test]
 fn a_library_that_is_opened_for_itself_alone_is_in_the_slice_too() {
     let plugin = compile("safety_plugin", Linked::DriverPlugin);
-    for how in ["local", "deepbind", "namespace"] {
+    for how in ["local", "deepbind", "base", "namespace"] {
         let bench = Bench::sliced("rtx3090", EIGHT);
         let expected = format!("{how} 0 total={SLICE}\n{how} look 0 total={SLICE}\n");
         assert_eq!(host(&bench, &[(how, &plugin)]), expected);

@@ -8,6 +8,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
@@ -88,6 +89,65 @@ fn a_line_for_which_a_file_may_not_grow_ends_nobody() {
     let run: Run = run.arg(program).env("GPUSLICE_LOG", "warn");
     goes_on(Worker::start(run.stderr(full)));
     assert_eq!(std::fs::read(&path).unwrap().len(), 4096);
+}
+
+/// What became of a log file that was there before, or not.
+fn logged_to(path: &Path) -> String {
+    let slice = slice();
+    let run = slice.run(compile::worker()).env("GPUSLICE_LOG", "warn");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    goes_on(Worker::start(
+        run.env("GPUSLICE_LOG_FILE", path).stderr(writer),
+    ));
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "", "nothing on standard error");
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+fn a_log_file_is_made_and_gets_its_lines_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    for count in 1..3 {
+        let log = logged_to(&path);
+        assert_eq!(
+            log.matches("refused 3221225472 bytes").count(),
+            count,
+            "{log}"
+        );
+    }
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    assert_eq!(
+        logged_to(&empty)
+            .matches("refused 3221225472 bytes")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_file_that_is_no_log_and_what_a_link_leads_to_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("shadow");
+    std::fs::write(&other, "root:*:19000\n").unwrap();
+    assert_eq!(logged_to(&other), "root:*:19000\n");
+    let (link, missing) = (folder.path().join("link"), folder.path().join("missing"));
+    std::os::unix::fs::symlink(&missing, &link).unwrap();
+    logged_to(&link);
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_log_file_of_another_user_gets_no_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::fs::write(&path, "gpuslice[1.1] WARN \n").unwrap();
+    // Who may not give files away is not the one who could be tricked.
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        assert_eq!(logged_to(&path), "gpuslice[1.1] WARN \n");
+    }
 }
 
 #[test]

@@ -105,6 +105,15 @@ fn a_program_gets_new_namespaces_while_pages_are_dropped_behind_it() {
 }
 
 #[test]
+fn no_thread_keeps_the_rights_that_a_program_has_given_up() {
+    // Without root's rights some are refused; then, too, one thread is left.
+    for said in says_the_same("credentials") {
+        let alone = said.lines().filter(|line| line.ends_with(", threads: 1"));
+        assert_eq!(alone.count(), 18, "{said}");
+    }
+}
+
+#[test]
 fn a_descriptor_that_is_closed_by_its_number_as_node_does_it_is_closed() {
     let said = says_the_same_and_drops("closes");
     assert_eq!(said, "closed: none\n");

@@ -51,7 +51,7 @@ fn load(models: &Models, how: &str, mode: &str) -> Said {
 #[test]
 fn a_load_in_order_never_holds_more_than_the_window_and_a_little() {
     let models = Models::of(256);
-    for how in ["pass", "shared", "read", "read-small"] {
+    for how in ["pass", "shared", "read", "read-small", "preadv2"] {
         let whole = load(&models, how, "drop");
         assert!(whole.peak > 240, "{how}: {} MiB", whole.peak);
         let behind = load(&models, how, "drop-behind");
@@ -79,6 +79,31 @@ fn a_load_of_shuffled_tensors_holds_little_more() {
 fn what_a_program_has_written_into_its_copy_is_never_lost() {
     let models = Models::of(256);
     for how in ["written", "written-raw"] {
+        let kept = load(&models, how, "keep");
+        let behind = load(&models, how, "drop-behind");
+        assert_eq!(behind.lost, Some(0), "{how}");
+        assert_eq!(behind.sum, kept.sum, "{how}: other data has arrived");
+        assert_eq!(behind.end, 0, "{how}: MiB left at the end");
+    }
+}
+
+#[test]
+fn a_copy_that_may_be_written_to_as_pytorch_maps_it_leaves_while_it_loads() {
+    let models = Models::of(256);
+    for how in ["writable", "writable-beside"] {
+        let whole = load(&models, how, "drop");
+        assert!(whole.peak > 240, "{how}: {} MiB", whole.peak);
+        let behind = load(&models, how, "drop-behind");
+        assert!(behind.peak <= WINDOW + 64, "{how}: {} MiB", behind.peak);
+        assert_eq!(behind.sum, whole.sum, "{how}: other data has arrived");
+        assert_eq!(behind.end, 0, "{how}: MiB left at the end");
+    }
+}
+
+#[test]
+fn what_a_program_writes_while_pages_beside_it_leave_is_never_lost() {
+    let models = Models::of(256);
+    for how in ["writable-written", "writable-written-beside"] {
         let kept = load(&models, how, "keep");
         let behind = load(&models, how, "drop-behind");
         assert_eq!(behind.lost, Some(0), "{how}");

@@ -96,6 +96,25 @@ fn a_child_of_vfork_closes_its_own_descriptors_and_not_its_parents() {
 }
 
 #[test]
+fn a_child_with_its_parents_memory_in_new_pids_leaves_its_files_alone() {
+    let (_, sliced) = both("apart");
+    assert_eq!(
+        sliced,
+        "the child has closed it: some\nso has the parent: none\n"
+    );
+}
+
+#[test]
+fn a_file_goes_when_its_stream_goes_on_with_another() {
+    says("freopens", "the stream is another's: none\n");
+}
+
+#[test]
+fn a_file_goes_with_a_descriptor_of_a_high_number() {
+    says("high", "one is left: all\nnone is left: none\n");
+}
+
+#[test]
 fn a_program_that_is_started_inherits_no_descriptor_of_ours() {
     assert!(!says_the_same("execs").is_empty());
 }

@@ -3,7 +3,7 @@
 //! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, a model file of 512 MiB.
 
 use gpuslice_suite::cache::{Models, length, resident, slice_file};
-use gpuslice_suite::compile::linked;
+use gpuslice_suite::compile::{c, linked};
 use gpuslice_suite::run::{Machine, Run};
 use std::time::Duration;
 
@@ -59,4 +59,25 @@ fn a_second_loader_later_reads_again_only_what_was_dropped_before_it_came() {
         (0.9..=1.5).contains(&share),
         "{share} of the file read from disk"
     );
+}
+
+#[test]
+fn a_program_that_locks_its_own_model_is_not_kept_waiting() {
+    let models = Models::of(256);
+    let locked = models.copy("locked.bin", "model.bin");
+    let folder = tempfile::tempdir().unwrap();
+    let model = models.cold("model.bin");
+    let run = |how: &str| {
+        let words = [how.as_ref(), model.as_os_str(), locked.as_os_str()];
+        Run::new(c("loader")).args(words)
+    };
+    for how in ["locks", "lockf"] {
+        let bare = run(how).answer().clean();
+        for mode in ["drop", "drop-behind"] {
+            let keys = format!("\"page_cache\":\"{mode}\",\"page_cache_share\":true");
+            let slice = slice_file(folder.path(), &keys);
+            let sliced = run(how).with_shim().slice(&slice).answer().clean();
+            assert_eq!(sliced, bare, "{how}, {mode}");
+        }
+    }
 }

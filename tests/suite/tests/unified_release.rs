@@ -236,21 +236,17 @@ fn a_host_that_has_no_more_asks_for_the_cache_of_an_empty_slice() {
 fn malloc_gives_back_what_it_keeps_when_memory_is_short_and_not_before() {
     let mut torch = Torch::asked();
     torch.worker.must("churn 400");
-    let before = torch.worker.ask("resident")[1];
+    let before = torch.worker.ask("kept")[1];
     assert!(before > 390, "malloc keeps it: {before} MiB");
     torch.worker.must(&format!("tensor 0 {}", 7 * GIB));
-    assert_eq!(
-        torch.worker.ask("resident")[1],
-        before,
-        "nothing is short yet"
-    );
+    assert_eq!(torch.worker.ask("kept")[1], before, "nothing is short yet");
     torch.worker.must(&format!("tensor 1 {GROWTH}"));
-    let after = torch.worker.ask("resident")[1];
+    let after = torch.worker.ask("kept")[1];
     assert!(after < 150, "{before} MiB became {after}");
     // Not again within half a minute.
     torch.worker.must("churn 400");
     torch.worker.must(&format!("tensor 2 {}", 100 * MIB));
-    assert!(torch.worker.ask("resident")[1] > 390);
+    assert!(torch.worker.ask("kept")[1] > 390);
 }
 
 #[test]
@@ -259,10 +255,10 @@ fn jemalloc_gives_back_what_it_keeps_when_memory_is_short() {
     let jemalloc = ["-Wl,--no-as-needed", "-l:libjemalloc.so.2"];
     let mut torch = Torch::with("rtx3090", &keys, "jemalloc", &jemalloc);
     torch.worker.must("churn 400");
-    let before = torch.worker.ask("resident")[1];
+    let before = torch.worker.ask("kept")[1];
     assert!(before > 390, "jemalloc keeps it: {before} MiB");
     torch.worker.must(&format!("tensor 0 {}", 7 * GIB));
     torch.worker.must(&format!("tensor 1 {GROWTH}"));
-    let after = torch.worker.ask("resident")[1];
+    let after = torch.worker.ask("kept")[1];
     assert!(after < 150, "{before} MiB became {after}");
 }

@@ -4,7 +4,6 @@
 
 use crate::place::Places;
 use crate::read;
-use serde::Deserialize;
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -14,20 +13,11 @@ const FILE: &str = "nvidia-container-runtime/config.toml";
 /// Where the GPU operator's toolkit has it, below the root.
 pub const OPERATOR: &str = "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml";
 
+/// The head of its table.
+const TABLE: &str = "[nvidia-container-runtime]";
+
 /// How much is read; the toolkit's own has 2 KiB.
 const CAP: usize = 1 << 20;
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct Config {
-    nvidia_container_runtime: Runtime,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Runtime {
-    runtimes: Vec<String>,
-}
 
 /// The file that this process's environment names, as the toolkit reads it, else the one below /etc.
 #[must_use]
@@ -52,15 +42,49 @@ pub fn runtimes(file: &Path) -> Vec<String> {
 }
 
 fn below_ours(text: &str) -> Vec<String> {
-    let config: Config = toml::from_str(text).unwrap_or_default();
-    let all = config.nvidia_container_runtime.runtimes;
-    let (ours, others): (Vec<String>, Vec<String>) = all
-        .into_iter()
-        .partition(|name| super::is_called(Some(name.as_ref())));
-    match ours.is_empty() {
-        true => Vec::new(),
-        false => others,
+    let all = listed(text);
+    let is_ours = |name: &String| super::is_called(Some(name.as_ref()));
+    match all.iter().any(is_ours) {
+        true => all.into_iter().filter(|name| !is_ours(name)).collect(),
+        false => Vec::new(),
     }
+}
+
+/// The texts of `runtimes` in the table `nvidia-container-runtime`. Not by a parser of TOML, which for
+/// this one list would add 1 % to a program that every container's start loads.
+fn listed(text: &str) -> Vec<String> {
+    let mut lines = text.lines().map(str::trim);
+    if !lines.any(|line| line.split('#').next().map(str::trim) == Some(TABLE)) {
+        return Vec::new();
+    }
+    let mut table = lines.take_while(|line| !line.starts_with('['));
+    let mut names = Vec::new();
+    let first = table.find_map(|line| {
+        let rest = line
+            .strip_prefix("runtimes")?
+            .trim_start()
+            .strip_prefix('=')?;
+        rest.trim_start().strip_prefix('[')
+    });
+    for line in first.into_iter().chain(table) {
+        let mut rest = line;
+        while let Some(at) = rest.find(['"', '\'', '#', ']']) {
+            let (_, tail) = rest.split_at(at);
+            let mut letters = tail.chars();
+            let mark = letters.next().unwrap_or_default();
+            match mark {
+                ']' => return names,
+                '#' => break,
+                _ => {}
+            }
+            let Some((name, tail)) = letters.as_str().split_once(mark) else {
+                return Vec::new();
+            };
+            names.push(name.to_owned());
+            rest = tail;
+        }
+    }
+    Vec::new()
 }
 
 #[cfg(test)]
@@ -79,6 +103,19 @@ mod tests {
             ["crun", "runc"]
         );
         assert_eq!(list(r#"["crun", "runc"]"#), Vec::<String>::new());
-        assert_eq!(list("1"), Vec::<String>::new());
+        let long =
+            "[ # ours\n  '/usr/bin/gpuslice-runtime',\n  # \"youki\",\n  \"/k3s/runc\", # ]\n]";
+        assert_eq!(list(long), ["/k3s/runc"]);
+        for other in [
+            "1",
+            "[",
+            "[\"gpuslice-runtime\"",
+            "[\"gpuslice-runtime",
+            "[\n[x]\n]",
+        ] {
+            assert_eq!(list(other), Vec::<String>::new(), "{other}");
+        }
+        let elsewhere = "[nvidia-container-cli]\nruntimes = [\"gpuslice-runtime\", \"crun\"]\n";
+        assert_eq!(below_ours(elsewhere), Vec::<String>::new());
     }
 }

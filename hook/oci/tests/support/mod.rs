@@ -100,7 +100,9 @@ impl Host {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).into()))
             .collect();
-        let spec = serde_json::json!({"root": {"path": "rootfs"}, "annotations": annotations});
+        let spec = serde_json::json!({
+            "root": {"path": "rootfs"}, "annotations": annotations, "linux": {"namespaces": [{"type": "pid"}]},
+        });
         fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
         Container {
             host: self,

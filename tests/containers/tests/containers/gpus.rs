@@ -26,6 +26,7 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
         return;
     }
     let host = Host::with("2xh200");
+    host.list_with_minors("2xh200");
     let mut oci = Oci::new(&host, "runc", "createRuntime");
     let spec = |name: &str| {
         let mut spec = Spec::new(name).memory("100GiB");
@@ -42,9 +43,19 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
     let said = "GPU 1 (NVIDIA H200, 139.81 GiB) has 39.81 GiB left, 100.00 GiB are asked for: held by second";
     assert!(third.out.contains(said), "{third:?}");
     // One that may be given any GPU counts on all of them.
-    let any = oci.start(&spec("any")).expect_err("there is no room");
+    let mut config = oci.config(&spec("any"));
+    config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
+    oci.prepare_as(&spec("any"), &config);
+    let any = oci.run("any");
+    assert_ne!(any.code, 0, "there is no room");
     assert!(any.out.contains("held by first"), "{any:?}");
-    for name in ["first", "second", "third"] {
+    // A sidecar, or kubectl debug, has the pod's annotation and no GPU: it takes no room of any.
+    let id = oci.start(&spec("sidecar")).expect("it starts on full GPUs");
+    let record = std::fs::read_to_string(host.path("/run/gpuslice/slices/sidecar.json"));
+    let record: serde_json::Value = serde_json::from_str(&record.expect("it")).expect("JSON");
+    assert_eq!(record["devices"], json!([]));
+    oci.remove(&id);
+    for name in ["first", "second", "third", "any"] {
         oci.remove(name);
     }
     assert_nothing_left(&host);

@@ -8,6 +8,7 @@ mod beside_runs;
 mod crash;
 mod gpus;
 mod hostile_input;
+mod hostile_pids;
 mod hostile_root;
 mod hostile_run;
 mod images;

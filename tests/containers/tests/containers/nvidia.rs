@@ -3,6 +3,7 @@
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
+use gpuslice_containers::cri::Cri;
 use gpuslice_containers::docker::Docker;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::{Done, Host};
@@ -216,6 +217,105 @@ fn containers_of_crun_below_the_toolkit_are_still_stopped() {
     host.sh("nvidia-container-runtime kill early KILL").ok();
     oci.remove(&id);
     assert_eq!(host.sh("crun list -q").ok().trim(), "");
+}
+
+/// The operator's wrapper names its file in the environment, and nothing is below /etc.
+#[test]
+fn the_toolkit_of_the_gpu_operator_is_found_and_none_is_made_in_etc() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    toolkit(&host, "auto", "\"runc\"");
+    let file = "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml";
+    let operators = "/usr/local/nvidia/toolkit/nvidia-container-runtime";
+    host.sh("rm -r /etc/nvidia-container-runtime").ok();
+    let nowhere = host.sh("gpuslice runtime configure --runtime nvidia");
+    assert_eq!(nowhere.code, 125);
+    assert!(
+        nowhere
+            .err
+            .contains("name the file that the toolkit reads by --config")
+    );
+    host.write(
+        file,
+        "[nvidia-container-runtime]\nruntimes = [\"crun\", \"runc\"]\n",
+    );
+    let script = format!(
+        "#!/bin/sh\nexport NVIDIA_CTK_CONFIG_FILE_PATH={file}\nexec /usr/bin/nvidia-container-runtime \"$@\"\n"
+    );
+    host.write(operators, script);
+    host.sh(&format!("chmod 755 {operators}")).ok();
+    let said = host.sh("gpuslice runtime configure --runtime nvidia").ok();
+    assert!(said.contains("NVIDIA_CONTAINER_RUNTIME_RUNTIMES=/usr/bin/gpuslice-runtime,runc,crun"));
+    assert_eq!(
+        host.list("/etc/nvidia-container-runtime"),
+        Vec::<String>::new()
+    );
+    let mut oci = Oci::without_hooks(&host, operators);
+    let id = oci.start(&visible("one", "all").memory("8GiB"));
+    let id = id.expect("it starts");
+    assert_sliced(&oci, &id, 8 * GIB);
+    assert_eq!(host.sh("crun list -q").ok().trim(), "one");
+    oci.remove(&id);
+    assert_nothing_left(&host);
+
+    // A policy that names another runtime than the one that has run containers so far.
+    host.write(
+        file,
+        "[nvidia-container-runtime]\nruntimes = [\"crun\", \"runc\"]\n",
+    );
+    host.write("/etc/gpuslice/config.toml", "runtime = [\"runc\"]\n");
+    let refused = host.sh("gpuslice runtime configure --runtime nvidia");
+    assert_eq!(refused.code, 125);
+    assert!(
+        refused
+            .err
+            .contains("write runtime = [\"crun\", \"runc\"] into it first"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_pod_of_handler_nvidia_gets_its_slice_once_the_handler_passes_annotations_on() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    toolkit(&host, "auto", "\"runc\"");
+    let handler = |lists: &str| {
+        format!(
+            "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\n\
+             runtime_type = \"io.containerd.runc.v2\"\n{lists}\
+             [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\n\
+             BinaryName = \"/usr/bin/nvidia-container-runtime\"\n\
+             [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
+             runtime_type = \"io.containerd.runc.v2\"\n"
+        )
+    };
+    host.write(
+        "/etc/containerd/config.toml",
+        format!("version = 2\n{}", handler("")),
+    );
+    let said = host.sh("gpuslice runtime configure --runtime nvidia").ok();
+    assert!(
+        said.contains("no pod of containerd's handler nvidia gets a slice yet"),
+        "{said}"
+    );
+    let lists =
+        "pod_annotations = [\"gpuslice.io/*\"]\ncontainer_annotations = [\"gpuslice.io/*\"]\n";
+    assert!(lists.lines().all(|line| said.contains(line)), "{said}");
+
+    host.write("/run/handler.toml", handler(lists));
+    let configure = "cat /run/handler.toml >>/etc/containerd/config.toml";
+    let mut cri = Cri::new(&host, "nvidia", configure);
+    let said = host.sh("gpuslice runtime configure --runtime nvidia").ok();
+    assert!(!said.contains("no pod"), "{said}");
+    let id = cri.start(&visible("engine", "all").memory("8GiB"));
+    let id = id.expect("it starts");
+    assert_sliced(&cri, &id, 8 * GIB);
+    cri.remove(&id);
+    assert_nothing_left(&host);
 }
 
 /// crun before 1.27 tells hooks of such a container that its bundle is `/`.

@@ -6,7 +6,7 @@ use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::Host;
 use gpuslice_containers::podman::Podman;
 use gpuslice_containers::ready::ready;
-use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert_unsliced};
 use gpuslice_containers::spec::Spec;
 
 #[test]
@@ -26,7 +26,7 @@ fn docker_with_a_runtime_for_each_size() {
     host.sh("gpuslice runtime configure --runtime docker --remove")
         .ok();
     let left = std::fs::read_to_string(host.path("/etc/docker/daemon.json"));
-    assert!(left.is_ok_and(|text| !text.contains("gpuslice")));
+    assert_eq!(left.expect("the file"), "{\n    \"debug\": false\n}\n");
 }
 
 #[test]
@@ -46,8 +46,15 @@ fn podman_by_hooks_by_runtime_and_by_cdi() {
         .ok();
     let mut wrapped = Podman::again(&host, "gpuslice");
     keeps_its_promises(&host, &mut wrapped);
-    host.sh("gpuslice runtime configure --runtime podman --remove")
+    let removed = host
+        .sh("gpuslice runtime configure --runtime podman --remove")
         .ok();
+    assert!(!removed.contains("result:"), "{removed}");
+    // An annotation that nobody reads any more.
+    let id = podman.start(&Spec::new("after").memory("8GiB"));
+    let id = id.expect("it starts");
+    assert_unsliced(&podman, &id);
+    podman.remove(&id);
 
     host.sh("gpuslice cdi generate --size 6GiB --size 2GiB --output /etc/cdi/gpuslice.yaml")
         .ok();

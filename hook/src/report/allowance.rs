@@ -1,0 +1,48 @@
+//! The processor time that a report may spend on the heaps of a slice.
+//! Touches: this thread's clock.
+//! Law: a report takes about a second for heaps, whatever the programs of a slice make theirs look
+//! like; and a slice with such programs takes nothing from the other slices' share.
+
+use std::time::Duration;
+
+/// What all slices have together.
+const ALL: Duration = Duration::from_secs(1);
+/// What a slice has, however many there are.
+const LEAST: Duration = Duration::from_millis(20);
+
+/// What is left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    /// The processor time of this thread at which it is used up.
+    end: Duration,
+}
+
+impl Allowance {
+    /// The share of one slice of so many.
+    pub(super) fn share_of(slices: usize) -> Allowance {
+        let share = u32::try_from(slices)
+            .ok()
+            .and_then(|count| ALL.checked_div(count));
+        let share = share.unwrap_or(LEAST).max(LEAST);
+        Allowance {
+            end: spent().saturating_add(share),
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_used_up(self) -> bool {
+        spent() >= self.end
+    }
+}
+
+/// The processor time of this thread: a busy machine takes nothing from it.
+fn spent() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: clock_gettime writes one timespec.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,323 @@
+//! containerd on this host: its files, what they import, and what it makes of them.
+//! Touches: those files; runs `ctr` and `containerd config dump`.
+//! Law: no file stops naming the base specification by our removing it: containerd would not start.
+
+use super::change::{self, Change};
+use super::containerd::{self, By};
+use super::imports::{self, Imported};
+use super::toml_file::parse;
+use super::{Configure, NAME, Plan, Way, below};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use toml_edit::DocumentMut;
+
+/// containerd's own file.
+pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
+
+const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
+
+/// What is to be done.
+pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
+    let path = wanted.config(CONFIG)?;
+    let spec = path.with_file_name("gpuslice-base-spec.json");
+    let old = change::read(&path)?;
+    let wrong = || format!("cannot change {}", path.display());
+    let mut notes = Vec::new();
+    let wrapper;
+    let (edit, base) = if wanted.remove {
+        let new = old.as_deref().map(containerd::remove).transpose();
+        let new = new.with_context(wrong)?.unwrap_or_default();
+        let again = |text: Option<&str>| {
+            if text.is_some_and(containerd::has) {
+                return None;
+            }
+            let start = text.map(str::to_owned).or_else(|| importing(&path));
+            let added = containerd::add(start.as_deref(), By::BaseSpec("x"), false).ok()?;
+            containerd::remove(&added).ok()
+        };
+        (Change::back(&path, old, new, again), None)
+    } else {
+        let (by, base) = match way {
+            Way::Hooks => {
+                let file = spec.to_str().with_context(wrong)?;
+                let base = containerd::base_spec(old.as_deref()).with_context(wrong)?;
+                let base = base.filter(|base| Path::new(base) != spec);
+                let base = containerd::with_hooks(&base_spec(base)?, &wanted.hook()?)
+                    .context("cannot put hooks into containerd's base specification")?;
+                (By::BaseSpec(file), Some(base))
+            }
+            Way::Runtime => {
+                wrapper = wanted.wrapper()?;
+                if let Some(model) = containerd::binary(old.as_deref()).with_context(wrong)? {
+                    below::would_run(&wrapper, &model)?;
+                }
+                (By::Runtime(&wrapper), None)
+            }
+        };
+        let start = old.clone().or_else(|| importing(&path));
+        let new = containerd::add(start.as_deref(), by, wanted.set_as_default);
+        (Change::edit(&path, old, new.with_context(wrong)?), base)
+    };
+    let mut whole = Change::whole(&spec, base)?;
+    if whole.new.is_none() && whole.old.is_some() {
+        let users = users(&path, edit.new.as_deref(), &spec);
+        if !users.is_empty() {
+            whole.new.clone_from(&whole.old);
+            notes.push(format!(
+                "kept {}: containerd does not start without it while {} names it; run {NVIDIA_CTK}, then \
+                 this again",
+                spec.display(),
+                users.join(", "),
+            ));
+        }
+    }
+    // First what the other names: containerd does not start when it is not there.
+    let mut changes = vec![whole, edit];
+    if wanted.remove {
+        changes.reverse();
+    }
+    Ok(Plan {
+        changes,
+        notes,
+        next: "systemctl restart containerd".to_owned(),
+    })
+}
+
+/// What a file begins with that is not there yet: containerd 2 reads the folder beside it then, and
+/// must go on doing so.
+fn importing(main: &Path) -> Option<String> {
+    let all = main.with_file_name("conf.d").join("*.toml");
+    let text = format!("version = 2\nimports = [{:?}]\n", all.to_str()?);
+    (!imports::of(main, Some(&text)).is_empty()).then_some(text)
+}
+
+/// The files that name a base specification.
+fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
+    let names = |document: &DocumentMut| {
+        let all = containerd::handlers_of(document);
+        all.iter()
+            .any(|handler| handler.spec.as_deref().map(Path::new) == Some(spec))
+    };
+    let own = parse(text).is_ok_and(|document| names(&document));
+    let own = own.then(|| main.display().to_string());
+    let imported = imports::of(main, text).into_iter();
+    let imported = imported.filter(|file| names(&file.document));
+    own.into_iter()
+        .chain(imported.map(|file| file.path.display().to_string()))
+        .collect()
+}
+
+/// The specification that ours is made from: the one that is configured, or containerd's own.
+fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
+    if let Some(file) = configured {
+        let text = change::read(Path::new(&file))?;
+        return text
+            .with_context(|| format!("containerd is told to read {file}, which is not there"));
+    }
+    let asked = Command::new("ctr").args(["oci", "spec"]).output();
+    let asked = asked.context(
+        "cannot run ctr, which knows containerd's own base specification (or use --by runtime)",
+    )?;
+    if !asked.status.success() {
+        let said = String::from_utf8_lossy(&asked.stderr);
+        bail!("ctr oci spec failed ({}): {}", asked.status, said.trim());
+    }
+    containerd::without_rlimits(&String::from_utf8(asked.stdout)?)
+}
+
+/// What containerd makes of all of its files; None where it cannot be asked.
+fn dump(main: &Path) -> Option<DocumentMut> {
+    let asked = Command::new("containerd")
+        .arg("--config")
+        .arg(main)
+        .args(["config", "dump"])
+        .stdin(Stdio::null())
+        .output();
+    let asked = asked.ok().filter(|asked| asked.status.success())?;
+    parse(Some(&String::from_utf8(asked.stdout).ok()?)).ok()
+}
+
+/// Whether annotated pods have slices when containerd has read its files again, and what is missing.
+pub(super) fn result(wanted: &Configure) -> anyhow::Result<Vec<String>> {
+    let path = wanted.config(CONFIG)?;
+    let text = change::read(&path)?;
+    let imported = imports::of(&path, text.as_deref());
+    let dump = dump(&path);
+    match wanted.remove {
+        true => Ok(left(&path, text.as_deref(), &imported)),
+        false => Ok(gained(
+            wanted,
+            &path,
+            text.as_deref(),
+            &imported,
+            dump.as_ref(),
+        )),
+    }
+}
+
+/// What goes on after `--remove`.
+fn left(path: &Path, text: Option<&str>, imported: &[Imported]) -> Vec<String> {
+    let main = parse(text).ok().map(|document| (path.to_owned(), document));
+    let others = imported
+        .iter()
+        .map(|file| (file.path.clone(), file.document.clone()));
+    let goes_on = |document: &DocumentMut| {
+        let handlers = containerd::handlers_of(document);
+        let spec = |handler: &containerd::Handler| {
+            let spec = handler.spec.as_deref().unwrap_or_default();
+            handler.name == NAME || spec.ends_with("/gpuslice-base-spec.json")
+        };
+        let names = handlers
+            .iter()
+            .filter(|it| spec(it))
+            .map(|it| it.name.clone());
+        names.collect::<Vec<String>>()
+    };
+    let files = main.into_iter().chain(others);
+    let left = files.map(|(path, document)| (path, goes_on(&document)));
+    left.filter(|(_, handlers)| !handlers.is_empty())
+        .map(|(path, handlers)| {
+            format!(
+                "pods of handler {} still get slices: {} has it; run {NVIDIA_CTK}, then this again",
+                handlers.join(", "),
+                path.display()
+            )
+        })
+        .collect()
+}
+
+fn gained(
+    wanted: &Configure,
+    path: &Path,
+    text: Option<&str>,
+    imported: &[Imported],
+    dump: Option<&DocumentMut>,
+) -> Vec<String> {
+    let replacing: Vec<&Imported> = imported
+        .iter()
+        .filter(|file| containerd::has_cri(&file.document))
+        .collect();
+    let files = replacing.iter().map(|file| file.path.display().to_string());
+    let files = files.collect::<Vec<String>>().join(", ");
+    let is_nvidias = replacing.iter().any(|file| {
+        let handlers = containerd::handlers_of(&file.document);
+        handlers.iter().any(containerd::Handler::is_nvidia)
+    });
+    let remedy = match is_nvidias {
+        true => format!("run {NVIDIA_CTK}, which copies the handler there"),
+        false => "name that file by --config".to_owned(),
+    };
+    let of = |document: &DocumentMut| {
+        let handlers = containerd::handlers_of(document);
+        handlers.into_iter().find(|handler| handler.name == NAME)
+    };
+    let main = parse(text).ok();
+    let ours = match dump {
+        Some(dump) => of(dump),
+        None => main.as_ref().and_then(of),
+    };
+    let Some(ours) = ours else {
+        let why = match files.is_empty() {
+            true => format!(
+                "containerd config dump does not show it ({})",
+                path.display()
+            ),
+            false => format!("{files} replaces the CRI plugin's whole table; {remedy}"),
+        };
+        return vec![format!(
+            "no pod gets a slice yet: handler {NAME} has no effect, because {why}"
+        )];
+    };
+    if ours.annotations != [true; 2] {
+        return vec![format!(
+            "no pod gets a slice yet: handler {NAME} passes no annotations on; {remedy}"
+        )];
+    }
+    let mut lines = Vec::new();
+    let default = dump.and_then(containerd::default_of);
+    let is_default = wanted.set_as_default && default.as_ref().is_none_or(|name| name == NAME);
+    lines.push(match is_default {
+        true => "every pod with annotation gpuslice.io/memory gets a slice".to_owned(),
+        false => format!(
+            "a pod with runtimeClassName of handler {NAME} and annotation gpuslice.io/memory gets a slice; \
+             a pod without the class does not"
+        ),
+    });
+    if let (true, false, Some(name)) = (wanted.set_as_default, is_default, default) {
+        lines.push(format!(
+            "the default handler is still {name}, by {files}; {remedy}"
+        ));
+    }
+    if dump.is_none() && !replacing.is_empty() {
+        lines.push(format!(
+            "containerd could not be asked: before 2.0 {files} replaces the CRI plugin's whole table; there \
+             {remedy}"
+        ));
+    }
+    let all = dump
+        .or(main.as_ref())
+        .map(containerd::handlers_of)
+        .unwrap_or_default();
+    let others = imported
+        .iter()
+        .flat_map(|file| containerd::handlers_of(&file.document));
+    let nvidia = all
+        .into_iter()
+        .chain(others)
+        .find(containerd::Handler::is_nvidia);
+    if let Some(nvidia) = nvidia.filter(|_| !ours.is_nvidia()) {
+        lines.push(format!(
+            "handler {NAME} does not run NVIDIA's runtime: the GPU comes by CDI devices, not by \
+             NVIDIA_VISIBLE_DEVICES; for pods of handler {} use gpuslice runtime configure --runtime nvidia",
+            nvidia.name
+        ));
+    }
+    lines
+}
+
+/// The handlers of NVIDIA's runtime that pass no annotations on, and what to write for them.
+pub(super) fn deaf_handlers(path: &Path) -> Vec<String> {
+    let text = change::read(path).ok().flatten();
+    let Some(main) = parse(text.as_deref()).ok().filter(|_| text.is_some()) else {
+        return Vec::new();
+    };
+    let imported = imports::of(path, text.as_deref());
+    let files: Vec<(PathBuf, DocumentMut)> = std::iter::once((path.to_owned(), main))
+        .chain(imported.into_iter().map(|file| (file.path, file.document)))
+        .collect();
+    let mut lines = Vec::new();
+    for (file, document) in &files {
+        for handler in containerd::handlers_of(document) {
+            if !handler.is_nvidia() || handler.annotations == [true; 2] {
+                continue;
+            }
+            let [pod, container] = containerd::KEYS;
+            let [annotation] = containerd::ANNOTATIONS;
+            lines.push(format!(
+                "no pod of containerd's handler {} gets a slice yet: {} passes no annotations on; add \
+                 {pod} = [\"{annotation}\"] and {container} = [\"{annotation}\"] to handler runc in {}, then \
+                 run {NVIDIA_CTK} (which copies them) and systemctl restart containerd",
+                handler.name,
+                file.display(),
+                path.display()
+            ));
+        }
+    }
+    lines
+}
+
+/// Why containerd would pass CDI devices over, where that can be asked.
+pub(crate) fn without_cdi() -> Option<String> {
+    let dump = Path::new(CONFIG)
+        .exists()
+        .then(|| dump(Path::new(CONFIG)))??;
+    (!containerd::knows_cdi(&dump)).then(|| {
+        "containerd ignores CDI devices: set enable_cdi = true in its CRI plugin (1.7), or use an annotation"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+#[path = "containerd_host_tests.rs"]
+mod tests;

@@ -1,0 +1,385 @@
+//! The place of a run among the slices of cards with memory of their own: its limits are admitted
+//! beside what other slices were admitted for, and written down.
+//! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
+//! Law: a card's slices never add up to more than its driver's total, unless --overcommit is given.
+//!
+//! The tenants of a machine stand in `/run/gpuslice/tenants`, once root has made it, and otherwise
+//! in a folder of this user's; a simulated machine has its own.
+
+use crate::inventory::{Inventory, Target};
+use crate::registry;
+use crate::slice_options::SliceOptions;
+use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::slice::Slice;
+use gpuslice_config::units::Bytes;
+use gpuslice_oci::admission::{AdmissionError, Holders};
+use gpuslice_oci::place::Places;
+use gpuslice_oci::registry::{Budget, Registry};
+use gpuslice_oci::tenants::{self, FOLDER, Process, Tenant};
+use nix::unistd::geteuid;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A card, and what a run asks for of it.
+#[derive(Clone, Debug)]
+pub struct Card {
+    uuid: DeviceUuid,
+    shown: String,
+    total: Bytes,
+    asked: Bytes,
+}
+
+/// A run has no place.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no room for {name}: {full}{hint}\n--overcommit starts it all the same, and it is shown free \
+     what the GPU has left"
+)]
+pub struct NoRoom {
+    name: String,
+    full: AdmissionError,
+    hint: String,
+}
+
+/// A run's own place. Dropping it gives it back; a run that becomes its command leaves that to its
+/// watcher.
+#[derive(Debug, Default)]
+pub struct Tenancy {
+    /// The record; None for a run that was admitted for nothing.
+    pub file: Option<PathBuf>,
+    /// What a person should be told.
+    pub warnings: Vec<String>,
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// The cards with memory of their own that a slice counts on: those that --device names, and of the
+/// others those that `CUDA_VISIBLE_DEVICES` leaves visible.
+#[must_use]
+pub fn cards(
+    options: &SliceOptions,
+    inventory: &Inventory,
+    slice: &Slice,
+    visible: Option<&str>,
+) -> Vec<Card> {
+    let named: Vec<DeviceUuid> = options
+        .device
+        .iter()
+        .filter_map(|limit| crate::budget::find(limit.selector, inventory).ok())
+        .map(|target| target.uuid)
+        .collect();
+    let visible = visible.and_then(|text| self::visible(text, inventory));
+    let is_seen = |uuid: &DeviceUuid| visible.as_ref().is_none_or(|seen| seen.contains(uuid));
+    let card = |target: Target<'_>| {
+        let memory = slice.device(target.uuid)?.memory;
+        let counts = named.contains(&target.uuid) || is_seen(&target.uuid);
+        // A device that does not tell its memory cannot be full.
+        let known = target.total > Bytes::ZERO;
+        (counts && known && !target.integrated).then(|| Card {
+            uuid: target.uuid,
+            shown: target.to_string(),
+            total: target.total,
+            asked: memory.at_most(target.total),
+        })
+    };
+    inventory.targets().filter_map(card).collect()
+}
+
+/// What CUDA makes of its variable: every name up to the first that it does not know. None: it has
+/// a form that is not known here.
+fn visible(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
+    let mut seen = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let of_device: Vec<DeviceUuid> = match name.parse::<u32>() {
+            Ok(ordinal) => inventory
+                .targets()
+                .filter(|target| target.device.cuda_ordinal == Some(ordinal))
+                .map(|target| target.uuid)
+                .collect(),
+            Err(_) if name.contains('/') => return None,
+            Err(_) if name.starts_with("GPU-") || name.starts_with("MIG-") => inventory
+                .targets()
+                .filter(|target| {
+                    let is = |uuid: DeviceUuid| uuid.to_string().starts_with(name);
+                    is(target.uuid) || is(target.device.uuid)
+                })
+                .map(|target| target.uuid)
+                .collect(),
+            Err(_) => Vec::new(),
+        };
+        if of_device.is_empty() {
+            break;
+        }
+        seen.extend(of_device);
+    }
+    Some(seen)
+}
+
+/// How long a run waits for what another is about to give back, and for who holds the lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Admits a run and writes down what it was admitted for. `simulated` is the state of a machine
+/// that has tenants of its own.
+///
+/// # Errors
+/// When a card has no room, and not `overcommit`.
+pub fn claim(
+    simulated: Option<&Path>,
+    name: &str,
+    cards: &[Card],
+    overcommit: bool,
+) -> Result<Tenancy, NoRoom> {
+    if cards.is_empty() {
+        return Ok(Tenancy::default());
+    }
+    let folders = Folders::of(simulated);
+    let start = Instant::now();
+    let (lock, held, full) = loop {
+        let lock = folders.lock();
+        let held = folders.tenants();
+        let full = full(cards, &held);
+        match full {
+            // Its watcher is about to give it back, unless something was left in the background.
+            Some(_) if start.elapsed() < PATIENCE && held.iter().any(is_ending) => {}
+            full => break (lock, held, full),
+        }
+        drop(lock);
+        std::thread::sleep(INTERVAL);
+    };
+    let mut tenancy = Tenancy::default();
+    let own = geteuid().as_raw();
+    let mut others = held
+        .iter()
+        .filter(|tenant| tenant.uid == own && tenant.name == name);
+    if let Some(owner) = others.find_map(|tenant| tenant.owner) {
+        tenancy.warnings.push(same_name(name, owner.pid));
+    }
+    match full {
+        Some(full) if !overcommit => return Err(no_room(name, full, cards)),
+        Some(full) => tenancy.warnings.push(format!(
+            "{full}: started all the same, so a slice on it may be refused memory below its limit"
+        )),
+        None => {}
+    }
+    // More would be taken from those that were admitted.
+    let budgets: Vec<Budget> = cards
+        .iter()
+        .map(|card| Budget {
+            uuid: card.uuid,
+            memory: card.asked.at_most(card.left(&held).0),
+            integrated: false,
+        })
+        .filter(|budget| budget.memory > Bytes::ZERO)
+        .collect();
+    if !budgets.is_empty() {
+        match folders.write(name, &budgets) {
+            Ok(file) => tenancy.file = Some(file),
+            Err(error) => tenancy.warnings.push(format!(
+                "other runs will not see what this one may hold: cannot write to {}: {error}",
+                folders.own.display()
+            )),
+        }
+    }
+    drop(lock);
+    Ok(tenancy)
+}
+
+/// What is said where a run of that name is there already.
+#[must_use]
+pub fn same_name(name: &str, pid: i32) -> String {
+    let name = crate::text::printable(name);
+    format!("another slice is called {name} already (pid {pid}); each has a limit of its own")
+}
+
+fn is_ending(tenant: &Tenant) -> bool {
+    tenant.owner.is_some_and(|owner| !owner.lives())
+}
+
+impl Card {
+    /// What others leave of it, and who they are.
+    fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
+        let reader = geteuid().as_raw();
+        let of = |tenant: &Tenant| {
+            let devices = tenant.devices.iter();
+            let same = devices.filter(|budget| budget.uuid == self.uuid);
+            let sum = same.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory));
+            sum.at_most(self.total)
+        };
+        let holders = held.iter().map(|tenant| (tenant.shown(reader), of(tenant)));
+        let holders: Vec<_> = holders
+            .filter(|(_, memory)| *memory > Bytes::ZERO)
+            .collect();
+        let sum = holders
+            .iter()
+            .fold(Bytes::ZERO, |sum, (_, memory)| sum.plus(*memory));
+        (self.total.minus(sum), Holders(holders))
+    }
+}
+
+/// The first card that has no room.
+fn full(cards: &[Card], held: &[Tenant]) -> Option<AdmissionError> {
+    cards.iter().find_map(|card| {
+        let (left, holders) = card.left(held);
+        (card.asked > left).then(|| AdmissionError::Full {
+            device: card.shown.clone(),
+            left,
+            asked: card.asked,
+            holders,
+        })
+    })
+}
+
+fn no_room(name: &str, full: AdmissionError, cards: &[Card]) -> NoRoom {
+    let hint = match cards {
+        [_] => String::new(),
+        cards => format!(
+            "\nits memory counts on {} GPUs: --device GPU=SIZE or CUDA_VISIBLE_DEVICES names those \
+             that it uses",
+            cards.len()
+        ),
+    };
+    NoRoom {
+        name: crate::text::printable(name),
+        full,
+        hint,
+    }
+}
+
+/// Where tenants are.
+struct Folders {
+    /// This machine's, which root makes.
+    machine: Option<PathBuf>,
+    /// This user's, or the simulated machine's.
+    own: PathBuf,
+}
+
+/// Held while a run is admitted.
+struct Lock<'a> {
+    _hooks: Option<Registry<'a>>,
+    _folder: Option<File>,
+}
+
+impl Folders {
+    fn of(simulated: Option<&Path>) -> Folders {
+        match simulated {
+            Some(state) => Folders {
+                machine: None,
+                own: state.join(FOLDER),
+            },
+            None => {
+                let machine = machine().run().join(FOLDER);
+                let own = registry::shared_folder().join(FOLDER);
+                Folders {
+                    machine: (machine != own).then(|| machine.clone()),
+                    own,
+                }
+            }
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.machine.is_none() && self.own != machine().run().join(FOLDER)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &PathBuf> {
+        self.machine.iter().chain([&self.own])
+    }
+
+    fn tenants(&self) -> Vec<Tenant> {
+        self.each().for_each(|folder| tenants::remove_dead(folder));
+        self.each()
+            .flat_map(|folder| tenants::living(folder))
+            .collect()
+    }
+
+    /// Whoever holds the lock too long does not keep others from starting.
+    fn lock(&self) -> Lock<'static> {
+        let hooks = match geteuid().is_root() && !self.is_simulated() {
+            // It makes the folders of this machine, too.
+            true => Registry::lock(machine()).ok(),
+            false => None,
+        };
+        self.make();
+        let mut folders = self.each().filter_map(|folder| File::open(folder).ok());
+        let folder = folders.next();
+        let start = Instant::now();
+        while let Some(folder) = &folder
+            && folder.try_lock().is_err()
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(INTERVAL);
+        }
+        Lock {
+            _hooks: hooks,
+            _folder: folder,
+        }
+    }
+
+    /// What cannot be made is said when it is to be written to.
+    fn make(&self) {
+        if !self.is_simulated() {
+            if let Some(above) = self.own.parent() {
+                let _ = registry::make(above);
+            }
+            if geteuid().is_root() {
+                let _ = tenants::make(machine());
+            }
+        }
+        let _ = DirBuilder::new().mode(0o700).create(&self.own);
+    }
+
+    fn write(&self, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
+        let pid = nix::unistd::getpid().as_raw();
+        let owner = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
+        let machine = self.machine.as_ref();
+        if let Some(Ok(written)) =
+            machine.map(|folder| tenants::write(folder, &owner, name, budgets))
+        {
+            return Ok(written);
+        }
+        tenants::write(&self.own, &owner, name, budgets)
+    }
+}
+
+fn machine() -> &'static Places {
+    static PLACES: std::sync::LazyLock<Places> = std::sync::LazyLock::new(Places::default);
+    &PLACES
+}
+
+/// In a private folder: the link to the run's record.
+const LINK: &str = "tenant";
+
+/// Remembers a run's record in its private folder, for the watcher.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
+    match &tenancy.file {
+        Some(file) => symlink(file, private.join(LINK)),
+        None => Ok(()),
+    }
+}
+
+/// Gives the place of a run back that has ended.
+pub fn forget(private: &Path) {
+    let Ok(file) = fs::read_link(private.join(LINK)) else {
+        return;
+    };
+    if file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref()) {
+        let _ = fs::remove_file(file);
+    }
+}
+
+#[cfg(test)]
+#[path = "tenancy_tests.rs"]
+mod tests;
