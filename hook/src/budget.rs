@@ -108,6 +108,7 @@ pub fn budget(
     slice.enforce = !options.no_enforce;
     slice.reserve = options.reserve;
     slice.host_allowance = options.host_allowance;
+    slice.managed = options.managed.map(Into::into).unwrap_or_default();
     slice.pressure = options.pressure.map(Into::into).unwrap_or_default();
     for threshold in &options.threshold {
         threshold.set(&mut slice.thresholds);

@@ -4,7 +4,7 @@
 use crate::pressure_options::PressureChoice;
 use clap::{ArgGroup, Args, ValueEnum};
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::slice::{PageCache, PresentAs, Total};
+use gpuslice_config::slice::{Managed, PageCache, PresentAs, Total};
 use gpuslice_config::threshold::Threshold;
 use gpuslice_config::units::Bytes;
 use std::path::PathBuf;
@@ -62,6 +62,16 @@ pub struct SliceOptions {
     /// [default: 4GiB]
     #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
     pub host_allowance: Option<Bytes>,
+
+    /// Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs
+    /// that oversubscribe on purpose; it is then neither counted nor limited [default: count]
+    #[arg(
+        long,
+        value_name = "count|allow",
+        requires = "limit",
+        hide_possible_values = true
+    )]
+    pub managed: Option<ManagedChoice>,
 
     /// On unified memory, what happens when the host runs short: refuse what would go below the
     /// reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]
@@ -153,6 +163,24 @@ pub enum TotalChoice {
     Slice,
     /// The device's own.
     Device,
+}
+
+/// `--managed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ManagedChoice {
+    /// Counted at the call.
+    Count,
+    /// Neither counted nor limited.
+    Allow,
+}
+
+impl From<ManagedChoice> for Managed {
+    fn from(choice: ManagedChoice) -> Managed {
+        match choice {
+            ManagedChoice::Count => Managed::Count,
+            ManagedChoice::Allow => Managed::Allow,
+        }
+    }
 }
 
 impl From<TotalChoice> for Total {

@@ -139,7 +139,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__check)
-            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
+            opts="-v -h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --json --verbose --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -171,6 +171,10 @@ _gpuslice() {
                     ;;
                 --host-allowance)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --managed)
+                    COMPREPLY=($(compgen -W "count allow" -- "${cur}"))
                     return 0
                     ;;
                 --pressure)
@@ -427,7 +431,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --strict --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --strict --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -459,6 +463,10 @@ _gpuslice() {
                     ;;
                 --host-allowance)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --managed)
+                    COMPREPLY=($(compgen -W "count allow" -- "${cur}"))
                     return 0
                     ;;
                 --pressure)

@@ -50,6 +50,8 @@ discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
+allow\t'Neither counted nor limited'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
 release\t'Asks for what is only kept'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
@@ -78,6 +80,8 @@ discrete\t'A discrete one'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
+allow\t'Neither counted nor limited'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
 release\t'Asks for what is only kept'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r

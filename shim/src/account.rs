@@ -103,6 +103,11 @@ impl Account {
         self.device.unified == Some(true)
     }
 
+    /// Whether managed memory is charged.
+    pub(crate) fn counts_managed(&self) -> bool {
+        self.runtime.counts_managed()
+    }
+
     /// Asks for memory. A refusal is not recorded yet.
     #[inline]
     pub(crate) fn ask(&self, bytes: Bytes, kind: Kind) -> Asked {

@@ -190,8 +190,10 @@ impl Graphs {
     fn trim(&self) {
         let trim = table::cuDeviceGraphMemTrim::real(self.slot);
         if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
+            let mode = pools::relaxed(self.slot);
             // SAFETY: cuDeviceGraphMemTrim's contract.
             unsafe { trim(dev) };
+            pools::exchange(self.slot, mode);
             self.reserve().settle(Growth::OfOthers, self);
         }
     }

@@ -310,6 +310,7 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
     let Some(trim) = table::cuMemPoolTrimTo::real(slot) else {
         return;
     };
+    let mode = relaxed(slot);
     each(slot, |pool| {
         if pool.account.listed == device.listed {
             // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
@@ -317,6 +318,24 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
             settle(pool);
         }
     });
+    exchange(slot, mode);
+}
+
+/// Says that this thread's calls end no capture of another thread: no program has asked for them.
+/// What it was before.
+pub(crate) fn relaxed(slot: Slot) -> Option<i32> {
+    /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+    const RELAXED: i32 = 2;
+    exchange(slot, Some(RELAXED))
+}
+
+/// Says what this thread's calls do to captures. What it was before.
+pub(crate) fn exchange(slot: Slot, mode: Option<i32>) -> Option<i32> {
+    let mut mode = mode?;
+    let exchange = table::cuThreadExchangeStreamCaptureMode::real(slot)?;
+    // SAFETY: cuThreadExchangeStreamCaptureMode's contract.
+    let code = unsafe { exchange(&raw mut mode) };
+    (code == SUCCESS).then_some(mode)
 }
 
 #[inline]

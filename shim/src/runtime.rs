@@ -8,7 +8,7 @@ use gpuslice_config::ledger::{self, Ledger};
 use gpuslice_config::meminfo::{self, HostMemory};
 use gpuslice_config::policy::Thresholds;
 use gpuslice_config::slice::{
-    self, DeviceSlice, ModelFiles, PageCache, PresentAs, Pressure, Slice,
+    self, DeviceSlice, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
 use gpuslice_config::source;
 
@@ -148,6 +148,11 @@ impl Runtime {
     /// Whether an allocation over the limit is refused.
     pub(crate) fn enforces(&self) -> bool {
         self.slice.enforce
+    }
+
+    /// Whether managed memory is charged.
+    pub(crate) fn counts_managed(&self) -> bool {
+        self.slice.managed == Managed::Count
     }
 
     /// The whole uuid of a device with this budget. CUDA does not say what kind a device is, so

@@ -33,7 +33,8 @@ pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option
     const FABRIC: i32 = 8;
     match kind {
         DESCRIPTOR => {
-            let (device, inode) = Stat::of_program(place as usize as i32).ok()?.identity;
+            let descriptor = i32::try_from(place as usize).ok()?;
+            let (device, inode) = Stat::of_program(descriptor).ok()?.identity;
             let mut bytes = [0; 16];
             let (words, _) = bytes.as_chunks_mut::<8>();
             for (word, value) in words.iter_mut().zip([device, inode]) {
@@ -43,7 +44,8 @@ pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option
         }
         FABRIC if !place.is_null() => {
             // SAFETY: the caller's promise.
-            Some(key_of(&unsafe { place.cast::<[u8; HANDLE]>().read() }))
+            let handle = unsafe { place.cast::<[u8; HANDLE]>().read() };
+            Some(key_of(&handle))
         }
         _ => None,
     }
@@ -65,7 +67,7 @@ const CONTEXT_AT: u32 = 36;
 
 impl Exported {
     fn pack(self) -> u64 {
-        (self.bytes.get() / STEP & STEPS)
+        ((self.bytes.get() / STEP) & STEPS)
             | u64::from(self.class.number()) << CLASS_AT
             | u64::from(self.device.number()) << DEVICE_AT
             | u64::from(self.context) << CONTEXT_AT
@@ -159,7 +161,7 @@ const IMPORT_CONTEXT_AT: u32 = 51;
 
 impl Object {
     fn pack(self) -> u64 {
-        (self.bytes.get() / STEP & STEPS)
+        ((self.bytes.get() / STEP) & STEPS)
             | (self.addresses & ADDRESSES) << ADDRESSES_AT
             | u64::from(self.device.number()) << OBJECT_DEVICE_AT
             | u64::from(self.paid) << PAID_AT
@@ -169,7 +171,7 @@ impl Object {
         let device = (payload >> OBJECT_DEVICE_AT).to_le_bytes()[0] & 63;
         Object {
             bytes: Bytes::new((payload & STEPS).wrapping_mul(STEP)),
-            addresses: payload >> ADDRESSES_AT & ADDRESSES,
+            addresses: (payload >> ADDRESSES_AT) & ADDRESSES,
             device: Device::numbered(device),
             paid: payload >> PAID_AT & 1 != 0,
         }
@@ -190,13 +192,13 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
         let more = opened.saturating_add(1).min(OPENED);
-        let payload = payload & !(OPENED << OPENED_AT) | more << OPENED_AT;
+        let payload = (payload & !(OPENED << OPENED_AT)) | (more << OPENED_AT);
         if found.replace_payload(payload) {
             return true;
         }
     }
     let context = contexts::current(private, slot);
-    let payload = key | 1 << OPENED_AT | u64::from(context) << IMPORT_CONTEXT_AT;
+    let payload = key | (1 << OPENED_AT) | (u64::from(context) << IMPORT_CONTEXT_AT);
     while let Some(found) = held::find(private, Space::Object, key) {
         let object = Object::unpack(found.payload());
         let again = Object {

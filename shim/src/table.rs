@@ -408,6 +408,7 @@ asked! {
     Cuda fn cuStreamGetCtx(CUstream, *mut CUcontext) -> CUresult;
     Cuda fn cuStreamGetDevice(CUstream, *mut CUdevice) -> CUresult;
     Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
+    Cuda fn cuThreadExchangeStreamCaptureMode(*mut i32) -> CUresult;
     Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
     Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;
     Nvml fn nvmlDeviceGetName(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;

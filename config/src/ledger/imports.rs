@@ -35,14 +35,14 @@ impl Ledger {
 
     fn row(&self, device: Device) -> Option<&Sharer> {
         let slot = self.private.mine(device).and_then(Mine::slot)?;
-        sharing::row(self.table(), slot)
+        sharing::row(self.table, slot)
     }
 
     /// Others of the slice may import so much of what this process holds. False: there is no row
     /// for that, and who imports it pays for it too.
     pub fn export(&self, device: Device, class: Class, size: Bytes) -> bool {
         let slot = self.own_slot(device);
-        let row = slot.and_then(|slot| sharing::row_for(self.table(), slot));
+        let row = slot.and_then(|slot| sharing::row_for(self.table, slot));
         row.inspect(|row| row.export(class, size)).is_some()
     }
 
@@ -56,26 +56,27 @@ impl Ledger {
     /// The size of what was exported, where an import does not say its own.
     #[must_use]
     pub fn exported(&self, device: Device, class: Class) -> Option<Bytes> {
-        let calls = Calls::of(self);
-        let lives = protocol::lives(self.table(), &calls, device, Trust::unless(true));
-        sharing::object(self.table(), device, class, lives)
+        let (calls, device) = (Calls::of(self), self.in_file(device));
+        let lives = protocol::lives(self.table, &calls, device, Trust::unless(true));
+        sharing::object(self.table, device, class, lives)
     }
 
     /// This process has imported so much. It is refused only where nobody in the slice pays for it
     /// and the slice would then hold more than `limit`.
     pub fn import(&self, device: Device, class: Class, size: Bytes, limit: Bytes) -> Import {
         let row = self.own_slot(device);
-        let row = row.and_then(|slot| Some((slot, sharing::row_for(self.table(), slot)?)));
+        let row = row.and_then(|slot| Some((slot, sharing::row_for(self.table, slot)?)));
         let Some((slot, row)) = row else {
             return match self.claim(device, size, Kind::Vmm, limit) {
                 Claim::Refused { used } => Import::Refused { used },
-                _ => Import::Paid,
+                Claim::NoSlot(_) => Import::Refused { used: limit },
+                Claim::Granted | Claim::Private(_) => Import::Paid,
             };
         };
         let growth = {
-            let calls = Calls::of(self);
-            let lives = protocol::lives(self.table(), &calls, device, Trust::unless(true));
-            sharing::growth(self.table(), device, class, slot, size, lives)
+            let (calls, device) = (Calls::of(self), self.in_file(device));
+            let lives = protocol::lives(self.table, &calls, device, Trust::unless(true));
+            sharing::growth(self.table, device, class, slot, size, lives)
         };
         if growth == Bytes::ZERO {
             row.import(class, size);
@@ -84,11 +85,10 @@ impl Ledger {
         // Claimed as if it were allocated; and it counts twice until that is given back.
         match self.claim(device, growth, Kind::Vmm, limit) {
             Claim::Refused { used } => Import::Refused { used },
-            claim => {
+            Claim::NoSlot(_) => Import::Refused { used: limit },
+            Claim::Granted | Claim::Private(_) => {
                 row.import(class, size);
-                if claim == Claim::Granted {
-                    self.release(device, growth, Kind::Vmm);
-                }
+                self.release(device, growth, Kind::Vmm);
                 Import::Shared
             }
         }

@@ -519,10 +519,6 @@ impl Ledger {
             && (self.private.slotless.load(Relaxed) == 0 || slotless::look_again(self, device))
     }
 
-    pub(super) fn table(&self) -> layout::Table<'static> {
-        self.table
-    }
-
     /// In a forked child: closes what the parent had open in the moment of the fork.
     pub(super) fn settle(&self) {
         if self.private.settled.load(Relaxed) == 0 {

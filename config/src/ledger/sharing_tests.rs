@@ -3,6 +3,7 @@
 use super::layout::{Device, Head, KINDS, Node, Table};
 use super::sharing::{self, Class, Sharer, key_of};
 use super::sync::{AtomicU32, AtomicU64};
+use super::{Import, Ledger};
 use crate::units::Bytes;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -146,6 +147,15 @@ fn a_full_table_has_no_row_for_another_sharer() {
     sharing::wipe(rows.table(), 0);
     assert!(sharing::row_for(rows.table(), 2).is_some());
     assert!(sharing::row(rows.table(), 0).is_none());
+}
+
+#[test]
+fn a_ledger_that_cannot_be_used_refuses_imports() {
+    let ledger = Ledger::closed(None);
+    let limit = mib(4096);
+    let import = ledger.import(GPU, Class::of(1), mib(2), limit);
+    assert_eq!(import, Import::Refused { used: limit });
+    assert!(!ledger.export(GPU, Class::of(1), mib(2)));
 }
 
 #[test]

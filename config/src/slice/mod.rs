@@ -58,6 +58,16 @@ pub enum Pressure {
     Release,
 }
 
+/// What `cuMemAllocManaged` takes of the slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Managed {
+    /// All of it, at the call: it cannot be larger than what is free.
+    #[default]
+    Count,
+    /// Nothing: the driver brings to the device what fits there, and moves the rest.
+    Allow,
+}
+
 /// The budget of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceSlice {
@@ -126,6 +136,8 @@ pub struct Slice {
     pub host_allowance: Option<Bytes>,
     /// What happens when the host runs short.
     pub pressure: Pressure,
+    /// What `cuMemAllocManaged` takes of the slice.
+    pub managed: Managed,
     /// From where on, where the slice says otherwise than the policy.
     pub thresholds: Thresholds,
     /// The budget of every device that is not listed; None leaves those alone.
@@ -154,6 +166,7 @@ impl Default for Slice {
             cgroup: None,
             host_allowance: None,
             pressure: Pressure::Refuse,
+            managed: Managed::Count,
             thresholds: Thresholds::default(),
             memory: None,
             headroom: Bytes::ZERO,

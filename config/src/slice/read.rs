@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use super::text::Text;
 use super::{
-    ListedDevice, MAX_FILE, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION,
+    ListedDevice, MAX_FILE, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total,
+    VERSION,
 };
 use crate::device::DeviceUuid;
 use crate::json::{JsonError, Reader};
@@ -157,6 +158,7 @@ fn slice_key(key: &str) -> Option<u32> {
         "pressure_freed" => 22,
         "memory" => 23,
         "headroom" => 24,
+        "managed" => 25,
         _ => return None,
     })
 }
@@ -237,6 +239,13 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "promise" => slice.promise = Some(path(key, reader.string()?)?),
             "cgroup" => slice.cgroup = Some(path(key, reader.string()?)?),
             "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
+            "managed" => {
+                slice.managed = one_of(reader.string()?, "count, allow", |name| match name {
+                    "count" => Some(Managed::Count),
+                    "allow" => Some(Managed::Allow),
+                    _ => None,
+                })?;
+            }
             "pressure" => {
                 slice.pressure = one_of(reader.string()?, "refuse, release", |name| match name {
                     "refuse" => Some(Pressure::Refuse),

@@ -102,6 +102,10 @@ fn what_is_wrong_is_named() {
             "line 1: a device has no \"uuid\"",
         ),
         (
+            "{\"version\":1,\"managed\":\"never\"}",
+            "line 1: \"never\" is not one of count, allow",
+        ),
+        (
             "{\"version\":1,\"pressure\":\"wait\"}",
             "line 1: \"wait\" is not one of refuse, release",
         ),
@@ -221,6 +225,7 @@ prop_compose! {
             ledger: ledger.as_deref().map(Text::new),
             page_cache: [PageCache::Keep, PageCache::Drop, PageCache::DropBehind][usize::from(cache.0 % 3)],
             page_cache_share: cache.1,
+            managed: if cache.0 > 99 { Managed::Allow } else { Managed::Count },
             memory: memory.map(Bytes::new),
             headroom: Bytes::new(headroom),
             ..unified

@@ -1,7 +1,7 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
+use super::{Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -51,6 +51,8 @@ struct File<'a> {
     pressure_used: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pressure_freed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    managed: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<u64>,
     headroom: u64,
@@ -131,6 +133,10 @@ impl Slice {
             pressure_request: self.thresholds.request.map(|amount| amount.get()),
             pressure_used: self.thresholds.used,
             pressure_freed: self.thresholds.freed.map(|amount| amount.get()),
+            managed: match self.managed {
+                Managed::Count => None,
+                Managed::Allow => Some("allow"),
+            },
             memory: self.memory.map(|amount| amount.get()),
             headroom: self.headroom.get(),
             devices: self

@@ -5,7 +5,7 @@
 use crate::identity::{Annotations, Identity};
 use crate::text::shown;
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::units::{Bytes, ParseBytesError};
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub const PREFIX: &str = "gpuslice.io/";
 
 /// The keys, for who has mistyped one.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
-                        host-allowance, pressure, page-cache, share, containers, container.<name>.<key>";
+                        host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
 
 /// A GPU, as people name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Request {
     pub headroom: Option<Bytes>,
     /// Host memory that is not charged.
     pub host_allowance: Option<Bytes>,
+    /// What managed memory takes of the slice.
+    pub managed: Option<Managed>,
     /// When memory is short.
     pub pressure: Option<Pressure>,
     /// Of model files.
@@ -217,6 +219,7 @@ fn first_option(request: &Request) -> &'static str {
         ("present-as", request.present_as.is_some()),
         ("headroom", request.headroom.is_some()),
         ("host-allowance", request.host_allowance.is_some()),
+        ("managed", request.managed.is_some()),
         ("pressure", request.pressure.is_some()),
         ("page-cache", request.page_cache.is_some()),
     ];
@@ -242,6 +245,9 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
         "headroom" => request.headroom = Some(size()?),
         "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
         "host-allowance" => request.host_allowance = Some(size()?),
+        "managed" => {
+            request.managed = Some(managed(value).ok_or_else(|| word("count, allow"))?);
+        }
         "pressure" => {
             request.pressure = Some(pressure(value).ok_or_else(|| word("refuse, release"))?);
         }
@@ -289,6 +295,16 @@ pub fn present_as(text: &str) -> Option<PresentAs> {
     match text {
         "uma" => Some(PresentAs::Uma),
         "discrete" => Some(PresentAs::Discrete),
+        _ => None,
+    }
+}
+
+/// `count` or `allow`.
+#[must_use]
+pub fn managed(text: &str) -> Option<Managed> {
+    match text {
+        "count" => Some(Managed::Count),
+        "allow" => Some(Managed::Allow),
         _ => None,
     }
 }

@@ -34,6 +34,7 @@ fn every_annotation_of_the_contract_is_read() {
             ("present-as", "discrete"),
             ("headroom", "0"),
             ("host-allowance", "2GiB"),
+            ("managed", "allow"),
             ("pressure", "release"),
             ("page-cache", "drop-behind"),
             ("share", "pod"),
@@ -55,6 +56,7 @@ fn every_annotation_of_the_contract_is_read() {
         present_as: Some(PresentAs::Discrete),
         headroom: Some(Bytes::ZERO),
         host_allowance: Some(Bytes::gib(2)),
+        managed: Some(Managed::Allow),
         pressure: Some(Pressure::Release),
         page_cache: Some(PageCache::DropBehind),
         shared: true,
@@ -117,6 +119,10 @@ fn what_is_not_understood_is_refused_by_its_name() {
             "\"all\" is not one of slice, device",
         ),
         (&[("memory", "8GiB"), ("share", "node")], "pod, container"),
+        (
+            &[("memory", "8GiB"), ("managed", "never")],
+            "gpuslice.io/managed: \"never\" is not one of count, allow",
+        ),
         (
             &[("memory", "8GiB"), ("pressure", "high")],
             "\"high\" is not one of refuse, release",

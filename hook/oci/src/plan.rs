@@ -299,6 +299,7 @@ fn slice_file(
     slice.present_as = asked.present_as.unwrap_or_default();
     slice.reserve = policy.reserve.filter(|_| unified(devices) > Bytes::ZERO);
     slice.host_allowance = asked.host_allowance;
+    slice.managed = asked.managed.unwrap_or_default();
     slice.pressure = asked.pressure.unwrap_or_default();
     slice.thresholds = policy.thresholds;
     slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);

@@ -45,7 +45,8 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
 }
 
 /// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
-/// only when it is used there, which no call shows. So it cannot be more than the slice.
+/// only when it is used there, which no call shows. So it cannot be more than the slice, unless the
+/// slice leaves managed memory to the driver.
 ///
 /// # Safety
 /// As `linear`.
@@ -58,7 +59,8 @@ pub(crate) unsafe fn managed(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
     let request = bytesize.into_u64();
-    let Some(account) = counted(call.slot, request) else {
+    let account = counted(call.slot, request).filter(Account::counts_managed);
+    let Some(account) = account else {
         return ask();
     };
     /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.

@@ -5,7 +5,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use crate::abi::{CUDA_ERROR_ILLEGAL_STATE, CUresult, CUstream, SUCCESS};
+use crate::abi::{
+    CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CUresult, CUstream, SUCCESS,
+};
 use crate::abi::{CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};
 use crate::table::Call;
 use crate::{private, release};
@@ -74,13 +76,14 @@ fn begun(code: CUresult) -> CUresult {
 pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(stream, graph) };
-    // These mean that there was none.
+    // These mean that there was none, or that it goes on.
     let none = matches!(
         code,
         CUDA_ERROR_INVALID_VALUE
             | CUDA_ERROR_INVALID_CONTEXT
             | CUDA_ERROR_INVALID_HANDLE
             | CUDA_ERROR_ILLEGAL_STATE
+            | CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
     );
     if !none
         && release::is_wanted()

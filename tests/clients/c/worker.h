@@ -64,6 +64,8 @@ int cuMemPoolDestroy(void *pool);
 int cuStreamCreate(void **stream, unsigned flags);
 int cuStreamDestroy_v2(void *stream);
 int cuStreamSynchronize(void *stream);
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
 int cuStreamBeginCapture_v2_ptsz(void *stream, int mode);
 int cuStreamEndCapture_ptsz(void *stream, void **graph);
 int cuDeviceSetMemPool(int device, void *pool);

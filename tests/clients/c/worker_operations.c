@@ -333,6 +333,10 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuDeviceGetDefaultMemPool(&handle, (int)n[1]);
         return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
     }
+    if (IS("capture") || IS("captured")) {
+        void *stream = (void *)(uintptr_t)things[n[0] % THINGS].at;
+        return IS("capture") ? cuStreamBeginCapture_v2(stream, 0) : cuStreamEndCapture(stream, &handle);
+    }
     if (IS("capture-ptsz"))
         return cuStreamBeginCapture_v2_ptsz(NULL, 2);
     if (IS("captured-ptsz"))

@@ -10,5 +10,7 @@ mod contexts;
 mod devices;
 #[path = "cuda/imports.rs"]
 mod imports;
+#[path = "cuda/managed.rs"]
+mod managed;
 #[path = "cuda/pools.rs"]
 mod pools;

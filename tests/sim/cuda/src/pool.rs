@@ -336,6 +336,7 @@ cuda! {
     fn cuMemPoolTrimTo(pool: Handle, keep: usize) {
         let driver = driver()?;
         let mut state = driver.state();
+        stream::unsafe_call(&mut state)?;
         let pool = self::pool(&mut state, pool)?;
         shrink(driver, pool, keep as u64);
         Ok(())

@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub(crate) streams: BTreeMap<Handle, Handle>,
     /// Streams that are being captured, and whether that has come to nothing.
     pub(crate) capturing: BTreeMap<Handle, bool>,
+    /// Those of them that unsafe calls of any thread end.
+    pub(crate) global_captures: BTreeSet<Handle>,
     pub(crate) events: BTreeMap<Handle, std::time::Instant>,
     pub(crate) graphs: crate::graph::Graphs,
     pub(crate) greens: Vec<crate::green::Green>,

@@ -5,6 +5,7 @@ use crate::abi::*;
 use crate::context::{Context, current};
 use crate::driver::driver;
 use crate::pool;
+use std::cell::Cell;
 use std::time::Instant;
 
 fn create(out: Out<Handle>) -> Answer {
@@ -40,6 +41,25 @@ pub(crate) fn context(stream: Handle) -> Answer<&'static Context> {
     crate::context::find(driver, owner.ok_or(INVALID_HANDLE)?)?.alive()
 }
 
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`.
+const GLOBAL: i32 = 0;
+
+thread_local! {
+    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
+}
+
+/// What a call that is unsafe while a stream is captured does: in a thread that has not said that it
+/// knows better it ends every global capture.
+pub(crate) fn unsafe_call(state: &mut crate::state::State) -> Answer {
+    if MODE.with(Cell::get) != GLOBAL || state.global_captures.is_empty() {
+        return Ok(());
+    }
+    for stream in &state.global_captures {
+        state.capturing.insert(*stream, true);
+    }
+    Err(STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const PER_THREAD: Handle = 2;
 
@@ -53,6 +73,7 @@ fn end_capture(stream: Handle, graph: Out<Handle>) -> Answer {
     let driver = driver()?;
     let mut state = driver.state();
     let captured = state.graphs.captured(stream);
+    state.global_captures.remove(&stream);
     match state.capturing.remove(&stream) {
         None => Err(ILLEGAL_STATE),
         Some(true) => Err(STREAM_CAPTURE_INVALIDATED),
@@ -67,12 +88,15 @@ fn is_capturing(stream: Handle, out: Out<i32>) -> Answer {
 }
 
 /// Nothing is recorded: a graph of this driver is empty.
-fn begin_capture(stream: Handle) -> Answer {
+fn begin_capture(stream: Handle, mode: i32) -> Answer {
     known(stream)?;
     // The legacy default stream cannot be captured, the per-thread one can.
     let mut state = driver()?.state();
     if stream < PER_THREAD || state.capturing.insert(stream, false).is_some() {
         return Err(ILLEGAL_STATE);
+    }
+    if mode == GLOBAL {
+        state.global_captures.insert(stream);
     }
     crate::graph::begin_capture(&mut state, stream);
     Ok(())
@@ -170,15 +194,15 @@ cuda! {
     }
 
     fn cuStreamBeginCapture(stream: Handle) {
-        begin_capture(stream)
+        begin_capture(stream, GLOBAL)
     }
 
-    fn cuStreamBeginCapture_v2(stream: Handle, _mode: i32) {
-        begin_capture(stream)
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: i32) {
+        begin_capture(stream, mode)
     }
 
-    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, _mode: i32) {
-        begin_capture(of_twin(stream))
+    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: i32) {
+        begin_capture(of_twin(stream), mode)
     }
 
     fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
@@ -189,8 +213,10 @@ cuda! {
         end_capture(of_twin(stream), graph)
     }
 
-    fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
-        driver().map(|_| ())
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {
+        driver()?;
+        let before = MODE.with(|now| now.replace(mode.get().unwrap_or(GLOBAL)));
+        mode.set(before)
     }
 
     fn cuEventCreate(out: Out<Handle>, _flags: u32) {

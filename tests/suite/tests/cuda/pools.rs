@@ -86,3 +86,16 @@ fn a_primary_context_that_others_still_use_keeps_its_pools() {
     worker.must("synchronise 1 0");
     assert_eq!((slice.counted(), slice.held()), (CONTEXT, CONTEXT));
 }
+
+#[test]
+fn a_refused_allocation_does_not_end_a_capture_of_another_thread() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("stream 0");
+    worker.must("async 1 4096");
+    worker.must("capture 0");
+    worker.send(1, &format!("async 2 {}", 2 * GIB));
+    let refused = worker.hear().unwrap_or_default();
+    assert_eq!(refused.get(2).map(String::as_str), Some("2"), "{refused:?}");
+    worker.must("captured 0");
+}
