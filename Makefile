@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak law check check-all format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ engines: build clients ## how engines size themselves, by vLLM's own files from 
 loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing is left in the page cache
 	tests/setup.sh loaders
 	$(CARGO) test --locked -p gpuslice-suite --test page_cache_loaders --test page_cache_behind -- --ignored --nocapture --test-threads 1
+
+hostile: build containers ## 2,000 container starts against somebody who swaps /etc: nothing is written or run on the host
+	GPUSLICE_HOSTILE_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- race hostile --nocapture
 
 soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
 	python3 tests/soak/soak.py $(or $(SOAK),600) $(TARGET)

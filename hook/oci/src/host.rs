@@ -144,7 +144,7 @@ fn make_ledger(
         &c_path,
         Open::Create {
             mode: 0o666,
-            devices: devices,
+            devices,
         },
     );
     let unusable = |error| failed("use", &path)(io::Error::other(error));

@@ -30,7 +30,7 @@ const TYPES: [&str; 2] = [
 /// Where CRI-O keeps what a container was asked for with, in JSON.
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
-fn metadata_name(text: &String) -> Option<String> {
+fn metadata_name(text: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Metadata {
         name: String,

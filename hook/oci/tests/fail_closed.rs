@@ -52,8 +52,10 @@ fn a_large_environment_switches_off_neither_deny_nor_the_default_slice() {
     assert!(container.inside(".gpuslice/slice.json").exists());
 }
 
+type Block = (&'static str, fn(&Container<'_>));
+
 /// What a container's user can bring to make the hook fail.
-fn stumbling_blocks() -> Vec<(&'static str, fn(&Container<'_>))> {
+fn stumbling_blocks() -> Vec<Block> {
     vec![
         ("a link as its list", |one| {
             symlink("/nowhere", one.rootfs().join("etc/ld.so.preload")).unwrap();
@@ -161,8 +163,10 @@ fn without_a_list_of_gpus_deny_unannotated_still_holds() {
     }
 }
 
+type HostFailure = (&'static str, fn(&Host));
+
 /// What can go wrong on the host, and the word by which it is known.
-fn failures_of_the_host() -> Vec<(&'static str, fn(&Host))> {
+fn failures_of_the_host() -> Vec<HostFailure> {
     vec![
         ("devices.json", |host| {
             fs::write(host.run("devices.json"), "garbage").unwrap();

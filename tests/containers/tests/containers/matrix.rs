@@ -1,6 +1,7 @@
 //! Every engine, every way to a slice, everything that a container may bring: each gives its slice or a refusal
 //! with the reason, and no container starts with the whole card.
 
+use gpuslice_containers::check::Check;
 use gpuslice_containers::cri::Cri;
 use gpuslice_containers::docker::Docker;
 use gpuslice_containers::engine::Engine;
@@ -89,6 +90,9 @@ fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<String> {
     let mut faults = Vec::new();
     for way in ways.iter().copied() {
         set_policy(host, way);
+        if way != Way::Deny {
+            faults.extend(cut_ledger(engine, way));
+        }
         for (brings, word) in BRINGS {
             let mut spec = spec(brings);
             if way == Way::Asked {
@@ -105,6 +109,30 @@ fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<String> {
     }
     assert_nothing_left(host);
     faults
+}
+
+/// A container that cuts its own ledger is given nothing from then on.
+fn cut_ledger(engine: &mut dyn Engine, way: Way) -> Option<String> {
+    let spec = spec("nothing");
+    let spec = if way == Way::Asked {
+        spec.memory("2GiB")
+    } else {
+        spec
+    };
+    let id = match engine.start(&spec) {
+        Ok(id) => id,
+        Err(done) => return Some(format!("{}: {done:?}", engine.name())),
+    };
+    let cut = engine.exec(&id, &["truncate", "-s", "0", "/.gpuslice/ledger/ledger"]);
+    let free = Check::run(engine, &id).free();
+    engine.remove(&id);
+    (free != [0]).then(|| {
+        let name = engine.name();
+        format!(
+            "{name}, {way:?}: the ledger was cut ({}), and {free:?} are free",
+            cut.code
+        )
+    })
 }
 
 fn fault(

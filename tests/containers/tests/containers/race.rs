@@ -6,14 +6,22 @@ use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::assert_nothing_left;
 use gpuslice_containers::spec::Spec;
 
-const STARTS: usize = 500;
+/// How many containers are started at each stage: `make hostile` wants more.
+fn starts() -> usize {
+    let wanted = std::env::var("GPUSLICE_HOSTILE_STARTS");
+    wanted.map_or(500, |starts| starts.parse().expect("a number"))
+}
 
 /// Starts a container again and again while somebody who shares its root swaps its /etc with a link
 /// to the host's. How many times it started.
 fn race(host: &Host, stage: &str, target: &str) -> usize {
     let oci = Oci::new(host, "crun", stage);
     let spec = Spec::new(stage).memory("1GiB");
-    let spec = spec.running(&["/usr/bin/busybox", "true"]);
+    let mut spec = spec.running(&["/usr/bin/busybox", "true"]);
+    // Who loads code of the image on the host leaves a mark in its /run.
+    spec.env.push("LD_PRELOAD=/proc/self/cwd/evil.so".into());
+    spec.env.push("LD_AUDIT=/proc/self/cwd/evil.so".into());
+    let starts = starts();
     let mut config = oci.config(&spec);
     // /proc and /dev are enough, and quick.
     let mounts = config["mounts"].as_array_mut().expect("mounts");
@@ -22,10 +30,10 @@ fn race(host: &Host, stage: &str, target: &str) -> usize {
     let bundle = Oci::bundle(stage);
     // A folder of an overlay's lower layer cannot be swapped: this root is a copy.
     let script = format!(
-        "cd {bundle} && umount rootfs && cp -a /run/build/containers/debian/. rootfs && ln -s {target} rootfs/swap || exit 1
+        "cd {bundle} && umount rootfs && cp -a /run/build/containers/debian/. rootfs && cp /run/build/containers/evil.so rootfs/ && ln -s {target} rootfs/swap || exit 1
          /run/build/containers/race rootfs/etc rootfs/swap >race.log 2>&1 & racer=$!
          started=0
-         for i in $(seq {STARTS}); do
+         for i in $(seq {starts}); do
              if crun run -b {bundle} {stage} >/dev/null 2>&1 </dev/null; then started=$((started + 1)); else crun delete -f {stage} 2>/dev/null; fi
          done
          kill $racer || {{ cat race.log >&2; exit 1; }}
@@ -57,13 +65,18 @@ fn cve_2021_30465_a_thousand_starts_against_somebody_who_swaps_etc() {
         .1
         .retain(|point| before.1.contains(point) || !point.starts_with("/run/gpuslice/promises"));
     assert_eq!(after, before);
+    assert!(
+        !host.path("/run/evil-ran").exists(),
+        "the image's code ran on the host"
+    );
     assert_eq!(host.list("/opt/prey"), ["ld.so.conf"]);
     assert_nothing_left(&host);
     // Both happened, at both stages: else there was no race.
     for started in started {
         assert!(
-            (20..STARTS - 20).contains(&started),
-            "{started} of {STARTS} started"
+            (20..starts() - 20).contains(&started),
+            "{started} of {} started",
+            starts()
         );
     }
 }
