@@ -1,39 +1,101 @@
-"""Three engines start at once on one unified-memory machine (vLLM #35929).
+"""Engines start at once on one machine, and size their caches by what they are told is free.
 
-A simulated GB10 of 121.69 GiB. Each engine is given a share of the whole machine (0.35, 0.30,
-0.20), has weights of 4.25 GiB, a profile run that peaks 1.70 GiB higher, and 0.9 GiB of context
-and libraries before its baseline. Right is what it would get alone: its share less 5.95 GiB.
-Every start is a real process that allocates through the driver; the steps of the three are
-shuffled, another way each time.
+`spark`: vLLM #35929, three engines on a simulated GB10 of 121.69 GiB. `rtx5090` and `rtx6000ada`:
+vLLM #55827, two engines on a card with memory of its own. Right is what an engine would get alone:
+its share of the whole machine less its weights and the peak of its profile run. Every start is a
+real process that allocates through the driver; the steps of all are shuffled, another way each
+time.
 """
 import argparse
 import json
 import math
 import random
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from machine import GIB, Machine
 
-MACHINE = 127600748 << 10
-SHARES = (0.35, 0.30, 0.20)
-WEIGHTS, PEAK, CONTEXT = 4.25, 1.70, 0.9
 PARTS = 4
 NEAR = 0.05
-# With `total: slice` the same utilisation serves all three: as much of a slice as leaves room
-# for the context of the smallest.
-OF_A_SLICE = 0.964
-
-STEPS = (
-    [("context", CONTEXT), ("baseline",)]
-    + [("load", WEIGHTS / PARTS)] * PARTS
-    + [("enter",), ("peak", PEAK), ("settle",), ("leave",), ("available",), ("cache",)]
-)
 
 
-def right(share):
-    """What an engine would get alone, in GiB."""
-    return share * MACHINE / GIB - WEIGHTS - PEAK
+@dataclass(frozen=True)
+class Engine:
+    """Its share of the whole machine; weights and what the profile run peaks higher, in GiB."""
+
+    share: float
+    weights: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A machine and the engines that start on it together."""
+
+    scenario: str
+    total: int
+    engines: tuple
+    # With `total: slice` one utilisation serves all: as much of a slice as leaves room for the
+    # context of the smallest.
+    of_a_slice: float
+    unified: bool = False
+    # Context and libraries before the baseline.
+    context: float = 0.9
+
+    def right(self, engine):
+        """What an engine would get alone, in GiB."""
+        return engine.share * self.total / GIB - engine.weights - engine.peak
+
+    def steps(self, engine):
+        return (
+            [("context", self.context), ("baseline",)]
+            + [("load", engine.weights / PARTS)] * PARTS
+            + [("enter",), ("peak", engine.peak), ("settle",), ("leave",), ("available",), ("cache",)]
+        )
+
+    def settings(self):
+        """What is compared: its name, and for each engine its options and its utilisation."""
+        shares = [engine.share for engine in self.engines]
+        bare = [(["--bare"], share) for share in shares]
+        whole = [
+            (["--memory", mib(share * self.total + self.context * GIB), "--total", "device"], share)
+            for share in shares
+        ]
+        slices = [
+            (["--memory", mib(share * self.total / self.of_a_slice)], self.of_a_slice)
+            for share in shares
+        ]
+        return {"bare": bare, "total: device": whole, "total: slice": slices}
+
+
+def scenario(name):
+    return str(Path(__file__).with_name("scenarios") / f"{name}.toml")
+
+
+CASES = {
+    "spark": Case(
+        "gb10",
+        127600748 << 10,
+        (Engine(0.35, 4.25, 1.70), Engine(0.30, 4.25, 1.70), Engine(0.20, 4.25, 1.70)),
+        of_a_slice=0.964,
+        unified=True,
+    ),
+    # Qwen3-ASR-1.7B and Qwen3-ForcedAligner-0.6B. The issue has the caches of both when they start
+    # one after the other, which give the sums of weights and peak; how they divide is assumed.
+    "rtx5090": Case(
+        scenario("rtx5090"),
+        32106 << 20,
+        (Engine(0.35, 3.95, 2.30), Engine(0.20, 1.75, 1.70)),
+        of_a_slice=0.87,
+    ),
+    "rtx6000ada": Case(
+        scenario("rtx6000ada"),
+        48522 << 20,
+        (Engine(0.35, 3.95, 1.81), Engine(0.20, 1.75, 1.23)),
+        of_a_slice=0.91,
+    ),
+}
 
 
 def mib(amount):
@@ -41,39 +103,29 @@ def mib(amount):
     return f"{math.ceil(amount / (1 << 20)) + 2}MiB"
 
 
-def settings():
-    """What is compared: its name, and for each engine its options and its utilisation."""
-    bare = [(["--bare"], share) for share in SHARES]
-    whole = [
-        (["--memory", mib(share * MACHINE + CONTEXT * GIB), "--total", "device"], share)
-        for share in SHARES
-    ]
-    slices = [(["--memory", mib(share * MACHINE / OF_A_SLICE)], OF_A_SLICE) for share in SHARES]
-    return {"bare": bare, "total: device": whole, "total: slice": slices}
-
-
-def interleave(generator):
+def interleave(case, generator):
     """The engines' steps in one order: whose turn it is."""
-    turns = [engine for engine in range(len(SHARES)) for _ in STEPS]
+    engines = enumerate(case.engines)
+    turns = [turn for turn, engine in engines for _ in case.steps(engine)]
     generator.shuffle(turns)
     return turns
 
 
-def start_together(machine, engines, utilizations, arithmetic, generator):
+def start_together(case, machine, engines, utilizations, arithmetic, generator):
     """One interleaving. For each engine: the size of its cache, and why it did not start."""
     machine.tool("reset")
     for engine, utilization in zip(engines, utilizations):
         engine.new(arithmetic, utilization)
-    left = [iter(STEPS) for _ in engines]
+    left = [iter(case.steps(engine)) for engine in case.engines]
     outcomes = [{"cache": None, "failure": None} for _ in engines]
     read = set()
-    for turn in interleave(generator):
+    for turn in interleave(case, generator):
         step, outcome, engine = next(left[turn]), outcomes[turn], engines[turn]
         if outcome["failure"]:
             continue
-        if step[0] == "load" and turn not in read:
+        if case.unified and step[0] == "load" and turn not in read:
             # The file that the weights are read from stays in the page cache.
-            machine.tool("cache", f"+{WEIGHTS}GiB")
+            machine.tool("cache", f"+{case.engines[turn].weights}GiB")
             read.add(turn)
         answer = engine.ask(*step)
         if "failed" in answer:
@@ -85,35 +137,36 @@ def start_together(machine, engines, utilizations, arithmetic, generator):
     return outcomes
 
 
-def run(setting, count, arithmetic, seed):
+def run(name, setting, count, arithmetic, seed):
     """The outcomes of `count` interleavings, each a list of one per engine."""
-    chosen = settings()[setting]
-    with Machine() as machine:
+    case = CASES[name]
+    chosen = case.settings()[setting]
+    with Machine(case.scenario) as machine:
         engines = [machine.engine(*options) for options, _ in chosen]
         if not all(engine.started for engine in engines):
             raise SystemExit(f"an engine of \"{setting}\" does not start")
         utilizations = [utilization for _, utilization in chosen]
         generator = random.Random(f"{seed} {setting}")
         return [
-            start_together(machine, engines, utilizations, arithmetic, generator)
+            start_together(case, machine, engines, utilizations, arithmetic, generator)
             for _ in range(count)
         ]
 
 
-def summary(outcomes):
+def summary(case, outcomes):
     """How the engines fared, counted over all starts, and the range of each one's cache."""
     counts = dict.fromkeys(["right", "short", "negative", "too_large", "not_started"], 0)
-    ranges = [[] for _ in SHARES]
+    ranges = [[] for _ in case.engines]
     whole = 0
     for outcome in outcomes:
         fates = []
-        for engine, (one, share) in enumerate(zip(outcome, SHARES)):
+        for engine, one in enumerate(outcome):
             size = one["cache"]
             if size is not None:
                 ranges[engine].append(size)
-            fates.append(fate(size, one["failure"], right(share)))
+            fates.append(fate(size, one["failure"], case.right(case.engines[engine])))
             counts[fates[-1]] += 1
-        whole += fates == ["right"] * len(SHARES)
+        whole += fates == ["right"] * len(case.engines)
     failures = [one["failure"] for outcome in outcomes for one in outcome if one["failure"]]
     return counts | {
         "interleavings": len(outcomes),
@@ -136,17 +189,20 @@ def fate(size, failure, wanted):
     return "not_started" if failure else "right"
 
 
-NAMES = {
-    "bare": "without gpuslice",
-    "total: device": "slices, `--total device`, utilisations 0.35 / 0.30 / 0.20",
-    "total: slice": f"slices, utilisation {OF_A_SLICE} for all",
-}
+def names(case):
+    """What the settings are called in a table."""
+    shares = " / ".join(f"{engine.share:.2f}" for engine in case.engines)
+    return {
+        "bare": "without gpuslice",
+        "total: device": f"slices, `--total device`, utilisations {shares}",
+        "total: slice": f"slices, utilisation {case.of_a_slice} for all",
+    }
 
 
-def table(results):
+def table(case, results):
     """For people, in Markdown."""
     lines = [
-        "| | all three right | engines right | short | negative | too large | did not start | caches, GiB |",
+        "| | all right | engines right | short | negative | too large | did not start | caches, GiB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for setting, result in results.items():
@@ -158,7 +214,7 @@ def table(results):
             low, high = (f"{size:.2f}" for size in low_high)
             ranges.append(low if low == high else f"{low}..{high}")
         row = [
-            NAMES[setting],
+            names(case)[setting],
             f"{result['all_right']} of {result['interleavings']}",
             *(str(result[key]) for key in ["right", "short", "negative", "too_large", "not_started"]),
             " / ".join(ranges),
@@ -169,16 +225,21 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", choices=list(CASES), default="spark")
     parser.add_argument("--interleavings", type=int, default=100)
     parser.add_argument("--arithmetic", choices=["vendor", "written"], default="written")
     parser.add_argument("--seed", default="35929")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there, too")
     options = parser.parse_args()
+    case = CASES[options.case]
     count, words = options.interleavings, (options.arithmetic, options.seed)
     with ProcessPoolExecutor() as pool:
-        running = {setting: pool.submit(run, setting, count, *words) for setting in settings()}
-        results = {setting: summary(one.result()) for setting, one in running.items()}
-    print(table(results))
+        running = {
+            setting: pool.submit(run, options.case, setting, count, *words)
+            for setting in case.settings()
+        }
+        results = {setting: summary(case, one.result()) for setting, one in running.items()}
+    print(table(case, results))
     if options.json:
         Path(options.json).write_text(json.dumps(results))
 

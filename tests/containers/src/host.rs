@@ -219,13 +219,15 @@ impl Host {
         .out
     }
 
-    /// The mounts of the machine itself, without what runtimes mount below their own folders.
+    /// The mounts of the machine itself, without what runtimes mount below their own folders, and
+    /// without the tenants' file system, which comes with the first slice and stays.
     #[must_use]
     pub fn mounts(&self) -> Vec<String> {
         let text = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.init));
         let text = text.unwrap_or_default();
         let point = |line: &str| line.split(' ').nth(4).unwrap_or_default().to_owned();
         let mut points: Vec<String> = text.lines().map(point).collect();
+        points.retain(|point| point != "/run/gpuslice/tenants");
         points.sort();
         points
     }

@@ -1,5 +1,5 @@
-//! How engines size themselves: three that start at once on one unified-memory machine, and
-//! what four of them make of one slice.
+//! How engines size themselves: those that start at once on one machine or card, and what four
+//! of them make of one slice.
 //! Touches: `tests/engines/`, which runs real processes on simulated machines.
 //!
 //! `make engines` runs the ignored tests too: the arithmetic is then vLLM's own.
@@ -9,8 +9,14 @@ use gpuslice_suite::run::Run;
 use serde_json::Value;
 use std::process::Command;
 
-/// What vLLM #35929 promised each engine, in GiB, and how near is right.
-const CACHES: [f64; 3] = [36.64, 30.56, 18.39];
+/// A case of `race.py`, and what each engine gets alone, in GiB: as vLLM #35929 promises, and as
+/// vLLM #55827 measured it for two on a card with memory of its own.
+type Case = (&'static str, &'static [f64]);
+
+const SPARK: Case = ("spark", &[36.64, 30.56, 18.39]);
+const CARDS: [Case; 2] = [("rtx5090", &[4.72, 2.82]), ("rtx6000ada", &[10.82, 6.50])];
+
+/// How near is right.
 const NEAR: f64 = 0.05;
 
 /// Runs a script of `tests/engines/`, and returns its numbers.
@@ -33,23 +39,31 @@ fn script(name: &str, words: &[&str]) -> Value {
     serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap()
 }
 
-/// Starts three engines at once so many times, and looks what became of them.
-fn race(interleavings: u64, arithmetic: &str) {
+/// Starts the engines of a case at once so many times, and looks what became of them.
+fn race((case, caches): Case, interleavings: u64, arithmetic: &str) {
     let count = interleavings.to_string();
-    let words = ["--interleavings", &count, "--arithmetic", arithmetic];
+    let words = [
+        "--case",
+        case,
+        "--interleavings",
+        &count,
+        "--arithmetic",
+        arithmetic,
+    ];
     let results = script("race.py", &words);
     let results = results.as_object().unwrap();
-    // As it is, nobody gets what was asked for, and some get less than nothing.
+    // As it is, hardly an engine gets what was asked for, and some get less than nothing.
     let bare = &results["bare"];
     let (short, negative) = (&bare["short"], &bare["negative"]);
-    assert_eq!(bare["all_right"], 0, "{bare}");
+    let right = bare["all_right"].as_u64().unwrap();
+    assert!(right * 50 <= interleavings, "{bare}");
     assert!(short.as_u64().unwrap() > 0, "{bare}");
     assert!(negative.as_u64().unwrap() > 0, "{bare}");
     assert!(results.len() > 1);
     for (setting, result) in results.iter().filter(|(name, _)| *name != "bare") {
         assert_eq!(result["interleavings"], interleavings, "{setting}");
         assert_eq!(result["all_right"], interleavings, "{setting}: {result}");
-        for (range, wanted) in result["caches"].as_array().unwrap().iter().zip(CACHES) {
+        for (range, wanted) in result["caches"].as_array().unwrap().iter().zip(caches) {
             for size in range.as_array().unwrap() {
                 let off = (size.as_f64().unwrap() - wanted).abs();
                 assert!(off <= NEAR, "{setting}: {range}, not {wanted}");
@@ -60,13 +74,28 @@ fn race(interleavings: u64, arithmetic: &str) {
 
 #[test]
 fn three_engines_that_start_at_once_each_get_what_they_would_alone() {
-    race(100, "written");
+    race(SPARK, 100, "written");
+}
+
+#[test]
+fn two_engines_that_start_at_once_on_one_card_each_get_what_they_would_alone() {
+    for case in CARDS {
+        race(case, 50, "written");
+    }
 }
 
 #[test]
 #[ignore = "fetches vLLM's own files: make engines"]
 fn a_thousand_times_three_engines_start_at_once_by_the_vendors_own_arithmetic() {
-    race(1000, "vendor");
+    race(SPARK, 1000, "vendor");
+}
+
+#[test]
+#[ignore = "fetches vLLM's own files: make engines"]
+fn a_thousand_times_two_engines_start_at_once_on_one_card_by_the_vendors_own_arithmetic() {
+    for case in CARDS {
+        race(case, 1000, "vendor");
+    }
 }
 
 /// What vLLM's own platform code says on a machine, bare or in a slice of 4 GiB.
