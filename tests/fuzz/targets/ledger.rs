@@ -2,21 +2,34 @@
 //! Touches: its input, as a file below TMPDIR.
 #![no_main]
 
-use gpuslice_config::ledger::{SIZE, Snapshot, beginning};
+use gpuslice_config::ledger::{Locks, MAX_SIZE, Snapshot, beginning, size_for};
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
+// The first byte says for how many devices the ledger is, and whether its header is right; what the
+// input leaves out of the rest is zero.
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    let Some((first, text)) = text.split_first() else {
+        return;
+    };
+    let (devices, right) = (usize::from(first % 8), first & 0x80 == 0);
+    let header = beginning(devices, Locks::Ledger);
+    let head = if right { &header[..] } else { &[] };
+    let mut contents = [head, text].concat();
+    contents.resize(size_for(devices), 0);
     // Not in memory: a ledger is never opened through a link, as /proc/self/fd has them.
     let file = std::env::temp_dir().join(format!("ledger-{}", std::process::id()));
-    // The input is what follows the header; what it leaves out is zero.
-    let mut contents = [&beginning()[..], text].concat();
-    contents.resize(SIZE, 0);
     fs::write(&file, contents).expect("the ledger is written");
     let path = CString::new(file.as_os_str().as_bytes()).expect("a path without nul");
-    let mut bytes = Box::new([0; SIZE]);
-    let snapshot = Snapshot::read(&path, &mut bytes).expect("the header is right");
+    let mut bytes = vec![0; MAX_SIZE];
+    let snapshot = match Snapshot::read(&path, &mut bytes) {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            assert!(!right, "{error}");
+            return;
+        }
+    };
     let _ = (snapshot.uncounted(), snapshot.refusals().count());
     for record in snapshot.slots() {
         let kinds = record.by_kind.iter().map(|(_, held)| *held);
