@@ -42,7 +42,6 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
     }
 }
 
-
 /// Makes everything that the plan needs. Called under the lock.
 ///
 /// # Errors
