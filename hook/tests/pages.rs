@@ -136,9 +136,11 @@ fn is_taken(words: &[&str]) -> Result<(), String> {
         .arg("--help")
         .output()
         .unwrap();
-    match asked.status.success() {
+    let said = String::from_utf8_lossy(&asked.stderr);
+    // Prose names an option without its value; that there is such an option is what counts.
+    match asked.status.success() || said.contains("a value is required for") {
         true => Ok(()),
-        false => Err(String::from_utf8_lossy(&asked.stderr).into_owned()),
+        false => Err(said.into_owned()),
     }
 }
 
