@@ -32,7 +32,7 @@ fn a_container_has_its_slice_and_the_host_sees_none_of_it() {
         fs::read(host.path("usr/lib/gpuslice/libgpuslice.so")).unwrap()
     );
     let ledger = fs::metadata(container.inside(".gpuslice/ledger/ledger")).unwrap();
-    assert_eq!((ledger.len(), ledger.mode() & 0o777), (64 << 10, 0o666));
+    assert_eq!((ledger.len(), ledger.mode() & 0o777), (164 << 10, 0o666));
     // The host's side of the image has an empty folder and an empty file.
     let rootfs = container.rootfs();
     assert_eq!(fs::read_dir(rootfs.join(".gpuslice")).unwrap().count(), 0);
