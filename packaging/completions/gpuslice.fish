@@ -41,13 +41,13 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "help" -d 'Print the help of a command, as --help does'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
@@ -64,18 +64,18 @@ info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24G and 24GB mean 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
@@ -93,7 +93,7 @@ debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer; without it, 120 for the first, which may have to load the driver, and for the others three times what that took, but at least 10' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'On unified memory, start although the host cannot promise as much; the slice is then shown free what is really left'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
@@ -157,9 +157,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_se
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'The cgroup, by its folder' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'The GPU; its instances cannot be limited so' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'What the cgroup\'s processes may hold of it together' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'Absolute path of the cgroup\'s folder; it must be the leaf in which the processes run' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'Uuid of the GPU; the driver cannot limit MIG instances' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l memory -d 'Hard limit: device memory that the cgroup\'s processes may hold together' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l guarantee -d 'Soft limit: device memory that the driver guarantees to the cgroup (see NOTES)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l sim -d 'The GPU is a simulated machine\'s, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'
