@@ -7,7 +7,7 @@
 mod member;
 mod support;
 
-use gpuslice_config::ledger::{Kind, Ledger, Open};
+use gpuslice_config::ledger::{Kind, Ledger, Open, SIZE};
 use gpuslice_config::units::Bytes;
 use member::{GPU, Member, ledger_of, own_name};
 use nix::sys::signal::{Signal, kill};
@@ -291,8 +291,9 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
         format!("  slice file {config}, line 1: unknown key \"memroy\""),
         String::new(),
         format!("other (pid {})", cut.id()),
-        "  the ledger is 100 bytes long, not 65536 and 60 KiB more for each further device"
-            .to_owned(),
+        format!(
+            "  the ledger is 100 bytes long, not {SIZE} and 60 KiB more for each further device"
+        ),
         format!("  {GPU}  limit 4.00 GiB"),
         String::new(),
         format!("third (pid {})", good.id()),
@@ -364,7 +365,7 @@ fn a_ledger_that_is_none_stops_the_run_that_names_it() {
     let mut command = HERE.run(&["--config", file.to_str().unwrap()], "true");
     let message = format!(
         "gpuslice: cannot use {} as the ledger of the slice: the ledger is 12 bytes long, not \
-         65536 and 60 KiB more for each further device\n",
+         {SIZE} and 60 KiB more for each further device\n",
         ledger.display()
     );
     assert_eq!(told(home.of(&mut command)), (String::new(), message, 125));
