@@ -4,10 +4,12 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 machine=$(uname -m)-unknown-linux-musl
+# Sequences of instructions that occur twice become functions: 3 % smaller.
+export RUSTFLAGS="-C llvm-args=-enable-machine-outliner=always"
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$machine" ]; then
     # Where Rust's library for musl cannot be had: static all the same, and almost twice the size.
     machine=$(uname -m)-unknown-linux-gnu
-    export RUSTFLAGS="-C target-feature=+crt-static"
+    export RUSTFLAGS="$RUSTFLAGS -C target-feature=+crt-static"
 fi
 "${CARGO:-cargo}" build --locked --profile hook --target "$machine" --target-dir "$target" -p gpuslice-oci --bin gpuslice-hook
 mkdir -p "$target/release"

@@ -144,7 +144,7 @@ fn a_mig_instance_is_as_large_as_the_slice() {
     let bench = Bench::sliced("h200-mig", keys);
     let expected = "nvmlDeviceGetAttributes 0 MB=8192\n\
                     nvmlDeviceGetAttributes_v2 0 MB=8192\n\
-                    nvmlDeviceGetMemoryLimits_v1 3 soft=1 hard=1\n";
+                    nvmlDeviceGetMemoryLimits_v1 13 soft=1 hard=1\n";
     says(&bench, "nvml_attributes", 12, expected);
     // CUDA has the instance's bytes and no word for its kind.
     let said = bench.probe("cuda_memory", 12, "plt");

@@ -12,6 +12,7 @@ pub(crate) const INVALID_ARGUMENT: nvmlReturn_t = 2;
 pub(crate) const NOT_SUPPORTED: nvmlReturn_t = 3;
 pub(crate) const NO_PERMISSION: nvmlReturn_t = 4;
 pub(crate) const NOT_FOUND: nvmlReturn_t = 6;
+pub(crate) const FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 pub(crate) const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 pub(crate) const DRIVER_NOT_LOADED: nvmlReturn_t = 9;
 pub(crate) const GPU_IS_LOST: nvmlReturn_t = 15;

@@ -24,13 +24,15 @@ pub(crate) struct SetLimits {
     hard: u64,
 }
 
-/// Needs a driver that has limits (615), a whole GPU without MIG, and memory of the GPU's own: where
-/// the GPU shares the host's, the driver registers no region. Cgroups of version 2 only.
+/// Needs a driver that has limits (615); an older one lacks the function. Needs a whole GPU without
+/// MIG, and memory of the GPU's own: where the GPU shares the host's, the driver registers no region.
 fn limitable(handle: nvmlDevice_t) -> Answer<Device> {
     let device = device(handle)?;
     let gpu = device.gpu();
-    let limits = device.machine.scenario.memory_limits != MemoryLimits::None;
-    let able = limits && gpu.mig.is_empty() && !gpu.integrated && !gpu.nvml_minimal;
+    if device.machine.scenario.memory_limits == MemoryLimits::None {
+        return Err(FUNCTION_NOT_FOUND);
+    }
+    let able = gpu.mig.is_empty() && !gpu.integrated && !gpu.nvml_minimal;
     if able { Ok(device) } else { Err(NOT_SUPPORTED) }
 }
 
