@@ -132,7 +132,7 @@ fn is_taken(words: &[&str]) -> Result<(), String> {
         .position(|word| *word == "--")
         .unwrap_or(words.len());
     let asked = Command::new(env!("CARGO_BIN_EXE_gpuslice"))
-        .args(&words[..end])
+        .args(words.iter().take(end))
         .arg("--help")
         .output()
         .unwrap();

@@ -7,7 +7,7 @@
 mod member;
 mod support;
 
-use gpuslice_config::ledger::{Kind, Ledger, Open, SIZE};
+use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::units::Bytes;
 use member::{GPU, Member, ledger_of, own_name};
 use nix::sys::signal::{Signal, kill};

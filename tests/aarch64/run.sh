@@ -126,13 +126,13 @@ with_stand_ins() { # ANSWERS: what they are when the library stands in for what 
         }' - "$1"
 }
 if tests/clients/nvidia.sh "$target/nvidia"; then
-    $cc -O1 -Wall -Werror -o "$machine/lookups" $clients/lookups.c -ldl
+    $cc -O1 -Wall -Werror -o "$machine/driver_lookups" $clients/driver_lookups.c -ldl
     for branch in 535 550; do
         recorded=tests/sim/recorded/lookups-$branch.txt
         cut -d' ' -f1 "$recorded" | uniq | sed 's/^""$//' >"$state/names"
         look_up() { # PRELOAD CONFIG
             qemu-aarch64-static -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$PWD/$target/nvidia/$branch-arm64" \
-                -E LD_PRELOAD="$1" -E GPUSLICE_CONFIG="$2" "$machine/lookups" libcuda.so.1 <"$state/names" | cksum
+                -E LD_PRELOAD="$1" -E GPUSLICE_CONFIG="$2" "$machine/driver_lookups" libcuda.so.1 <"$state/names" | cksum
         }
         ours=$(with_stand_ins "$recorded" | cksum)
         expect "look-ups of $branch, bare" "$(cksum <"$recorded")" look_up "" ""

@@ -1,5 +1,11 @@
 //! Who pays for what was exported and imported, in rows that tests write.
 
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "small numbers; a test may panic"
+)]
+
 use super::layout::{Device, Head, KINDS, Node, Table};
 use super::sharing::{self, Class, Sharer, key_of};
 use super::sync::{AtomicU32, AtomicU64};

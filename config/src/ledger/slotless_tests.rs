@@ -1,6 +1,8 @@
 //! Processes without a slot, and processes that must not ask the kernel.
 //! Touches: files on tmpfs, real processes.
 
+#![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
+
 use super::layout::VERSION;
 use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};

@@ -12,7 +12,7 @@ fn own() -> Process {
 /// A process that has ended.
 fn gone() -> Process {
     let Process { pid, starttime } = own();
-    let starttime = starttime - 1;
+    let starttime = starttime.wrapping_sub(1);
     Process { pid, starttime }
 }
 

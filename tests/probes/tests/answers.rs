@@ -54,8 +54,8 @@ fn what_cugetprocaddress_gives_out_is_ours_however_it_is_reached() {
         "cuGetProcAddress {numbers}\n\
          cuGetProcAddress_v2 {numbers}\n\
          cuGetProcAddress_v2_ptsz {numbers}\n\
-         unknown 500 status=1 null=1\n\
-         empty 500 status=1 null=1\n"
+         unknown 0 status=1 null=1\n\
+         empty 0 status=1 null=1\n"
     );
     says(
         &Bench::sliced("rtx3090", EIGHT),

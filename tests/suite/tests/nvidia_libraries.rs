@@ -82,7 +82,7 @@ fn run(program: &str, library: &Path, names: &str, machine: &Machine) -> Run {
 /// What a look-up of a driver's functions answers, bare.
 fn look_ups(library: &Path, names: &str, scenario: &str) -> String {
     let machine = Machine::new(scenario);
-    let answer = run("lookups", library, names, &machine).answer();
+    let answer = run("driver_lookups", library, names, &machine).answer();
     answer.clean()
 }
 
@@ -160,7 +160,7 @@ fn every_look_up_of_a_hooked_function_on_the_real_library_is_ours() {
         assert!(replaced > 300, "{replaced} answers are ours");
         for sliced in [false, true] {
             let machine = Machine::new("rtx3090");
-            let mut run = run("lookups", &library, &names, &machine).with_shim();
+            let mut run = run("driver_lookups", &library, &names, &machine).with_shim();
             if sliced {
                 run = run.slice(&of_all_devices(machine.folder(), 8 * GIB, &machine.state()));
             }
@@ -222,7 +222,9 @@ fn a_null_name_ends_the_process_as_it_does_in_the_driver() {
             ("null-pointer", "2"),
         ] {
             let call = |machine: &Machine| {
-                let run = Run::new(c("lookups")).arg(&library).args([null, version]);
+                let run = Run::new(c("driver_lookups"))
+                    .arg(&library)
+                    .args([null, version]);
                 machine.place(run).env("LD_LIBRARY_PATH", &folder)
             };
             for answer in three_ways(call) {

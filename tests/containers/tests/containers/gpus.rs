@@ -80,7 +80,7 @@ fn where_the_driver_has_limits_it_holds_the_containers_cgroup_too() {
         return;
     }
     let card = include_str!("../../../sim/scenarios/rtx3090.toml");
-    let newer = card.replace("cuda = 13000", "cuda = 13050");
+    let newer = card.replace("cuda = 13000", "cuda = 13040\nmemory_limits = \"dmem\"");
     assert_ne!(card, newer, "the card's driver is another");
     let file = place::target().join("tmp/newer-driver.toml");
     std::fs::create_dir_all(file.parent().expect("its folder")).expect("its folder");
