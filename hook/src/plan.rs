@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
-    /// Whether it is learned from when it ends.
+    /// Whether headroom is learned from the run when it ends.
     learns: bool,
     /// Whether it may start although it does not fit.
     overcommit: bool,

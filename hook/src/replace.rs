@@ -30,9 +30,9 @@ pub struct ReplaceError {
 /// Whether the new text must survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It must: a configuration.
+    /// The text must survive: a configuration.
     Synced,
-    /// It need not: a picture that is drawn again each second.
+    /// The text may be lost: a picture that is drawn again each second.
     Cached,
 }
 

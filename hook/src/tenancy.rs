@@ -1,10 +1,10 @@
-//! The place of a run among the slices of cards with memory of their own: its limits are admitted
-//! beside what other slices were admitted for, and written down.
+//! Admits a run on cards with memory of their own: checks its limits beside those of the other
+//! slices, and records them.
 //! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
 //! Law: a card's slices never add up to more than its driver's total, unless --overcommit is given.
 //!
-//! The tenants of a machine stand in `/run/gpuslice/tenants`, once root has made it, and otherwise
-//! in a folder of this user's; a simulated machine has its own.
+//! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created it, and
+//! otherwise in a folder of this user's. A simulated machine has its own.
 
 use crate::inventory::{Inventory, Target};
 use crate::registry;
@@ -50,7 +50,7 @@ pub struct NoRoom {
 pub struct Tenancy {
     /// The record; None for a run that was admitted for nothing.
     pub file: Option<PathBuf>,
-    /// What a person should be told.
+    /// The messages for the user.
     pub warnings: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ fn visible(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     Some(seen)
 }
 
-/// How long a run waits for what another is about to give back, and for who holds the lock.
+/// How long a run waits for memory that another run is about to release, and for the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -194,7 +194,7 @@ pub fn claim(
     Ok(tenancy)
 }
 
-/// What is said where a run of that name is there already.
+/// The warning about another run of the same name.
 #[must_use]
 pub fn same_name(name: &str, pid: i32) -> String {
     let name = crate::text::printable(name);
@@ -206,7 +206,7 @@ fn is_ending(tenant: &Tenant) -> bool {
 }
 
 impl Card {
-    /// What others leave of it, and who they are.
+    /// The memory that other slices leave on the card, and those slices.
     fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
         let reader = geteuid().as_raw();
         let holders = held
@@ -298,7 +298,7 @@ impl Folders {
             .collect()
     }
 
-    /// Whoever holds the lock too long does not keep others from starting.
+    /// A lock that is held too long does not keep other runs from starting.
     fn lock(&self) -> Lock<'static> {
         let hooks = match geteuid().is_root() && !self.is_simulated() {
             // It makes the folders of this machine, too.
@@ -321,7 +321,7 @@ impl Folders {
         }
     }
 
-    /// What cannot be made is said when it is to be written to.
+    /// A folder that cannot be created is reported when a record is to be written to it.
     fn make(&self) {
         if !self.is_simulated() {
             if let Some(above) = self.own.parent() {
@@ -366,7 +366,7 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Gives the place of a run back that has ended.
+/// Removes the record of a run that has ended.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;

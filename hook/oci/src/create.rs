@@ -34,10 +34,10 @@ pub enum Failure {
     Failed(anyhow::Error, OnError),
 }
 
-/// What is to be told, one line each.
+/// The messages, one line each.
 pub type Lines = Vec<String>;
 
-/// What is to be told of a container, whether it starts or not.
+/// The messages about a container, whether it starts or not.
 #[derive(Debug, Default)]
 pub struct Report {
     /// For the runtime.
@@ -55,12 +55,12 @@ struct Decided {
     on: Outcomes,
 }
 
-/// What becomes of a container when something goes wrong.
+/// The consequence of a failure for the container.
 #[derive(Clone, Copy)]
 struct Outcomes {
-    /// On the host: what `on-error` says.
+    /// The host caused the failure: `on-error` decides.
     host: OnError,
-    /// By what the container brings. It must not switch off a policy that is for every container.
+    /// The container caused the failure, which must not switch off a policy for all containers.
     container: OnError,
 }
 
@@ -165,7 +165,7 @@ pub fn would(
     Ok((Some(decided.plan), lines))
 }
 
-/// A refusal by what others hold, or the failure to learn of it.
+/// A refusal because of other slices, or a failure to read them.
 fn unless_host(error: anyhow::Error, on: Outcomes) -> Failure {
     match error.is::<HostUnread>() {
         true => on.by_host(error),
@@ -434,8 +434,7 @@ impl Run<'_> {
         }
     }
 
-    /// A container runs without its slice: it is told, and stands in its record, for whoever asks
-    /// later.
+    /// Reports a container that runs without its slice, and keeps the reason in its record.
     fn runs_without(&mut self, line: String, why: &str) {
         self.report.no_slice = Some(line);
         if let Err(error) = self.record_no_slice(why) {

@@ -36,8 +36,8 @@ pub enum GcError {
     Left(String),
 }
 
-/// Drops every container whose first process is dead, and every slice that nobody is left in. A
-/// process that has outlived its container's first one, and holds memory, is somebody.
+/// Drops every container whose first process is dead, and every slice without processes. A process
+/// that outlives its container's first one and holds memory keeps the slice.
 /// What is left is returned, so that it need not be read again.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Which GPUs a container is given, as far as its configuration says: a slice without an index counts
 //! on those, and not on every GPU of the host.
-//! Touches: its arguments. Never: the environment, which images set, but where NVIDIA's own hook reads it
-//! to bring no GPU.
+//! Touches: its arguments. Never: the environment, which images set. Exception: the variable that
+//! tells NVIDIA's own hook to bring no GPU.
 //! Law: what cannot be told is every GPU. The library holds the limit on the others, too; it is only
 //! admission that does not count them.
 
@@ -13,7 +13,8 @@ use std::path::Path;
 /// The kernel's number of NVIDIA's devices.
 const NVIDIA: i64 = 195;
 
-/// The GPUs that a container is given, which may be none. None: its configuration does not say.
+/// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
+/// determine them.
 #[must_use]
 pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     let linux = spec.linux.as_ref()?;

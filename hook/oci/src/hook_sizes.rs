@@ -1,4 +1,5 @@
-//! Sizes that definitions of our hook give: `--memory SIZE` of CDI devices and of gpuslice-runtime.
+//! Slice sizes in gpuslice's hook definitions: `--memory SIZE` of CDI devices and of
+//! gpuslice-runtime.
 //! Touches: its arguments.
 //! Law: every hook of a container reads the definitions of all of them, so the order in which a
 //! runtime runs them does not matter, and two sizes that differ are refused.

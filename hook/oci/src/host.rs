@@ -40,7 +40,7 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
     }
 }
 
-/// Makes everything that the plan needs. Called under the lock. What is to be told is returned.
+/// Creates everything that the plan needs. Called under the lock. Returns the messages to report.
 ///
 /// # Errors
 /// What cannot be made.
@@ -119,8 +119,8 @@ pub fn preload(places: &Places, container: &str) -> PathBuf {
     places.container_root(container).join(PRELOAD)
 }
 
-/// Makes the ledger, unless an earlier hook has. Why it could not be sealed is returned, if it could
-/// not.
+/// Creates the ledger, unless an earlier hook has. If the ledger could not be sealed, returns the
+/// reason.
 fn make_ledger(
     places: &Places,
     slice: &str,
@@ -149,13 +149,14 @@ fn make_ledger(
     Ok(unsealed)
 }
 
-/// Whether a ledger is there, whatever has become of it. What one is mounted on is none.
+/// Whether a ledger exists, in any state. The mount point of a ledger does not count.
 fn is_made(path: &Path) -> bool {
     let facts = fs::metadata(path);
     facts.is_ok_and(|facts| facts.len() > 0 || facts.mode() & 0o777 != seal::POINT.bits())
 }
 
-/// A ledger that can be cut, where the kernel has no other. It has its name when it is whole.
+/// Creates an unsealed ledger, for kernels that cannot seal one. The file gets its name once it is
+/// complete.
 fn make_plain(place: &Path, path: &Path, devices: usize) -> io::Result<()> {
     let length = ledger::size_for(devices);
     let size = CString::new(length.to_string())?;

@@ -1,8 +1,7 @@
-//! The process that owns a slice: its number and the moment at which it started, which together never
-//! come again.
+//! The process that owns a slice, by pid and start time, which together are never reused.
 //! Touches: /proc.
-//! Law: a number means nothing in another pid namespace. Who cannot see a process does not take it
-//! for dead.
+//! Law: a pid means nothing in another pid namespace. A process that cannot be seen is not
+//! considered dead.
 
 use crate::read;
 use serde::{Deserialize, Serialize};
@@ -147,7 +146,7 @@ impl Owner {
         Owner::of(facts.parent)
     }
 
-    /// Whether it still lives, as far as anybody knows: one that cannot be seen does.
+    /// Whether the process may still live. A process that cannot be seen counts as living.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.life() != Life::Ended

@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A runtime waits for us. What is not dropped by then, of all folders together, stays.
+/// The time limit for all folders together, because a runtime waits for the hook. Files that are
+/// not dropped by then stay cached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many files and folders are looked at, of all folders together: half a second's work. A folder of
@@ -39,7 +40,7 @@ struct Walk {
     done: Dropped,
 }
 
-/// Drops what is resident of every file in these folders. What is to be told is returned.
+/// Drops the resident pages of every file in these folders. Returns the messages to report.
 #[must_use]
 pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
     let until = Instant::now().checked_add(PATIENCE);
@@ -60,7 +61,7 @@ pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
     lines
 }
 
-/// The same of one folder.
+/// Drops the resident pages of the files in one folder.
 ///
 /// # Errors
 /// When the folder cannot be opened.

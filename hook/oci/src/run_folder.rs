@@ -1,6 +1,8 @@
-//! `/run/gpuslice`: what is known until the next boot of the slices of containers and of `gpuslice run`.
+//! `/run/gpuslice`: the state of the slices of containers and of `gpuslice run` until the next
+//! boot.
 //! Touches: that folder, and the promises' own file system in it.
-//! Law: whoever comes first makes it, and it is the same whoever that was.
+//! Law: the first user creates the folder, and the result is the same for the hook and
+//! `gpuslice run`.
 
 use crate::host::{HostError, failed};
 use crate::place::Places;
@@ -38,7 +40,7 @@ pub fn make(places: &Places) -> Result<(), HostError> {
     Ok(())
 }
 
-/// A folder, as it should be. One of another user stays as it is: he uses it for himself.
+/// Creates a folder or corrects its mode. A folder of another user is left unchanged.
 fn folder(path: &Path, mode: u32) -> io::Result<()> {
     let facts = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

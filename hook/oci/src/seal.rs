@@ -1,6 +1,7 @@
-//! A ledger that its own container can write to and cannot cut.
+//! Seals a ledger, so that its own container can write to it but cannot truncate it.
 //! Touches: mounts at the ledger's folder; this thread's effective capabilities, for one call.
-//! Law: it is proven at every start. Where it is not, nothing of it stays.
+//! Law: every start verifies the seal. If the verification fails, all mounts of the seal are
+//! removed.
 //!
 //! The ledger is one file of an overlay whose mounter lacks CAP_SETFCAP, and the file has an (empty)
 //! `security.capability`. Whoever cuts it, or writes to it other than by a mapping, makes the kernel
@@ -166,7 +167,7 @@ struct Sets {
     inheritable: u32,
 }
 
-/// What `capget` and `capset` speak of.
+/// The data of `capget` and `capset`.
 #[derive(Clone, Copy, Default)]
 struct Capabilities {
     sets: [Sets; 2],
@@ -237,7 +238,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     }
 }
 
-/// What may fail or not, and then what has to fail.
+/// Runs the attempts that may fail or succeed, and then the one that must fail.
 fn attack(file: &File, at: *mut libc::c_void, length: usize) -> io::Result<()> {
     // SAFETY: the pages are mapped and hold nothing yet.
     unsafe { libc::madvise(at, length, libc::MADV_REMOVE) };

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// How much is kept of it: of an ordinary one a few KiB.
+/// The most bytes kept of a config.json. An ordinary one needs a few KiB.
 pub const CAP: usize = 8 << 20;
 
-/// What engines write down about a container and its pod.
+/// The annotations in which engines record a container and its pod.
 const ENGINES: &str = "io.kubernetes.";
 
 /// The variable by which NVIDIA's runtime is told which GPUs to bring.

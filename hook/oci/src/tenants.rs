@@ -3,11 +3,11 @@
 //! Law: a record counts only while its owner lives, and its owner is a process of the user whose
 //! file it is. So a forged record takes no more from others than a run of that user could.
 //!
-//! The folder is `/run/gpuslice/tenants`, a file system of its own that everybody may write to, so
-//! that nobody fills the host's. A run's record is a file `run.<pid>.<start time>` of its user; a
-//! container's is root's, `container.<slice>`, and is there for as long as the hook's own record.
-//! A run's watcher holds a write lock on the record, which only its user or root can have: the run
-//! lives as long as its first process or the lock.
+//! The folder is `/run/gpuslice/tenants`. All users may write to it, so it is a file system of its
+//! own that cannot fill the host's. A run's record is the file `run.<pid>.<start time>`, owned by
+//! its user. A container's record is `container.<slice>`, owned by root; it exists as long as the
+//! hook's own record. A run's watcher holds a write lock on the run's record, which only that user
+//! or root can take. The run lives as long as its first process or the lock.
 
 use crate::owner;
 use crate::place::Places;
@@ -68,13 +68,13 @@ impl Process {
 pub struct Tenant {
     /// Its record.
     pub file: PathBuf,
-    /// Who wrote it.
+    /// The user who wrote the record.
     pub uid: u32,
     /// The run's first process; None for containers.
     pub owner: Option<Process>,
-    /// What people call it.
+    /// The name shown to users.
     pub name: String,
-    /// What it was admitted for.
+    /// The memory that it was admitted for.
     pub devices: Vec<Budget>,
 }
 
@@ -237,7 +237,8 @@ fn look_at(folder: &Path, name: &str) -> Found {
     }
 }
 
-/// The process that a name names, in the one way to write it: a second name for a record is none.
+/// The process that a file name denotes. Only the canonical spelling is accepted, so a record has
+/// one name.
 fn owner_named(name: &str) -> Option<Process> {
     let (pid, starttime) = name.split_once('.')?;
     let owner = Process {

@@ -97,8 +97,8 @@ struct Released {
 enum Kept {
     /// It is open.
     Open(File),
-    /// Only its place is held (`O_PATH`): as long as a file is open here, nobody can know that it
-    /// is in use by nobody else. A path would not do: a container's leads elsewhere on the host.
+    /// The file is held by `O_PATH` only. While it is open here, its other users cannot be
+    /// determined. A path would not do, because a container's path leads elsewhere on the host.
     Place(File),
 }
 

@@ -1,4 +1,4 @@
-//! The processes that NVML lists on each GPU, and how much memory it says that they hold.
+//! Lists the processes on each GPU and their memory, as NVML reports them.
 //! Touches: libnvidia-ml.so.1 (it may hang or crash: that is why this runs in a child), standard
 //! output.
 

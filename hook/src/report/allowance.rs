@@ -1,16 +1,16 @@
 //! The processor time that a report may spend on the heaps of a slice.
 //! Touches: this thread's clock.
-//! Law: a report takes about a second for heaps, whatever the programs of a slice make theirs look
-//! like; and a slice with such programs takes nothing from the other slices' share.
+//! Law: a report spends about a second on heaps, even if a program forges its heap. Such a slice
+//! uses up none of the other slices' shares.
 
 use std::time::Duration;
 
-/// What all slices have together.
+/// The time for all slices together.
 const ALL: Duration = Duration::from_secs(1);
-/// What a slice has, however many there are.
+/// The least time for one slice, however many slices there are.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// What is left.
+/// The remaining time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// The processor time of this thread at which it is used up.

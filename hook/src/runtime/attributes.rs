@@ -1,6 +1,6 @@
 //! Writes a file that has the owner, mode and extended attributes of another.
 //! Touches: that file, and a temporary one beside it.
-//! Law: no one who could not read the first can read the second, at any moment.
+//! Law: the copy is at no moment readable by a user who cannot read the original.
 
 use anyhow::Context;
 use std::ffi::{CStr, CString};
@@ -97,7 +97,7 @@ fn value(file: &File, name: &CStr) -> Option<Vec<u8>> {
     })
 }
 
-/// What a call returns that first tells how much it is.
+/// Returns the data of a system call that first reports its length.
 fn sized(call: impl Fn(*mut u8, usize) -> isize) -> Option<Vec<u8>> {
     let size = usize::try_from(call(std::ptr::null_mut(), 0)).ok()?;
     let mut buffer = vec![0; size];

@@ -1,4 +1,4 @@
-//! The runtime that gpuslice-runtime executes on this host.
+//! Finds the runtime that gpuslice-runtime executes on this host.
 //! Touches: the host's policy, the toolkit's file, the folders of runtimes (reads).
 
 use anyhow::bail;

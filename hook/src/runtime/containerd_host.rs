@@ -1,6 +1,7 @@
-//! containerd on this host: its files, what they import, and what it makes of them.
+//! containerd on this host: its configuration files, their imports, and the configuration in
+//! effect.
 //! Touches: those files; runs `ctr` and `containerd config dump`.
-//! Law: no file stops naming the base specification by our removing it: containerd would not start.
+//! Law: the base specification is never removed while a file names it: containerd would not start.
 
 use super::change::{self, Change};
 use super::containerd::{self, By};
@@ -25,7 +26,7 @@ const OTHERS: [(&str, &str); 3] = [
 
 const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
-/// What is to be done.
+/// The changes to make.
 pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
     let path = wanted.config(CONFIG)?;
     if wanted.config.is_none() && !wanted.remove && !path.exists() {
@@ -110,7 +111,7 @@ fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()>
     }
 }
 
-/// What a file begins with that is not there yet: containerd 2 reads the folder beside it then, and
+/// The first lines of a new file. Without the file, containerd 2 reads the folder beside it, and
 /// must go on doing so.
 fn importing(main: &Path) -> Option<String> {
     let all = main.with_file_name("conf.d").join("*.toml");
@@ -152,7 +153,7 @@ fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
     containerd::without_rlimits(&String::from_utf8(asked.stdout)?)
 }
 
-/// What containerd makes of all of its files; None where it cannot be asked.
+/// The configuration that containerd reports for all of its files; `None` if it cannot be queried.
 fn dump(main: &Path) -> Option<DocumentMut> {
     let asked = Command::new("containerd")
         .arg("--config")
@@ -182,7 +183,7 @@ pub(super) fn result(wanted: &Configure) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// What goes on after `--remove`.
+/// The handlers that still give slices after `--remove`.
 fn left(path: &Path, text: Option<&str>, imported: &[Imported]) -> Vec<String> {
     let main = parse(text).ok().map(|document| (path.to_owned(), document));
     let others = imported

@@ -1,4 +1,4 @@
-//! NVIDIA's container toolkit on this host: which configuration it reads, and what is below it.
+//! NVIDIA's container toolkit on this host: its configuration file, and the runtimes below it.
 //! Touches: that file; containerd's (reads).
 
 use super::change::{self, Change};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The toolkit's own file.
 const CONFIG: &str = "/etc/nvidia-container-runtime/config.toml";
 
-/// What is to be done.
+/// The changes to make.
 pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Plan> {
     let path = config(wanted)?;
     let old = change::read(&path)?;

@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the file was.
+/// The original state of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Original {
-    /// It was not there.
+    /// The file did not exist.
     Absent,
-    /// It said this.
+    /// The file had this text.
     Text(String),
 }
 

@@ -1,7 +1,7 @@
-//! What NVML says that processes hold, to compare with the ledgers.
+//! Queries the memory that NVML reports for each process, to compare it with the ledgers.
 //! Touches: a child process that asks NVML; environments of processes of this user.
-//! Law: a driver that does not answer costs one wait of three seconds in half a minute, and no
-//! answer of ours.
+//! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
+//! is still shown.
 
 use super::process::{Processes, variable};
 use super::users::User;

@@ -1,4 +1,4 @@
-//! What the files of a slice say: its slice file, its ledger, its promise.
+//! Reads the files of a slice: its slice file, its ledger and its promise.
 //! Touches: these files, by reading them.
 
 use super::containers;
@@ -16,7 +16,7 @@ const IMPOSSIBLE_BYTES: u64 = 1 << 50;
 /// No slice lives long enough to be refused so often.
 const IMPOSSIBLE_COUNT: u64 = 1 << 48;
 
-/// What a ledger says.
+/// The contents of a ledger.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// What living processes hold.
@@ -35,7 +35,7 @@ pub(super) struct Files {
     /// The ledger, as processes have it mapped.
     pub(super) mapped: Option<FileId>,
     pub(super) told: Option<Told>,
-    /// What cannot be read.
+    /// The files that cannot be read, as a message.
     pub(super) error: Option<String>,
 }
 

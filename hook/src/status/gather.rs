@@ -1,4 +1,4 @@
-//! Puts together what is known of the slices that are running.
+//! Collects the state of all running slices.
 //! Touches: what `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
 
 use super::containers;
@@ -35,7 +35,7 @@ impl Found {
     }
 }
 
-/// One look.
+/// One snapshot of this machine.
 struct Look<'a> {
     processes: &'a Processes,
     drivers: &'a Drivers,

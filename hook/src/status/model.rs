@@ -1,4 +1,4 @@
-//! What `gpuslice status` knows of a slice. The JSON has these fields in this order.
+//! The data that `gpuslice status` shows of a slice. The JSON has these fields in this order.
 //! Touches: nothing.
 
 use super::containers::ContainerStatus;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// A slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct SliceStatus {
-    /// What people call it.
+    /// The slice's name.
     pub(crate) name: String,
     /// The command's process, where it is still there.
     pub(crate) pid: Option<i32>,
@@ -32,15 +32,15 @@ pub(crate) struct SliceStatus {
     pub(crate) sealed: Option<bool>,
     /// Whether what is over the limit is refused.
     pub(crate) enforce: bool,
-    /// What TOTAL says.
+    /// The meaning of TOTAL.
     pub(crate) total: &'static str,
     /// Allocations that the ledger had no room for.
     pub(crate) uncounted: Option<u64>,
     /// What cannot be read.
     pub(crate) error: Option<String>,
-    /// What it was promised of a unified-memory machine.
+    /// The slice's promise on a unified-memory machine.
     pub(crate) promise: Option<PromiseStatus>,
-    /// What it has of which device.
+    /// The slice's share of each device.
     pub(crate) devices: Vec<DeviceStatus>,
     /// The meminfo that it names, where it is this user's.
     #[serde(skip)]
@@ -90,23 +90,23 @@ pub(crate) struct DeviceStatus {
     /// Whether it shares the host's memory, where that is known.
     #[serde(skip)]
     pub(crate) unified: Option<bool>,
-    /// What may be held of it; None when that is not limited.
+    /// The memory that the slice may hold; None if it is not limited.
     pub(crate) limit: Option<u64>,
     /// The limit of programs that start now, where the slice file was edited since.
     pub(crate) pending_limit: Option<u64>,
-    /// How much less is shown.
+    /// The headroom: the amount by which less is shown.
     pub(crate) headroom: u64,
-    /// Whether earlier runs have taught that.
+    /// Whether the headroom was learned from earlier runs.
     pub(crate) headroom_learned: bool,
     /// What is held.
     pub(crate) used: Option<u64>,
-    /// What is left of the limit.
+    /// The rest of the limit.
     pub(crate) left: Option<u64>,
     /// What is held, by kind.
     pub(crate) by_kind: Map<String, Value>,
     /// What was refused.
     pub(crate) refusals: Option<RefusalsShown>,
-    /// Who holds it.
+    /// The processes that hold the memory.
     pub(crate) processes: Vec<ProcessStatus>,
     /// The processes of the slice that hold device memory and have not loaded the library.
     pub(crate) without_library: Vec<Escaped>,
@@ -141,7 +141,7 @@ pub(crate) struct ProcessStatus {
     pub(crate) name: Option<String>,
     /// What it holds.
     pub(crate) used: u64,
-    /// The same by NVML; None where it does not say.
+    /// The memory that NVML reports for the process; None if NVML does not report it.
     pub(crate) driver_used: Option<u64>,
     /// What it holds, by kind.
     pub(crate) by_kind: Map<String, Value>,

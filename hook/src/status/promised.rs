@@ -1,4 +1,4 @@
-//! The promises of unified memory, each folder of them read once for a look.
+//! The promises of unified memory. Each folder is read once for a snapshot.
 //! Touches: the promises' folders, meminfo.
 
 use super::model::PromiseStatus;

@@ -1,7 +1,7 @@
-//! The users whose slices they are, and the runs of other users.
+//! The owners of slices, and the runs of other users.
 //! Touches: the registries of other users (as root), command lines in /proc.
-//! Law: what another user wrote is read with that user's rights, so that a link or a name of
-//! theirs leads to nothing that they cannot open themselves.
+//! Law: files of another user are read with that user's rights, so that their links and names lead
+//! only to files that this user can open.
 
 use super::process::Processes;
 use crate::registry::{self, Entry};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct User(pub(crate) u32);
 
 impl User {
-    /// The one who looks.
+    /// The user who runs the command.
     pub(crate) fn own() -> User {
         User(geteuid().as_raw())
     }

@@ -1,7 +1,7 @@
 //! What an OCI runtime is asked to do, read from its arguments: runc's, crun's and youki's.
 //! Touches: its arguments.
-//! Law: a container that is made is recognised, also among options that did not exist yet. Nothing is
-//! taken out of what stands behind the verb: an `exec` has a container's command there.
+//! Law: the creation of a container is recognised even among options that are newer than gpuslice.
+//! Arguments behind the verb are never removed: `exec` has a container's command there.
 
 use crate::place::Places;
 use crate::text::shown;

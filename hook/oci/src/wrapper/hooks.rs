@@ -1,7 +1,7 @@
 //! Our hooks in a container's configuration.
 //! Touches: its arguments.
-//! Law: whatever else the configuration says, also what we do not know, stays byte for byte. A hook
-//! of ours that gives a size, such as a CDI device's, is kept.
+//! Law: the rest of the configuration, including unknown members, stays byte for byte. A gpuslice
+//! hook that gives a size, such as a CDI device's, is kept.
 
 use crate::hook_sizes::{self, NAME, SizeError};
 use crate::json_text::{self, JsonError, quoted};
@@ -17,8 +17,8 @@ pub struct Ours<'a> {
     /// The bundle, where gpuslice-runtime adds the hooks: crun before 1.27 tells hooks of a container
     /// with a user namespace that it is `/`.
     pub bundle: Option<&'a str>,
-    /// Whether gpuslice-runtime has been here already for this call, on the way to itself: what it
-    /// has added then is kept.
+    /// Whether gpuslice-runtime already changed the configuration for this call and then executed
+    /// itself. Its hooks are then kept.
     pub is_again: bool,
 }
 
@@ -42,18 +42,18 @@ pub enum HooksError {
     /// The configuration is not what the specification says.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It asks for two sizes.
+    /// The configuration requests two sizes.
     #[error(transparent)]
     Size(#[from] SizeError),
 }
 
-/// A hook definition of ours that a configuration has.
+/// A gpuslice hook definition in a configuration.
 struct Entry {
     at: Range<usize>,
     arguments: Option<(Range<usize>, Vec<String>)>,
     /// Whether gpuslice-runtime has added it.
     is_added: bool,
-    /// Whether ours takes its place: it was added by an earlier call, or has no options.
+    /// Whether the new hook replaces it: an earlier call added it, or it has no options.
     replaceable: bool,
 }
 
@@ -97,7 +97,7 @@ fn strings(all: &[&str]) -> String {
     format!("[{}]", all.join(","))
 }
 
-/// The configuration with our hooks, whoever has put one there before.
+/// Returns the configuration with gpuslice's hooks, whether or not it already contained one.
 ///
 /// # Errors
 /// When it is not JSON, not what the OCI runtime specification says it is, or gives two sizes.

@@ -1,26 +1,27 @@
-//! How often gpuslice-runtime has been executed on the way to a runtime: two wrappers that name each
-//! other would go on for ever.
+//! Counts how often gpuslice-runtime has executed itself on the way to a runtime. Two wrappers that
+//! name each other would otherwise loop for ever.
 //! Touches: its arguments.
 
 use std::ffi::{OsStr, OsString};
 
-/// The variable that one of us leaves to the next: `PROCESS.COUNT`.
+/// The environment variable that a gpuslice-runtime passes to the next one: `PROCESS.COUNT`.
 pub(super) const VARIABLE: &str = "GPUSLICE_RUNTIME_LEVEL";
 
-/// More than anybody sets up on purpose.
+/// A limit above every intentional setup.
 pub(super) const MOST: u32 = 8;
 
-/// Where this one stands.
+/// The position of this gpuslice-runtime in the chain of wrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     process: u32,
-    /// How many of us were before this one.
+    /// The number of gpuslice-runtime executions before this one.
     pub(super) count: u32,
-    /// Whether the one before has become this one: the runtime that it executed has executed us.
+    /// Whether the previous gpuslice-runtime became this process: its runtime executed
+    /// gpuslice-runtime.
     pub(super) is_below_itself: bool,
 }
 
-/// Reads what the one before has left.
+/// Reads the variable that the previous gpuslice-runtime set.
 #[must_use]
 pub(super) fn of(variable: Option<&OsStr>, process: u32) -> Level {
     let read = || {
@@ -43,7 +44,7 @@ pub(super) fn of(variable: Option<&OsStr>, process: u32) -> Level {
 }
 
 impl Level {
-    /// What this one leaves to the next, as the environment has it.
+    /// The variable for the next gpuslice-runtime, as an environment entry.
     #[must_use]
     pub(super) fn variable(self) -> OsString {
         format!("{VARIABLE}={}.{}", self.process, self.count).into()

@@ -51,7 +51,7 @@ const FAILED: u8 = 1;
 pub enum Failure {
     /// The configuration cannot be read or written.
     Config(PathBuf, io::Error),
-    /// It is not what the specification says, or asks for two sizes.
+    /// The configuration violates the specification, or requests two sizes.
     Content(PathBuf, hooks::HooksError),
     /// It has more than any.
     TooLarge(PathBuf),
@@ -63,7 +63,7 @@ pub enum Failure {
     NoRuntime(Vec<String>),
     /// It cannot be executed.
     Execute(PathBuf, io::Error),
-    /// It executes this one again, and again.
+    /// The runtime executes gpuslice-runtime again and again.
     Loop,
 }
 
@@ -156,9 +156,10 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
     Err(Failure::Execute(runtime, error))
 }
 
-/// The runtimes that are tried in turn: those of the host's policy, else those that
-/// nvidia-container-runtime names beside this one, else the usual ones. A policy that cannot be used
-/// lets no container be made, but those that run are stopped, deleted and asked for by the others.
+/// The runtimes to try in turn: those of the host's policy, else those that
+/// nvidia-container-runtime lists beside gpuslice-runtime, else the usual ones. An unusable policy
+/// prevents new containers. Running containers can still be queried, stopped and deleted by the
+/// other runtimes.
 ///
 /// `is_below_itself`: the policy's runtime has executed this one, so what is below both is wanted.
 fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failure> {

@@ -1,6 +1,6 @@
 //! The runtimes that nvidia-container-runtime names below gpuslice-runtime.
 //! Touches: the toolkit's config.toml, and the two variables that say where it is.
-//! Law: a file in which others than root may write names no runtime.
+//! Law: a file that users other than root may write is ignored.
 
 use crate::place::Places;
 use crate::read;
@@ -29,7 +29,7 @@ pub fn file(places: &Places) -> PathBuf {
         .unwrap_or_else(|| places.root().join("etc").join(FILE))
 }
 
-/// The runtimes of a file beside gpuslice-runtime; empty where the file does not name it.
+/// The runtimes that a file lists beside gpuslice-runtime; empty if the file does not list it.
 #[must_use]
 pub fn runtimes(file: &Path) -> Vec<String> {
     let text = read::open_unless_absent(file).and_then(|file| {
