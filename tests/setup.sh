@@ -59,7 +59,8 @@ loaders) # PyTorch as Debian has it: without CUDA, and not gigabytes of it
         touch "$venv/installed"
     }
     ;;
-deny)
+deny) # The tool, and every crate of every platform: it looks at them without a network
+    "${CARGO:-cargo}" fetch --quiet --locked
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
