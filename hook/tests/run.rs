@@ -336,6 +336,16 @@ fn a_program_that_cannot_read_its_slice_file_any_more_is_still_in_the_slice() {
     let whole = "8589934592\n";
     let removed = format!("rm $GPUSLICE_CONFIG; python3 -c \"{ask}\"");
     assert_eq!(told(&mut HERE.run(&SLICED, &removed)).0, whole);
+    for damage in [
+        "echo x >",
+        ": >",
+        "echo '{}' >",
+        "echo '{\"memroy\":1}' >",
+        "truncate -s 1M",
+    ] {
+        let damaged = format!("{damage} $GPUSLICE_CONFIG; python3 -c \"{ask}\"");
+        assert_eq!(told(&mut HERE.run(&SLICED, &damaged)).0, whole, "{damage}");
+    }
     if nix::unistd::geteuid().is_root() {
         // A server that is started as root and goes on as somebody else.
         let state = tempfile::tempdir().unwrap();

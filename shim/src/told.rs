@@ -187,28 +187,49 @@ fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'
     }
 }
 
+/// Parses a slice into its place, and logs why that is not possible.
+fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
+    let parsed = slice::parse_into(text, begin(place));
+    if let Err(error) = &parsed {
+        tell(path, error);
+    }
+    parsed.is_ok()
+}
+
+/// The slice as it was when the run began: the environment carries it beside the file's name. An image
+/// sets a container's environment, so that it is no substitute for a damaged file that the hook mounted.
+#[cold]
+#[inline(never)]
+fn from_environment(path: &CStr, is_damaged: bool, place: &mut MaybeUninit<Slice>) -> bool {
+    let is_mounted = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path);
+    let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
+    match text.filter(|_| !(is_damaged && is_mounted)) {
+        Some(text) => parse(text.to_bytes(), source::SLICE, place),
+        None if is_damaged => false,
+        None => {
+            unusable(path, b"cannot be opened");
+            false
+        }
+    }
+}
+
 /// Lays a slice out in its place, without ever having it on the stack.
 fn understand(
     file: Option<File>,
     path: &'static CStr,
     place: &'static mut Place,
 ) -> Option<&'static Told> {
-    let (text, path) = match file {
-        Some(file) => (read(&file, path, &mut place.text)?, path),
-        None => {
-            let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
-            let Some(text) = text else {
-                unusable(path, b"cannot be opened");
-                return None;
-            };
-            (text.to_bytes(), source::SLICE)
-        }
-    };
-    let slice = begin(&mut place.slice);
-    if let Err(error) = slice::parse_into(text, slice) {
-        tell(path, &error);
+    let is_damaged = file.is_some();
+    let text = file.and_then(|file| read(&file, path, &mut place.text));
+    let path = if text.is_some_and(|text| parse(text, path, &mut place.slice)) {
+        path
+    } else if from_environment(path, is_damaged, &mut place.slice) {
+        source::SLICE
+    } else {
         return None;
-    }
+    };
+    // SAFETY: `parse` has written it.
+    let slice = unsafe { place.slice.assume_init_mut() };
     let limits = slice.limits_something();
     let name = slice.name.as_str();
     let line = [
