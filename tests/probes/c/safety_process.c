@@ -42,6 +42,10 @@ static void show(const char *when) {
 static void handler(int number) { (void)number; }
 
 int main(void) {
+    /* Whoever runs the tests may ignore these (nohup, a job in the background). */
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     signal(SIGUSR1, handler);
     umask(027);
     start_cuda();

@@ -22,7 +22,9 @@ fn a_destroyed_pool_is_not_queried_by_another_thread() {
     assert_eq!(slice.truth().misuses, 0);
     worker.must("synchronize");
     worker.must("trim 0");
-    assert_eq!(slice.counted(), slice.held());
+    // A pool that is destroyed while another thread frees from it may stay counted (LIMITS.md), never
+    // the reverse.
+    assert!(slice.counted() >= slice.held());
 }
 
 #[test]
