@@ -1,4 +1,4 @@
-//! What a process knows of its devices while its slice's ledger cannot be used, and afterwards.
+//! Maps device numbers of a process whose ledger was unusable to the numbers in the ledger file.
 //! Touches: one page of this process's own memory.
 //! Law: what a process calls a device never changes, whatever the file calls it when it is usable again.
 
@@ -54,14 +54,14 @@ impl Places {
         }
     }
 
-    /// What this process calls a device.
+    /// Returns this process's number for a device.
     pub(super) fn device(&self, uuid: &DeviceUuid, file: &Header) -> Option<Device> {
         let device = self.header.device(uuid)?;
         self.place(device, file.device(uuid));
         Some(device)
     }
 
-    /// What the file calls it.
+    /// Returns the number of a device in the ledger file.
     pub(super) fn in_file(&self, device: Device) -> Device {
         let place = self.in_file.get(usize::from(device.0));
         let number = place.and_then(|place| place.load(SeqCst).checked_sub(1));

@@ -148,7 +148,7 @@ impl Header {
     }
 }
 
-/// Which file of a ledger is locked.
+/// The file that carries a ledger's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
     /// The ledger itself.

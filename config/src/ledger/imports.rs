@@ -9,7 +9,7 @@ use super::sharing::{self, Class, Sharer};
 use super::{Claim, Ledger};
 use crate::units::Bytes;
 
-/// What becomes of an import.
+/// The outcome of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
     /// It is recorded: this process pays for it when nobody else does.
@@ -18,7 +18,7 @@ pub enum Import {
     Paid,
     /// Nobody in the slice pays for it, and there is no room: the slice's processes hold this much.
     Refused {
-        /// What they hold.
+        /// Bytes held by the slice's processes.
         used: Bytes,
     },
 }
@@ -46,7 +46,7 @@ impl Ledger {
         row.inspect(|row| row.export(class, size)).is_some()
     }
 
-    /// What was exported is about to be released: whoever has imported it pays from now on.
+    /// Call before exported memory is released: its importers pay from now on.
     pub fn unexport(&self, device: Device, class: Class, size: Bytes) {
         if let Some(row) = self.row(device) {
             row.unexport(class, size);

@@ -19,7 +19,7 @@ pub const MAX_SIZE: usize = size_for(DEVICES);
 
 /// The header of a ledger file.
 pub(super) const PAGE: usize = 4096;
-/// What one slot takes of each column.
+/// Bytes of one slot, in all columns together.
 const SLOT_SIZE: usize = 2 * 8 + 40 + 8 * KINDS;
 // loom's atomics are larger than the machine's.
 #[cfg(not(all(test, loom)))]
@@ -312,7 +312,7 @@ pub(super) struct Table<'a> {
     pub(super) kinds: &'a [[AtomicU64; KINDS]],
     /// One more than the highest sharer that was ever used.
     pub(super) sharers: &'a AtomicU32,
-    /// What was exported and imported.
+    /// The rows of exported and imported memory.
     pub(super) sharing: &'a [Sharer],
 }
 

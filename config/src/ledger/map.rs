@@ -111,7 +111,7 @@ pub(super) fn tally() -> Option<NonNull<Tally>> {
     NonNull::new(at as *mut Tally)
 }
 
-/// What is stored there, once it is.
+/// Returns the tally page, once one is stored.
 pub(super) fn tally_at(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
     // SAFETY: only pages of `tally` are stored there; they are mapped for good, and zeros are a
     // Tally, which is atomics only.

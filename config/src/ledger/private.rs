@@ -19,12 +19,12 @@ pub struct Private {
     pub(super) full_until: AtomicU64,
     /// The devices on which this process was refused for want of a slot, one bit each.
     pub(super) slotless: AtomicU64,
-    /// What the driver gave this process before it had a slot; null where that never was.
+    /// Memory that the driver granted before this process had a slot; null if there was none.
     pub(super) tally: AtomicPtr<Tally>,
     devices: [Mine; DEVICES],
 }
 
-/// What a process holds that no slot says, by device and kind.
+/// Memory of a process that no slot records, by device and kind.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Tally([[AtomicU64; KINDS]; DEVICES]);
@@ -82,7 +82,7 @@ impl Tally {
         self.of(device)?.get(kind as usize)
     }
 
-    /// What is held on a device, in the order of [`Kind::ALL`].
+    /// Bytes held on a device, in the order of [`Kind::ALL`].
     pub(super) fn of(&self, device: Device) -> Option<&[AtomicU64; KINDS]> {
         self.0.get(usize::from(device.0))
     }

@@ -96,7 +96,7 @@ pub enum Claim {
     Granted,
     /// Nothing was taken: the slice's processes hold this much, and it would not fit.
     Refused {
-        /// What they hold.
+        /// Bytes held by the slice's processes.
         used: Bytes,
     },
     /// Nothing was taken: this process has no slot, so nothing that it took would be seen.
