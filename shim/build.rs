@@ -59,6 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let layout = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("layout.ld");
         println!("cargo:rerun-if-changed={}", layout.display());
         println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", layout.display());
+        // Read by a test: a function that is renamed must not lose its place in the layout.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-Map,{out}/libgpuslice.map");
         // The panic handler calls a function that nobody defines: a panic that the optimiser
         // has not proven impossible does not link.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,defs");
