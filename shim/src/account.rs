@@ -6,7 +6,11 @@
 //! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
 //! share a step, and the first of a step pays (`grains`).
 
+mod charged;
+mod current_context;
 mod unified;
+
+pub(crate) use current_context::context;
 
 use core::sync::atomic::Ordering;
 
@@ -79,22 +83,6 @@ pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
         private: private::page_or_none(runtime.enforces())?,
         slot,
     })
-}
-
-/// What a request holds: whole steps.
-pub(crate) fn stepped(bytes: u64) -> Bytes {
-    Bytes::new(bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX))
-}
-
-/// What is no longer to be had of a limit of which this much is held: a part of a step neither.
-pub(crate) fn spoken_for(held: Bytes, limit: Bytes) -> Bytes {
-    let rest = limit.minus(held).get() % STEP;
-    held.plus(Bytes::new(rest))
-}
-
-/// A measured size, as it can be remembered.
-pub(crate) fn rounded(bytes: u64) -> Bytes {
-    Bytes::new(bytes.checked_next_multiple_of(512).unwrap_or(0))
 }
 
 impl Account {
@@ -321,7 +309,7 @@ impl Account {
     /// What is held on this device and in the current context.
     #[inline]
     pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
-        let context = contexts::current(self.private, self.slot);
+        let context = context(self.private, self.slot);
         self.held(bytes, kind, context)
     }
 

@@ -6,7 +6,6 @@ use gpuslice_config::ledger;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 
-use crate::account;
 use crate::count;
 use crate::device::Device;
 use crate::host::{self, Reading};
@@ -76,7 +75,7 @@ fn shared(
     let own_use = held.map(|held| held.plus(reading.charge));
     Facts {
         driver: driver.within(reading.host.memory.total),
-        own_use: own_use.map(|held| account::spoken_for(held, device.budget.memory)),
+        own_use: own_use.map(|held| ledger::spoken_for(held, device.budget.memory)),
         host: Some(reading.host),
     }
 }
@@ -110,7 +109,7 @@ pub(crate) fn of_card(
         Some(reading) => shared(device, &reading, held, driver),
         None => Facts {
             driver,
-            own_use: held.map(|held| account::spoken_for(held, device.budget.memory)),
+            own_use: held.map(|held| ledger::spoken_for(held, device.budget.memory)),
             host: None,
         },
     };

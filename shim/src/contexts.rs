@@ -1,13 +1,9 @@
 //! Numbers for the contexts of this process, so that what ends with a context is known.
-//! Touches: the page of this process; the driver, when there is more than one context.
+//! Touches: the page of this process.
 
-use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::SUCCESS;
 use crate::private::Private;
-use crate::real::Slot;
-use crate::table;
 
 /// How many contexts have a number; what belongs to others is not let go of with them.
 pub(crate) const CONTEXTS: usize = 62;
@@ -40,31 +36,21 @@ pub(crate) fn forget(private: &Private, number: u8) {
     }
 }
 
-/// The number of the calling thread's current context. 0: it has none.
-#[inline]
-pub(crate) fn current(private: &Private, slot: Slot) -> u8 {
-    if private.several_contexts.load(Ordering::Acquire) == 0 {
-        let [first, ..] = &private.contexts;
-        return u8::from(first.load(Ordering::Acquire) != 0);
-    }
-    ask(private, slot)
-}
-
-#[cold]
-fn ask(private: &Private, slot: Slot) -> u8 {
-    let mut context: *mut c_void = core::ptr::null_mut();
-    let Some(ask) = table::cuCtxGetCurrent::real(slot) else {
-        return 0;
-    };
-    // SAFETY: cuCtxGetCurrent's contract.
-    let code = unsafe { ask(&raw mut context) };
-    if code != SUCCESS || context.is_null() {
-        return 0;
-    }
-    let known =
-        |place: &core::sync::atomic::AtomicU64| place.load(Ordering::Acquire) == context as u64;
+/// The number of a context. 0: it has none.
+pub(crate) fn find(private: &Private, context: u64) -> u8 {
+    let known = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
     let place = private.contexts.iter().position(known);
     place
         .and_then(|place| u8::try_from(place.saturating_add(1)).ok())
         .unwrap_or(0)
+}
+
+/// The number of the process's one context, 0 where it has none. None: it has had several.
+#[inline]
+pub(crate) fn only(private: &Private) -> Option<u8> {
+    if private.several_contexts.load(Ordering::Acquire) != 0 {
+        return None;
+    }
+    let [first, ..] = &private.contexts;
+    Some(u8::from(first.load(Ordering::Acquire) != 0))
 }

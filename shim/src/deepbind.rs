@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
 use crate::real::Library;
 use crate::sys::{Contents, File};
-use crate::{loader, runtime, table};
+use crate::{functions, loader, runtime};
 
 /// Whether a library that prefers its own definitions would pass us by, and may not.
 ///
@@ -59,12 +59,12 @@ fn is_of_a_gpu(name: &[u8]) -> bool {
 
 /// Whether it matters in this slice that a library calls this function of the table.
 fn matters(name: &CStr) -> bool {
-    let Some(row) = table::find(name) else {
+    let Some(row) = functions::find(name) else {
         return false;
     };
     let is_of_the_loader = matches!(name.to_bytes(), b"dlsym" | b"dlopen" | b"dlmopen");
     // What libc is asked for is answered otherwise only where memory is the host's, or models are dropped.
-    table::library(row) != Library::Libc
+    functions::library(row) != Library::Libc
         || is_of_the_loader
         || runtime::slice().is_some_and(runtime::Runtime::changes_libc)
 }

@@ -13,9 +13,9 @@ use crate::abi::{
     nvmlDevice_t,
 };
 use crate::log::Piece::{Dec, Str};
-use crate::real::{self, SLOTS, Slot};
+use crate::real::{self, Slot};
 use crate::runtime::{Budget, Runtime};
-use crate::{count, table};
+use crate::{count, functions};
 
 /// A device that the slice limits.
 #[derive(Clone, Copy)]
@@ -28,51 +28,17 @@ pub(crate) struct Device<'a> {
     pub(crate) listed: Option<ledger::Device>,
 }
 
-/// As many devices as machines have; those beyond are asked each time.
-const ORDINALS: usize = 16;
-
 /// What is known of an ordinal: 0, or KNOWN, UNIFIED, one more than its place in the ledger, and
 /// the budget's number in the low byte.
-#[unsafe(link_section = ".data")]
-static FIRST_DRIVERS: KnownDevices = [const { AtomicU32::new(0) }; ORDINALS];
-/// The same for the other copies of the driver.
-static OTHERS: [KnownDevices; SLOTS - 1] =
-    [const { [const { AtomicU32::new(0) }; ORDINALS] }; SLOTS - 1];
-type KnownDevices = [AtomicU32; ORDINALS];
 const KNOWN: u32 = 0x8000;
 const UNIFIED: u32 = 0x100;
 const UNLIMITED: u8 = 0xff;
 
-/// Whether a driver has one device only: 0 not known, 1 yes, 2 no.
-#[unsafe(link_section = ".data")]
-static ALONE: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
-
-#[inline]
-fn known_devices(slot: Slot) -> Option<&'static KnownDevices> {
-    match usize::from(slot.0).checked_sub(1) {
-        None => Some(&FIRST_DRIVERS),
-        Some(other) => OTHERS.get(other),
-    }
-}
-
-/// Forgets a driver that was closed.
-pub(crate) fn forget(slot: Slot) {
-    let place = usize::from(slot.0);
-    if let Some(alone) = ALONE.get(place) {
-        alone.store(0, Ordering::Relaxed);
-    }
-    if let Some(shared) = SHARED.get(place) {
-        shared.store(0, Ordering::Relaxed);
-    }
-    for known in known_devices(slot).into_iter().flatten() {
-        known.store(0, Ordering::Relaxed);
-    }
-}
-
-/// The device of the calling thread's current context.
+/// The device of the calling thread's current context. The driver has one device only: 0 not known,
+/// 1 yes, 2 no.
 #[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
-    let alone = ALONE.get(usize::from(slot.0))?;
+    let alone = &real::devices(slot)?.alone;
     match alone.load(Ordering::Relaxed) {
         1 => Some(CudaOrdinal(0)),
         2 => context_device(slot),
@@ -84,7 +50,7 @@ pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
 #[inline(never)]
 fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
     let mut devices = 0;
-    let count = table::cuDeviceGetCount::real(slot)?;
+    let count = functions::cuDeviceGetCount::real(slot)?;
     // SAFETY: cuDeviceGetCount's contract.
     if unsafe { count(&raw mut devices) } == SUCCESS {
         alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
@@ -95,7 +61,7 @@ fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
 #[inline(never)]
 fn context_device(slot: Slot) -> Option<CudaOrdinal> {
     let mut device: CUdevice = 0;
-    let ask = table::cuCtxGetDevice::real(slot)?;
+    let ask = functions::cuCtxGetDevice::real(slot)?;
     // SAFETY: cuCtxGetDevice's contract.
     let code = unsafe { ask(&raw mut device) };
     (code == SUCCESS).then_some(())?;
@@ -106,12 +72,12 @@ fn context_device(slot: Slot) -> Option<CudaOrdinal> {
 pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
     /// `CU_STREAM_PER_THREAD`: this and the numbers below are the current context's streams.
     const PER_THREAD: usize = 2;
-    let alone = ALONE.get(usize::from(slot.0))?.load(Ordering::Relaxed) == 1;
+    let alone = real::devices(slot)?.alone.load(Ordering::Relaxed) == 1;
     if alone || stream as usize <= PER_THREAD {
         return current(slot);
     }
     let mut device: CUdevice = 0;
-    if let Some(ask) = table::cuStreamGetDevice::real(slot) {
+    if let Some(ask) = functions::cuStreamGetDevice::real(slot) {
         // SAFETY: cuStreamGetDevice's contract; the stream is the caller's own.
         let code = unsafe { ask(stream, &raw mut device) };
         if code == SUCCESS {
@@ -119,7 +85,7 @@ pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
         }
     }
     let mut context = core::ptr::null_mut();
-    let ask = table::cuStreamGetCtx::real(slot)?;
+    let ask = functions::cuStreamGetCtx::real(slot)?;
     // SAFETY: cuStreamGetCtx's contract; the stream is the caller's own.
     let code = unsafe { ask(stream, &raw mut context) };
     (code == SUCCESS).then_some(())?;
@@ -128,8 +94,8 @@ pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
 
 /// Asks something of a context, which is current meanwhile.
 pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
-    let push = table::cuCtxPushCurrent_v2::real(slot)?;
-    let pop = table::cuCtxPopCurrent_v2::real(slot)?;
+    let push = functions::cuCtxPushCurrent_v2::real(slot)?;
+    let pop = functions::cuCtxPopCurrent_v2::real(slot)?;
     // SAFETY: cuCtxPushCurrent_v2's contract: a context that the driver has just named.
     let code = unsafe { push(context) };
     (code == SUCCESS).then_some(())?;
@@ -143,7 +109,7 @@ pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T)
 /// All devices of a driver.
 pub(crate) fn all(slot: Slot) -> impl Iterator<Item = CudaOrdinal> {
     let mut devices = 0;
-    if let Some(count) = table::cuDeviceGetCount::real(slot) {
+    if let Some(count) = functions::cuDeviceGetCount::real(slot) {
         // SAFETY: cuDeviceGetCount's contract.
         unsafe { count(&raw mut devices) };
     }
@@ -163,7 +129,7 @@ pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
 /// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
 #[inline(always)]
 pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
-    let cell = known_devices(slot)?.get(ordinal.0 as usize);
+    let cell = real::devices(slot)?.ordinals.get(ordinal.0 as usize);
     let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
     if known & KNOWN == 0 {
         known = learn(runtime, slot, ordinal, cell)?;
@@ -234,8 +200,8 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let device = CUdevice::try_from(ordinal.0).ok()?;
     for ask in [
-        table::cuDeviceGetUuid_v2::real(slot),
-        table::cuDeviceGetUuid::real(slot),
+        functions::cuDeviceGetUuid_v2::real(slot),
+        functions::cuDeviceGetUuid::real(slot),
     ]
     .into_iter()
     .flatten()
@@ -248,15 +214,11 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     None
 }
 
-/// Whether any device of this driver shares the host's memory: 0 not known, 1 yes, 2 no.
-#[unsafe(link_section = ".data")]
-static SHARED: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
-
 /// Whether the current device shares the host's memory, where there is no slice. On a machine
 /// without such a device that is one look, after the first.
 #[inline]
 pub(crate) fn shares(slot: Slot) -> bool {
-    let Some(shared) = SHARED.get(usize::from(slot.0)) else {
+    let Some(shared) = real::devices(slot).map(|devices| &devices.shared) else {
         return false;
     };
     let known = match shared.load(Ordering::Relaxed) {
@@ -266,10 +228,11 @@ pub(crate) fn shares(slot: Slot) -> bool {
     known == 1 && current(slot).and_then(|ordinal| integrated(slot, ordinal)) == Some(true)
 }
 
+/// Whether any device of this driver shares the host's memory: 1 yes, 2 no.
 #[cold]
 fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
     let mut devices = 0;
-    let Some(count) = table::cuDeviceGetCount::real(slot) else {
+    let Some(count) = functions::cuDeviceGetCount::real(slot) else {
         return 2;
     };
     // SAFETY: cuDeviceGetCount's contract.
@@ -289,7 +252,7 @@ fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
 pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
-    let ask = table::cuDeviceGetAttribute::real(slot)?;
+    let ask = functions::cuDeviceGetAttribute::real(slot)?;
     // SAFETY: cuDeviceGetAttribute's contract.
     let code = unsafe { ask(&raw mut integrated, ATTRIBUTE_INTEGRATED, device) };
     (code == SUCCESS).then_some(integrated == 1)
@@ -299,7 +262,7 @@ pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
 pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
     let slot = real::any_driver()?;
     let mut devices = 0;
-    let count = table::cuDeviceGetCount::real(slot)?;
+    let count = functions::cuDeviceGetCount::real(slot)?;
     // SAFETY: cuDeviceGetCount's contract.
     if unsafe { count(&raw mut devices) } != SUCCESS {
         return None;
@@ -319,7 +282,7 @@ pub(crate) fn identity(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> O
 /// The identity of an NVML device.
 pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> {
     let mut text = [0u8; NVML_UUID_LENGTH as usize];
-    let ask = table::nvmlDeviceGetUUID::real(slot)?;
+    let ask = functions::nvmlDeviceGetUUID::real(slot)?;
     // SAFETY: nvmlDeviceGetUUID's contract; the handle is the caller's own.
     let code = unsafe { ask(device, text.as_mut_ptr().cast(), NVML_UUID_LENGTH) };
     (code == SUCCESS).then_some(())?;
@@ -337,8 +300,8 @@ pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
             listed: runtime.listed(uuid.bytes, budget),
         });
     }
-    let asked = FIRST_DRIVERS.iter().chain(OTHERS.iter().flatten());
-    let known = asked
+    let known = real::all_devices()
+        .flat_map(|devices| &devices.ordinals)
         .map(|known| known.load(Ordering::Relaxed))
         .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
     let [_, listed, _, budget] = known.to_be_bytes();

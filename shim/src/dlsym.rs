@@ -8,11 +8,12 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::elf::{self, LinkMap, Object};
+use crate::functions::{self, Row};
 use crate::loader::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::log::{self, Level, Piece::Str};
 use crate::real::{self, Library};
-use crate::table::{self, Row};
 use crate::{count, deepbind, runtime};
+use crate::{stand_in, table};
 
 /// The filter's answer for "libc shall answer".
 const PASS: *mut c_void = null_mut();
@@ -212,15 +213,15 @@ unsafe extern "C" fn filter(
     }
     // SAFETY: dlsym's contract: a C string.
     let first = unsafe { symbol.cast::<u8>().read() };
-    if !table::begins(first) {
+    if !functions::begins(first) {
         return PASS;
     }
     // SAFETY: dlsym's contract: a C string.
     let name = unsafe { CStr::from_ptr(symbol) };
-    let Some(row) = table::find(name) else {
+    let Some(row) = functions::find(name) else {
         return PASS;
     };
-    if table::library(row) == Library::Libc {
+    if functions::library(row) == Library::Libc {
         // The next dlsym is the business of whoever interposes it too.
         return match handle == RTLD_NEXT {
             true => PASS,
@@ -252,10 +253,10 @@ unsafe extern "C" fn filter(
 
 fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
     if log::enabled(Level::Debug) {
-        let line = [Str(table::name(row)), Str(" by dlsym")];
+        let line = [Str(functions::name(row)), Str(" by dlsym")];
         log::say(Level::Debug, "resolve", &line, None);
     }
-    real::stand_in(row, address)
+    stand_in::stand_in(row, address)
 }
 
 /// RTLD_NEXT. Libraries in front of us find our export by themselves. Behind us there are
@@ -304,8 +305,8 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: loader::Dlsym) ->
         Row::dlopen => loader::dlopen().map(|real| real as *mut c_void),
         Row::dlmopen => loader::dlmopen().map(|real| real as *mut c_void),
         _ => Some(real::following(
-            table::cells(row),
-            table::name(row).as_bytes(),
+            functions::cells(row),
+            functions::name(row).as_bytes(),
         )),
     };
     // SAFETY: the caller's own arguments.
@@ -388,7 +389,7 @@ fn find_libc(copy: *mut c_void) {
     let sysconf = unsafe { dlsym(copy, c"sysconf".as_ptr()) };
     // SAFETY: the copy's sysconf has the signature that the table says; None is the null pointer.
     let sysconf =
-        unsafe { core::mem::transmute::<*mut c_void, Option<table::sysconf::Real>>(sysconf) };
+        unsafe { core::mem::transmute::<*mut c_void, Option<functions::sysconf::Real>>(sysconf) };
     if let Some(sysconf) = sysconf {
         // SAFETY: sysconf's contract; this name says nothing of the slice.
         unsafe { sysconf(SC_PAGESIZE) };

@@ -55,10 +55,10 @@ macro_rules! export {
                 "pop rsi",
                 "pop rdi",
                 "jmp rax",
-                target = sym crate::real::TARGET,
+                target = sym crate::stand_in::TARGET,
                 offset = const 8 * Row::$name as usize,
                 row = const Row::$name as usize,
-                choose = sym crate::real::choose,
+                choose = sym crate::stand_in::choose,
             )
         }
     };
@@ -94,10 +94,10 @@ macro_rules! export {
                 "ldp x0, x1, [sp, #16]",
                 "ldp x29, x30, [sp], #80",
                 "br x16",
-                target = sym crate::real::TARGET,
+                target = sym crate::stand_in::TARGET,
                 offset = const 8 * Row::$name as usize,
                 row = const Row::$name as usize,
-                choose = sym crate::real::choose,
+                choose = sym crate::stand_in::choose,
             )
         }
     };

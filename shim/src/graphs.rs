@@ -5,6 +5,7 @@
 use core::ffi::c_void;
 
 use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
 use gpuslice_config::ledger::{Charged, Given, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
@@ -12,10 +13,11 @@ use crate::abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
     GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
 };
-use crate::account::{self, Account, Asked, stepped};
+use crate::account::{self, Account, Asked};
 use crate::real::Slot;
 use crate::reserves::{self, Known, What};
-use crate::{pools, sys, table};
+use crate::{functions, pools, sys};
+use gpuslice_config::ledger::stepped;
 
 /// What the allocations of a graph come to, on the device of the first of them.
 #[derive(Clone, Copy, Default)]
@@ -38,7 +40,7 @@ pub(crate) fn need(slot: Slot, graph: CUgraph) -> Need {
 
 fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     let depth = depth.checked_sub(1)?;
-    let list = table::cuGraphGetNodes::real(slot)?;
+    let list = functions::cuGraphGetNodes::real(slot)?;
     let mut count = 0usize;
     // SAFETY: cuGraphGetNodes's contract: without a place it counts.
     let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
@@ -67,26 +69,26 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
 
 fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
     let mut kind = -1;
-    let ask = table::cuGraphNodeGetType::real(slot)?;
+    let ask = functions::cuGraphNodeGetType::real(slot)?;
     // SAFETY: cuGraphNodeGetType's contract.
     let code = unsafe { ask(node, &raw mut kind) };
     match kind {
         GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
             let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::uninit();
-            let ask = table::cuGraphMemAllocNodeGetParams::real(slot)?;
+            let ask = functions::cuGraphMemAllocNodeGetParams::real(slot)?;
             // SAFETY: cuGraphMemAllocNodeGetParams's contract.
             let code = unsafe { ask(node, params.as_mut_ptr().cast()) };
             (code == SUCCESS).then_some(())?;
             // SAFETY: CUDA_SUCCESS, so the driver has written the struct.
             let params = unsafe { params.assume_init() };
             if *need.device.get_or_insert(params.id) == params.id {
-                let bytes = account::rounded(params.bytesize as u64).get();
+                let bytes = ledger::rounded(params.bytesize as u64).get();
                 need.bytes = need.bytes.saturating_add(bytes);
             }
         }
         GRAPH_NODE_GRAPH if code == SUCCESS => {
             let mut child = core::ptr::null_mut();
-            let ask = table::cuGraphChildGraphNodeGetGraph::real(slot)?;
+            let ask = functions::cuGraphChildGraphNodeGetGraph::real(slot)?;
             // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
             let code = unsafe { ask(node, &raw mut child) };
             (code == SUCCESS).then_some(())?;
@@ -99,7 +101,7 @@ fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Opt
 
 fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
-    let ask = table::cuDeviceGetGraphMemAttribute::real(slot)?;
+    let ask = functions::cuDeviceGetGraphMemAttribute::real(slot)?;
     let dev = CUdevice::try_from(ordinal.0).ok()?;
     // SAFETY: cuDeviceGetGraphMemAttribute's contract: these attributes are 64 bits long.
     let code = unsafe { ask(dev, attribute, (&raw mut value).cast()) };
@@ -119,7 +121,7 @@ impl Reserving for Graphs {
     fn reserved(&self) -> Option<Bytes> {
         // Without a context a device has no graphs' memory, and cannot be asked.
         let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
-        Some(account::rounded(reserved))
+        Some(ledger::rounded(reserved))
     }
 
     fn used(&self) -> Bytes {
@@ -188,7 +190,7 @@ impl Graphs {
     }
 
     fn trim(&self) {
-        let trim = table::cuDeviceGraphMemTrim::real(self.slot);
+        let trim = functions::cuDeviceGraphMemTrim::real(self.slot);
         if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
             let mode = pools::relaxed(self.slot);
             // SAFETY: cuDeviceGraphMemTrim's contract.

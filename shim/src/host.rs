@@ -8,7 +8,7 @@
 //! No descriptor is kept between readings: programs close what they do not know (`closefrom`),
 //! and the number is then somebody else's file. What that would save is 4 of 10 µs.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use gpuslice_config::host_use;
 use gpuslice_config::ledger::{Kind, Ledger};
@@ -38,50 +38,6 @@ pub(crate) struct Reading {
     pub(crate) host: Host,
     /// What of the host's memory is charged to the slice.
     pub(crate) charge: Bytes,
-}
-
-/// The last reading of this process, and what it was worth: see `private`.
-#[repr(C)]
-pub(crate) struct Kept {
-    /// Odd while somebody writes.
-    turn: AtomicU64,
-    words: [AtomicU64; WORDS],
-    charged: AtomicU64,
-    charged_at: AtomicU64,
-}
-
-const WORDS: usize = 7;
-
-impl Kept {
-    /// The words of a whole reading.
-    #[inline]
-    fn words(&self) -> Option<[u64; WORDS]> {
-        let turn = self.turn.load(Ordering::Acquire);
-        let words = core::array::from_fn(|which| {
-            let word = self.words.get(which);
-            word.map_or(0, |word| word.load(Ordering::Relaxed))
-        });
-        core::sync::atomic::fence(Ordering::Acquire);
-        let whole = turn & 1 == 0 && self.turn.load(Ordering::Relaxed) == turn;
-        whole.then_some(words)
-    }
-
-    /// Keeps a reading, unless somebody else is doing so: then his is as good.
-    fn keep(&self, words: [u64; WORDS]) {
-        let turn = self.turn.load(Ordering::Relaxed);
-        let next = turn.wrapping_add(1);
-        let exchanged =
-            self.turn
-                .compare_exchange(turn, next, Ordering::Acquire, Ordering::Relaxed);
-        if turn & 1 == 1 || exchanged.is_err() {
-            return;
-        }
-        core::sync::atomic::fence(Ordering::Release);
-        for (place, word) in self.words.iter().zip(words) {
-            place.store(word, Ordering::Relaxed);
-        }
-        self.turn.store(next.wrapping_add(1), Ordering::Release);
-    }
 }
 
 /// What changes with every allocation of the slice: what it holds by its ledger; where nobody

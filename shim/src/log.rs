@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use gpuslice_config::source;
 pub(crate) use gpuslice_config::source::LogLevel as Level;
 
-use crate::{sandbox, sys};
+use crate::sys;
 
 /// A part of a line.
 #[derive(Clone, Copy)]
@@ -212,7 +212,7 @@ pub(crate) fn say(level: Level, module: &str, pieces: &[Piece<'_>], count: Optio
     match CStr::from_bytes_until_nul(path) {
         Ok(path) if !path.is_empty() => {
             // A filter that lets a program write may not let it open files.
-            if !sandbox::is_on()
+            if !sys::filters::is_filtered()
                 && let Ok(file) = sys::File::append_to_log(path, BEGINNING)
             {
                 file.write(bytes);

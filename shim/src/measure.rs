@@ -18,7 +18,7 @@ use crate::abi::{
 };
 use crate::real::{self, Slot};
 use crate::runtime::Runtime;
-use crate::{device, sys, table};
+use crate::{device, functions, sys};
 
 /// As many processes on one device as are looked at.
 const PROCESSES: usize = 64;
@@ -84,7 +84,7 @@ impl Scale {
     /// Done.
     pub(crate) fn close(self) {
         if let Some((nvml, _)) = self.nvml
-            && let Some(shutdown) = table::nvmlShutdown::real(nvml)
+            && let Some(shutdown) = functions::nvmlShutdown::real(nvml)
         {
             // SAFETY: takes nothing; balances the nvmlInit of `open`.
             unsafe { shutdown() };
@@ -114,7 +114,7 @@ pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown
 /// What the driver says is in use of the current device.
 fn in_use(slot: Slot) -> Option<Bytes> {
     let (mut free, mut total) = (0usize, 0usize);
-    let ask = table::cuMemGetInfo_v2::real(slot)?;
+    let ask = functions::cuMemGetInfo_v2::real(slot)?;
     // SAFETY: cuMemGetInfo_v2's contract.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     (code == SUCCESS).then(|| Bytes::new(total as u64).minus(Bytes::new(free as u64)))
@@ -122,8 +122,8 @@ fn in_use(slot: Slot) -> Option<Bytes> {
 
 fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
     let nvml = real::any_nvml()?;
-    let init = table::nvmlInit_v2::real(nvml)?;
-    let find = table::nvmlDeviceGetHandleByUUID::real(nvml)?;
+    let init = functions::nvmlInit_v2::real(nvml)?;
+    let find = functions::nvmlDeviceGetHandleByUUID::real(nvml)?;
     // SAFETY: takes nothing.
     if unsafe { init() } != SUCCESS {
         return None;
@@ -159,7 +159,7 @@ fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCES
     let mut listed = [nobody; PROCESSES];
     const ROOM: u32 = 64;
     let mut count = ROOM;
-    let Some(ask) = table::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml) else {
+    let Some(ask) = functions::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml) else {
         return;
     };
     // SAFETY: the function's contract: `count` says how much room there is.
@@ -176,7 +176,7 @@ fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCES
 }
 
 fn free(nvml: Slot, device: nvmlDevice_t) -> Option<u64> {
-    let ask = table::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
+    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
     let mut memory = nvmlMemory_v2_t {
         version: NVML_MEMORY_V2,
         total: 0,

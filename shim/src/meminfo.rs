@@ -13,14 +13,14 @@ use gpuslice_config::view::MemoryView;
 
 use crate::log::Piece::Str;
 use crate::sys::{File, Stat};
-use crate::{answer, count, device, runtime, sandbox, stack, sys};
+use crate::{answer, count, device, runtime, stack, sys};
 
 /// What this process is shown of the memory that its device shares with the host. None: nothing
 /// but the host's own.
 #[cold]
 #[inline(never)]
 pub(crate) fn shown() -> Option<MemoryView> {
-    if sandbox::is_on() {
+    if sys::filters::is_filtered() {
         return None;
     }
     let mut view: Option<MemoryView> = None;
@@ -51,7 +51,7 @@ fn view() -> Option<MemoryView> {
 #[cold]
 #[inline(never)]
 pub(crate) fn stand_in(descriptor: i32) {
-    if sandbox::is_on() {
+    if sys::filters::is_filtered() {
         return;
     }
     let mut descriptor = descriptor;

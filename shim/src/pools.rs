@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
 use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
 use gpuslice_config::units::Bytes;
 
@@ -15,7 +16,7 @@ use crate::log::Piece::Str;
 use crate::private::{self, Private};
 use crate::real::Slot;
 use crate::reserves::{self, Entered, Known, What};
-use crate::{count, device, table};
+use crate::{count, device, functions};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED: i32 = 5;
@@ -24,7 +25,7 @@ const USED: i32 = 7;
 
 fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
-    let ask = table::cuMemPoolGetAttribute::real(slot)?;
+    let ask = functions::cuMemPoolGetAttribute::real(slot)?;
     // SAFETY: cuMemPoolGetAttribute's contract: these attributes are 64 bits long.
     let code = unsafe { ask(pool, attribute, (&raw mut value).cast()) };
     (code == SUCCESS).then_some(value)
@@ -42,7 +43,7 @@ pub(crate) struct Pool {
 
 impl Reserving for Pool {
     fn reserved(&self) -> Option<Bytes> {
-        attribute(self.slot, self.handle, RESERVED).map(account::rounded)
+        attribute(self.slot, self.handle, RESERVED).map(ledger::rounded)
     }
 
     fn used(&self) -> Bytes {
@@ -105,7 +106,7 @@ pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
 }
 
 fn current_handle(slot: Slot, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
-    ask_handle(table::cuDeviceGetMemPool::real(slot)?, ordinal)
+    ask_handle(functions::cuDeviceGetMemPool::real(slot)?, ordinal)
 }
 
 type AskHandle = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
@@ -124,7 +125,7 @@ fn owner(slot: Slot, handle: CUmemoryPool) -> Option<CudaOrdinal> {
     const LOCATION: [i32; 2] = [11, 12];
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: u64 = 1;
-    let default = table::cuDeviceGetDefaultMemPool::real(slot);
+    let default = functions::cuDeviceGetDefaultMemPool::real(slot);
     let is_its = |ordinal: &CudaOrdinal| {
         let default = default.and_then(|ask| ask_handle(ask, *ordinal));
         default == Some(handle) || current_handle(slot, *ordinal) == Some(handle)
@@ -259,17 +260,17 @@ fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<L
     /// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
     const POOL: i32 = 17;
     let (mut pool, mut base, mut bytes) = (0u64, 0, 0usize);
-    let ask = table::cuPointerGetAttribute::real(slot)?;
+    let ask = functions::cuPointerGetAttribute::real(slot)?;
     // SAFETY: cuPointerGetAttribute's contract: this attribute is a handle.
     let code = unsafe { ask((&raw mut pool).cast(), POOL, address) };
     (code == SUCCESS).then_some(())?;
     held::find(private, Space::Doomed, pool)?;
-    let ask = table::cuMemGetAddressRange_v2::real(slot)?;
+    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
     // SAFETY: cuMemGetAddressRange_v2's contract.
     let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
     (code == SUCCESS).then_some(Leftover {
         pool,
-        bytes: account::rounded(bytes as u64).get(),
+        bytes: ledger::rounded(bytes as u64).get(),
     })
 }
 
@@ -307,7 +308,7 @@ pub(crate) fn settle_all(slot: Slot) {
 
 /// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
 pub(crate) fn trim(slot: Slot, device: &Account) {
-    let Some(trim) = table::cuMemPoolTrimTo::real(slot) else {
+    let Some(trim) = functions::cuMemPoolTrimTo::real(slot) else {
         return;
     };
     let mode = relaxed(slot);
@@ -332,7 +333,7 @@ pub(crate) fn relaxed(slot: Slot) -> Option<i32> {
 /// Says what this thread's calls do to captures. What it was before.
 pub(crate) fn exchange(slot: Slot, mode: Option<i32>) -> Option<i32> {
     let mut mode = mode?;
-    let exchange = table::cuThreadExchangeStreamCaptureMode::real(slot)?;
+    let exchange = functions::cuThreadExchangeStreamCaptureMode::real(slot)?;
     // SAFETY: cuThreadExchangeStreamCaptureMode's contract.
     let code = unsafe { exchange(&raw mut mode) };
     (code == SUCCESS).then_some(mode)

@@ -11,8 +11,8 @@ use gpuslice_config::ledger;
 use crate::contexts::CONTEXTS;
 use crate::grains::{Leaf, Root};
 use crate::held::{Bucket, FIRST, SEGMENTS};
-use crate::host::Kept;
-use crate::release::Asked;
+use crate::reading::KeptReading;
+use crate::reclaim::Reclaim;
 use crate::reserves::Reserves;
 use crate::sys;
 
@@ -32,10 +32,10 @@ pub(crate) struct Private {
     pub(crate) far: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
-    /// See `host`.
-    pub(crate) host: Kept,
-    /// See `release`.
-    pub(crate) release: Asked,
+    /// See `reading`.
+    pub(crate) host: KeptReading,
+    /// See `reclaim`.
+    pub(crate) release: Reclaim,
     /// See `reserves`.
     pub(crate) reserves: Reserves,
     /// Whether there is device memory in `segments`.

@@ -4,18 +4,16 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::elf::{self, Object};
-use crate::log::Piece::{Dec, Str};
-use crate::table::{self, EXPORTS, FUNCTIONS, Failure, RARE, Row};
-use crate::{count, device, loader};
+use crate::functions::{self, FUNCTIONS, RARE};
+use crate::loader;
 
 /// How many copies of one library a process may have hooked at the same time. Two runtimes of
 /// different versions are common, two drivers are not.
 pub(crate) const SLOTS: usize = 4;
-const SLOTS_SHOWN: u64 = 4;
 
 /// One loaded copy of a library.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,10 +119,68 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
     slots(library).find_map(|(slot, place)| take(slot, place, 0))
 }
 
-fn forget(library: Library, slot: Slot) {
-    table::forget(library, slot);
+/// Forgets the real functions of one copy, and what is known of its devices.
+pub(crate) fn forget(library: Library, slot: Slot) {
+    functions::forget(library, slot);
     if library == Library::Cuda {
-        device::forget(slot);
+        forget_devices(slot);
+    }
+}
+
+/// What is known of the devices of one copy of the driver: see `device`. All zeros: nothing.
+pub(crate) struct Devices {
+    /// A word for each ordinal.
+    pub(crate) ordinals: [AtomicU32; ORDINALS],
+    /// Whether the driver has one device only: 0 not known, 1 yes, 2 no.
+    pub(crate) alone: AtomicU8,
+    /// Whether any device shares the host's memory: 0 not known, 1 yes, 2 no.
+    pub(crate) shared: AtomicU8,
+}
+
+/// As many devices as machines have; those beyond are asked each time.
+const ORDINALS: usize = 16;
+
+impl Devices {
+    const fn unknown() -> Devices {
+        Devices {
+            ordinals: [const { AtomicU32::new(0) }; ORDINALS],
+            alone: AtomicU8::new(0),
+            shared: AtomicU8::new(0),
+        }
+    }
+}
+
+/// Those of the first copy, which nearly every process has alone. Written to by every start: see
+/// `layout.ld`.
+#[unsafe(link_section = ".data")]
+static FIRST_DEVICES: Devices = Devices::unknown();
+
+/// Those of the others.
+static OTHER_DEVICES: [Devices; SLOTS - 1] = [const { Devices::unknown() }; SLOTS - 1];
+
+/// What is known of the devices of one copy of the driver.
+#[inline]
+pub(crate) fn devices(slot: Slot) -> Option<&'static Devices> {
+    match slot.index().checked_sub(1) {
+        None => Some(&FIRST_DEVICES),
+        Some(other) => OTHER_DEVICES.get(other),
+    }
+}
+
+/// What is known of the devices of all copies.
+pub(crate) fn all_devices() -> impl Iterator<Item = &'static Devices> {
+    core::iter::once(&FIRST_DEVICES).chain(&OTHER_DEVICES)
+}
+
+/// Forgets what is known of the devices of one copy of the driver.
+pub(crate) fn forget_devices(slot: Slot) {
+    let Some(devices) = devices(slot) else {
+        return;
+    };
+    devices.alone.store(0, Ordering::Relaxed);
+    devices.shared.store(0, Ordering::Relaxed);
+    for known in &devices.ordinals {
+        known.store(0, Ordering::Relaxed);
     }
 }
 
@@ -262,6 +318,23 @@ fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     found
 }
 
+/// What a function of libc answers when it cannot do what it was asked for.
+pub(crate) trait Failure {
+    const FAILED: Self;
+}
+
+impl Failure for i32 {
+    const FAILED: i32 = -1;
+}
+
+impl Failure for isize {
+    const FAILED: isize = -1;
+}
+
+impl Failure for *mut c_void {
+    const FAILED: *mut c_void = null_mut();
+}
+
 /// What a function answers that this libc does not have, as old ones lack `close_range`.
 #[cold]
 #[inline(never)]
@@ -281,7 +354,7 @@ pub(crate) fn not_in_libc<T: Failure>() -> T {
 }
 
 /// A function of a library that somebody has loaded, wherever it is.
-fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
+pub(crate) fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
     let address = loader::next(name);
     if !address.is_null() {
         return address;
@@ -297,138 +370,4 @@ fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
             .unwrap_or_default();
     }
     null_mut()
-}
-
-/// What stands for the real function `address` of a row: our entry for the copy that it
-/// belongs to. The address itself where that cannot be.
-pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
-    stand_in_of(row, address, loader::object_of(address).as_ref())
-}
-
-fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut c_void {
-    match place(row, address, object) {
-        Some(slot) => table::entry(row, slot),
-        None => address,
-    }
-}
-
-/// The copy of its library, which is this object, that a real function belongs to, remembered.
-fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot> {
-    let (library, name) = (table::library(row), table::name(row));
-    let Some(object) = object else {
-        count::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
-        return None;
-    };
-    if object.dynamic == elf::own_dynamic() {
-        return None;
-    }
-    let Some(slot) = claim(library, object) else {
-        let line = [
-            Str(name),
-            Str(": more copies of its library than "),
-            Dec(SLOTS_SHOWN),
-            Str(", passed through"),
-        ];
-        count::COPIES.say("resolve", &line);
-        return None;
-    };
-    let cells = table::cells(row);
-    let known = cells.known(slot);
-    if !known.is_null() && known != address {
-        // Another library in the very place of one that is gone.
-        forget(library, slot);
-    }
-    cells.store(slot, address);
-    if library == Library::Cuda {
-        // Opened again, perhaps, with other visible devices: its ordinals are asked anew.
-        device::forget(slot);
-    }
-    Some(slot)
-}
-
-/// Where the exports jump to, once it is known for every caller.
-#[unsafe(link_section = ".data")]
-pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
-    [const { AtomicPtr::new(null_mut()) }; EXPORTS];
-
-/// Which entry a call site was given: address << 16 | row << 8 | slot + 1.
-static CALLERS: [AtomicU64; HOMES] = [const { AtomicU64::new(0) }; HOMES];
-const HOMES: usize = 32;
-
-/// Whether any call site was given an entry of its own: most processes never look at the list.
-#[unsafe(link_section = ".data")]
-static ANY_CALLERS: AtomicBool = AtomicBool::new(false);
-
-/// Where an export, called directly from `caller`, goes on.
-///
-/// The loader would have bound the call to the first definition in the global scope, or else
-/// in the caller's own: so do we, without ourselves.
-pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
-    let Some(row) = table::row(row) else {
-        return table::absent(Library::Cuda);
-    };
-    let key = (caller as u64) << 16 | (row as u64) << 8;
-    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) % HOMES);
-    let seen = match ANY_CALLERS.load(Ordering::Relaxed) {
-        true => home.map_or(0, |home| home.load(Ordering::Relaxed)),
-        false => 0,
-    };
-    if seen & !0xff == key
-        && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
-    {
-        return table::entry(row, Slot(slot));
-    }
-    let (library, name) = (table::library(row), table::name_c(row));
-    let global = loader::next(name);
-    if !global.is_null() {
-        return for_all(row, global);
-    }
-    let object = loader::object_of(caller as *const c_void);
-    let mut address = match &object {
-        // The program's own scope is the global one, which was looked through above.
-        Some(object) if !object.path().is_empty() => loader::within(object.path(), name),
-        _ => null_mut(),
-    };
-    if address.is_null() {
-        address = elsewhere(library, name);
-    }
-    if address.is_null() {
-        count::ABSENT.say(
-            "resolve",
-            &[Str(table::name(row)), Str(" is called, and nobody has it")],
-        );
-        return table::absent(library);
-    }
-    let object = loader::object_of(address);
-    keep(object.as_ref());
-    let Some(slot) = place(row, address, object.as_ref()) else {
-        return address;
-    };
-    if let Some(home) = home
-        && caller >> 48 == 0
-    {
-        let slot = u64::from(slot.0).saturating_add(1);
-        home.store(key | slot, Ordering::Relaxed);
-        ANY_CALLERS.store(true, Ordering::Relaxed);
-    }
-    table::entry(row, slot)
-}
-
-fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
-    let object = loader::object_of(address);
-    keep(object.as_ref());
-    let entry = stand_in_of(row, address, object.as_ref());
-    if let Some(target) = TARGET.get(row as usize) {
-        target.store(entry, Ordering::Release);
-    }
-    entry
-}
-
-/// A library that is called directly stays: what we remember of it must not point to nothing.
-fn keep(object: Option<&Object>) {
-    if let Some(object) = object
-        && !elf::is_from_the_start(object.dynamic)
-    {
-        loader::pin(object);
-    }
 }

@@ -11,10 +11,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::ledger::{Charged, Kind, Patience, Reserve};
+use gpuslice_config::ledger::{Charged, Patience, Reserve};
 use gpuslice_config::units::Bytes;
 
-use crate::account::{Account, Asked};
 use crate::private::{self, Private};
 use crate::sys;
 
@@ -281,28 +280,6 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
             key if is_used(key) => visit(Known { place, key }),
             _ => {}
         }
-    }
-}
-
-impl Charged for Account {
-    fn claim(&self, bytes: Bytes) -> bool {
-        !matches!(self.ask(bytes, Kind::Pool), Asked::Refused(_))
-    }
-
-    fn record(&self, bytes: Bytes) {
-        Account::record(self, bytes, Kind::Pool);
-    }
-
-    fn release(&self, bytes: Bytes) {
-        Account::release(self, bytes, Kind::Pool);
-    }
-
-    fn wait(&self) {
-        sys::nap();
-    }
-
-    fn clock(&self) -> u64 {
-        sys::clock()
     }
 }
 

@@ -10,13 +10,14 @@ use gpuslice_config::ledger::{Class, Device, Import, Kind, key_of};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUdeviceptr, SUCCESS};
-use crate::account::{self, Account, Memory, stepped};
+use crate::account::{self, Account, Memory};
 use crate::grains::STEP;
 use crate::held::{self, Found, Space};
 use crate::private::{self, Private};
 use crate::real::Slot;
 use crate::sys::Stat;
-use crate::{contexts, device, table};
+use crate::{device, functions};
+use gpuslice_config::ledger::stepped;
 
 /// The bytes of an IPC or a fabric handle.
 pub(crate) const HANDLE: usize = 64;
@@ -197,7 +198,7 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
             return true;
         }
     }
-    let context = contexts::current(private, slot);
+    let context = account::context(private, slot);
     let payload = key | (1 << OPENED_AT) | (u64::from(context) << IMPORT_CONTEXT_AT);
     while let Some(found) = held::find(private, Space::Object, key) {
         let object = Object::unpack(found.payload());
@@ -302,7 +303,7 @@ pub(crate) fn context_gone(private: &'static Private, number: u8) {
 /// The allocation that an address lies in.
 fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut size) = (0, 0usize);
-    let ask = table::cuMemGetAddressRange_v2::real(slot)?;
+    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
     // SAFETY: cuMemGetAddressRange_v2's contract.
     let code = unsafe { ask(&raw mut base, &raw mut size, address) };
     (code == SUCCESS).then_some((base, size as u64))
@@ -313,7 +314,7 @@ fn at(slot: Slot, address: CUdeviceptr) -> Option<Account> {
     /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
     const ORDINAL: i32 = 9;
     let mut ordinal = 0i32;
-    let ask = table::cuPointerGetAttribute::real(slot)?;
+    let ask = functions::cuPointerGetAttribute::real(slot)?;
     // SAFETY: cuPointerGetAttribute's contract: this attribute is an int.
     let code = unsafe { ask((&raw mut ordinal).cast(), ORDINAL, address) };
     let ordinal = match code {

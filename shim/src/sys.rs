@@ -5,6 +5,7 @@
 
 use core::ffi::CStr;
 
+pub(crate) mod filters;
 mod line;
 mod stat;
 

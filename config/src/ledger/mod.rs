@@ -18,6 +18,7 @@ mod layout;
 mod protocol;
 mod reserve;
 mod sharing;
+mod step;
 mod sync;
 
 #[cfg(not(all(test, loom)))]
@@ -60,12 +61,13 @@ pub use notes::{Refusals, Turn};
 pub use private::Private;
 #[cfg(not(all(test, loom)))]
 pub use quiet::set_quiet;
-pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving, STEP};
+pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, NoSlot, Open, Record};
 pub use sharing::{CLASSES, Class, key_of};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
+pub use step::{STEP, rounded, spoken_for, stepped};
 #[cfg(not(all(test, loom)))]
 pub use sys::Errno;
 

@@ -9,12 +9,10 @@
 //! A thread that is cancelled in the driver leaves what it has claimed and counted on: too much is
 //! said to be held, never too little.
 
+use super::step::STEP;
 use super::sync::AtomicU64;
 use crate::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
-
-/// What the driver hands out memory in.
-pub const STEP: u64 = 2 << 20;
 
 /// What reserves, as the driver tells of it, and who is charged for it.
 pub trait Reserving {

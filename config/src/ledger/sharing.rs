@@ -14,7 +14,7 @@
 //! are read after what is used: in between the bytes count twice, never not at all.
 
 use super::layout::{Device, Head, Table};
-use super::reserve::STEP;
+use super::step::STEP;
 use super::sync::{AtomicU32, AtomicU64};
 use crate::units::Bytes;
 use core::mem::offset_of;

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{helper, owner};
-use crate::sandbox;
+use crate::sys;
 
 /// How many threads are just at something.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -21,7 +21,7 @@ impl Inside {
     pub(super) fn begin() -> Option<Inside> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         let inside = Inside(());
-        (!sandbox::is_on()).then_some(inside)
+        (!sys::filters::is_filtered()).then_some(inside)
     }
 
     /// The same, where the tables are this process's own.
@@ -79,7 +79,7 @@ pub(crate) fn be_alone() -> Alone {
 fn end_helper() -> Alone {
     // Under a filter it is gone already, and nothing more is asked of the kernel. A vfork child has
     // no second thread, and its parent's helper is none of its business.
-    if sandbox::is_on() || is_another_process() {
+    if sys::filters::is_filtered() || is_another_process() {
         return Alone(false);
     }
     helper::rest(PATIENCE_MS);

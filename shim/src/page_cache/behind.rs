@@ -263,7 +263,7 @@ fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
                 whole.end.wrapping_sub(delta),
             );
             if share::is_unneeded(own, start, end) {
-                pages.each_of_a_file(whole, kernel::page_out);
+                pages.each_of_a_file(whole, |range| kernel::page_out(range.start, range.end));
             }
         } else if pages.are_a_files(whole) {
             // Our table may be wrong: there are ways to map and to write that nobody sees.

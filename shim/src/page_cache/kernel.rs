@@ -4,7 +4,6 @@
 
 use core::ffi::CStr;
 
-use super::ranges::Range;
 use crate::sys::{EINVAL, Errno, syscall};
 
 #[cfg(target_arch = "x86_64")]
@@ -260,10 +259,10 @@ pub(super) fn forget_pages(start: u64, end: u64) {
 /// Drops pages that only this process has mapped, and takes them out of its page tables. What was
 /// written to private ones stays. Nothing happens where the file is another user's and may not be
 /// written to.
-pub(super) fn page_out(range: Range) {
+pub(super) fn page_out(start: u64, end: u64) {
     const PAGEOUT: usize = 21;
-    let length = range.end.saturating_sub(range.start);
-    let (Ok(start), Ok(length)) = (usize::try_from(range.start), usize::try_from(length)) else {
+    let length = end.saturating_sub(start);
+    let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
         return;
     };
     // SAFETY: loses nothing, wherever it is.

@@ -8,13 +8,14 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::account::{self, Account, Asked, Memory, stepped};
+use crate::account::{self, Account, Asked, Memory};
 use crate::answer::{self, Amount};
 use crate::device;
+use crate::functions::{self, Call};
 use crate::grains::{SMALL, STEP};
 use crate::held::Held;
 use crate::real::Slot;
-use crate::table::{self, Call};
+use gpuslice_config::ledger::stepped;
 
 type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
 type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
@@ -139,7 +140,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
 /// Gives back to the driver what it has just given, and to the ledger.
 fn give_back(slot: Slot, at: u64) {
     let memory = account::memory(at);
-    if let Some(free) = table::cuMemFree_v2::real(slot) {
+    if let Some(free) = functions::cuMemFree_v2::real(slot) {
         // SAFETY: a pointer that the driver has just given, and that nobody else knows.
         let code = unsafe { free(at) };
         if code == SUCCESS
@@ -197,7 +198,7 @@ unsafe fn refuse_linear<P: Amount>(
 ) -> CUresult {
     let is_valid = is_valid() && device::has_context(account.slot);
     let undo = || {
-        let free = table::cuMemFree_v2::real(account.slot);
+        let free = functions::cuMemFree_v2::real(account.slot);
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         if let (Some(free), Some(at)) = (free, unsafe { answer::got(place) }) {
             // SAFETY: a pointer that the driver has just given, and that nobody else knows.

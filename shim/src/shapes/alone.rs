@@ -6,7 +6,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::table::Call;
+use crate::functions::Call;
 use crate::{page_cache, sandbox};
 
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;

@@ -9,14 +9,17 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
-use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS};
-use crate::account::{self, Account, Asked, stepped};
+use crate::abi::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
+};
+use crate::account::{self, Account, Asked};
 use crate::answer;
 use crate::device;
+use crate::functions::{self, Call};
 use crate::held::Space;
 use crate::real::Slot;
 use crate::shapes::admit;
-use crate::table::{self, Call};
+use gpuslice_config::ledger::stepped;
 
 type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
 type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
@@ -180,8 +183,8 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(handle, described) };
-    let requirements = table::cuArrayGetMemoryRequirements::real(call.slot);
-    let destroy = table::cuArrayDestroy::real(call.slot);
+    let requirements = functions::cuArrayGetMemoryRequirements::real(call.slot);
+    let destroy = functions::cuArrayDestroy::real(call.slot);
     if described.is_null() {
         return ask();
     }
@@ -203,8 +206,8 @@ pub(crate) unsafe fn create_mipmapped(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(handle, described, levels) };
-    let requirements = table::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
-    let destroy = table::cuMipmappedArrayDestroy::real(call.slot);
+    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
+    let destroy = functions::cuMipmappedArrayDestroy::real(call.slot);
     if described.is_null() {
         return ask();
     }
@@ -215,15 +218,8 @@ pub(crate) unsafe fn create_mipmapped(
     unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
 }
 
-/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
-#[repr(C)]
-pub(crate) struct Requirements {
-    size: usize,
-    alignment: usize,
-    reserved: [u32; 4],
-}
-
-type Require = unsafe extern "C" fn(*mut Requirements, CUarray, CUdevice) -> CUresult;
+type Require =
+    unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
 
 /// # Safety
 /// `ask` is a call of the driver that makes an array of this shape and writes it to `place`; the
@@ -288,7 +284,7 @@ fn keep(account: &Account, array: u64, bytes: Bytes) {
 /// What the driver says that an array holds.
 fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
     let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
-    let mut said = Requirements {
+    let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {
         size: 0,
         alignment: 0,
         reserved: [0; 4],

@@ -9,7 +9,7 @@ use crate::abi::{
     CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CUresult, CUstream, SUCCESS,
 };
 use crate::abi::{CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};
-use crate::table::Call;
+use crate::functions::Call;
 use crate::{private, release};
 
 type BeginV1 = unsafe extern "C" fn(CUstream) -> CUresult;

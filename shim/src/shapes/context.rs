@@ -10,17 +10,18 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 
 use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked};
+use crate::functions::{self, Call};
 use crate::held::{self, Found, Held, Space};
 use crate::log::Piece::{Dec, Str};
 use crate::measure::Grown;
 use crate::real::Slot;
 use crate::shapes::{green, pool};
-use crate::table::{self, Call};
 use crate::{answer, contexts, count, device, graphs, measure, pools};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
@@ -217,7 +218,7 @@ fn believed(measured: Grown) -> Bytes {
             usual
         }
     };
-    account::rounded(size)
+    ledger::rounded(size)
 }
 
 /// Whether a device's primary context is there.
@@ -226,7 +227,7 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
     let Ok(dev) = CUdevice::try_from(ordinal.0) else {
         return false;
     };
-    let Some(ask) = table::cuDevicePrimaryCtxGetState::real(slot) else {
+    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(slot) else {
         return false;
     };
     // SAFETY: cuDevicePrimaryCtxGetState's contract.

@@ -5,9 +5,9 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
+use crate::functions::Call;
 use crate::page_cache;
 use crate::shapes::files::descriptor_of;
-use crate::table::Call;
 
 type Close = unsafe extern "C" fn(c_int) -> c_int;
 type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;

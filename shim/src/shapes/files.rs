@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::table::{self, Call};
+use crate::functions::{self, Call};
 use crate::{elf, meminfo, page_cache, runtime};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
@@ -305,7 +305,7 @@ fn pages(said: isize, amount: impl FnOnce(&gpuslice_config::view::MemoryView) ->
         return said;
     };
     // SAFETY: sysconf's contract; this name is no page count, so nobody comes back here.
-    let size = table::sysconf::real().map_or(0, |sysconf| unsafe { sysconf(SC_PAGESIZE) });
+    let size = functions::sysconf::real().map_or(0, |sysconf| unsafe { sysconf(SC_PAGESIZE) });
     let pages = u64::try_from(size)
         .ok()
         .and_then(|size| amount(&view).checked_div(size));

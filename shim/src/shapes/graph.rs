@@ -12,14 +12,15 @@ use crate::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
     SUCCESS,
 };
-use crate::account::{self, Account, rounded};
+use crate::account::{self, Account};
 use crate::answer;
 use crate::device;
+use crate::functions::Call;
 use crate::graphs::{self, Graphs, Need};
 use crate::held::{self, Space};
 use crate::real::Slot;
-use crate::table::Call;
 use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::rounded;
 
 type Instantiate = unsafe extern "C" fn(
     *mut CUgraphExec,

@@ -11,10 +11,10 @@ use crate::account;
 use crate::answer;
 use crate::contexts;
 use crate::device;
+use crate::functions::{self, Call};
 use crate::held::{self, Space};
 use crate::real::Slot;
 use crate::shapes::context;
-use crate::table::{self, Call};
 
 type GreenCtx = *mut c_void;
 type Create = unsafe extern "C" fn(*mut GreenCtx, *mut c_void, CUdevice, c_uint) -> CUresult;
@@ -55,8 +55,8 @@ pub(crate) unsafe fn create(
 
 /// The handle of a primary context that is there.
 fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
-    let retain = table::cuDevicePrimaryCtxRetain::real(slot)?;
-    let release = table::cuDevicePrimaryCtxRelease_v2::real(slot)?;
+    let retain = functions::cuDevicePrimaryCtxRetain::real(slot)?;
+    let release = functions::cuDevicePrimaryCtxRelease_v2::real(slot)?;
     let mut context = core::ptr::null_mut();
     // SAFETY: cuDevicePrimaryCtxRetain's contract.
     let code = unsafe { retain(&raw mut context, dev) };

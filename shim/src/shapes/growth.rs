@@ -4,8 +4,8 @@
 use core::ffi::{c_ulonglong, c_void};
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUresult, cudaError_t};
+use crate::functions::Call;
 use crate::shapes::vmm;
-use crate::table::Call;
 use crate::{real, release};
 
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> cudaError_t;

@@ -10,9 +10,9 @@ use gpuslice_config::ledger::key_of;
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
 use crate::account;
 use crate::answer;
+use crate::functions::{self, Call};
 use crate::held::Space;
 use crate::sharing;
-use crate::table::{self, Call};
 
 type Get = unsafe extern "C" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
 type Open = unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult;
@@ -58,7 +58,7 @@ pub(crate) unsafe fn open(
     if let Some(at) = opened
         && !sharing::import(call.slot, at, key_of(&handle.bytes))
     {
-        if let Some(close) = table::cuIpcCloseMemHandle::real(call.slot) {
+        if let Some(close) = functions::cuIpcCloseMemHandle::real(call.slot) {
             // SAFETY: opened just now, and nobody else knows of it.
             unsafe { close(at) };
         }

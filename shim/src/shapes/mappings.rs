@@ -4,8 +4,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::functions::Call;
 use crate::page_cache::{self, Mapping};
-use crate::table::Call;
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
 type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;

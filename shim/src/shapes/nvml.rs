@@ -12,10 +12,10 @@ use crate::abi::{
 };
 use crate::answer;
 use crate::device::{self, Device};
+use crate::functions::{self, Call};
 use crate::real::Slot;
 use crate::runtime::{self, Runtime};
 use crate::shapes::query;
-use crate::table::{self, Call};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
@@ -119,7 +119,7 @@ fn answerable(code: nvmlReturn_t) -> bool {
 
 /// What `nvmlDeviceGetMemoryInfo_v2` says.
 fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
-    let ask = table::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
+    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
     let mut memory = nvmlMemory_v2_t {
         version: NVML_MEMORY_V2,
         total: 0,
@@ -191,7 +191,7 @@ impl Instances {
     }
 
     fn look(&mut self, runtime: &Runtime, slot: Slot, card: nvmlDevice_t) {
-        let Some(ask) = table::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
+        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
             return;
         };
         let instance = |index| {
@@ -235,7 +235,7 @@ fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
 /// compute capability, or as the container toolkit does by name.
 fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
     let (mut major, mut minor) = (0, 0);
-    if let Some(ask) = table::nvmlDeviceGetCudaComputeCapability::real(slot) {
+    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(slot) {
         // SAFETY: nvmlDeviceGetCudaComputeCapability's contract; the handle is the caller's own.
         let code = unsafe { ask(device, &raw mut major, &raw mut minor) };
         if code == SUCCESS {
@@ -244,7 +244,7 @@ fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
     }
     const NAME: u32 = 96;
     let mut name = [0u8; NAME as usize];
-    let Some(ask) = table::nvmlDeviceGetName::real(slot) else {
+    let Some(ask) = functions::nvmlDeviceGetName::real(slot) else {
         return false;
     };
     // SAFETY: nvmlDeviceGetName's contract; the handle is the caller's own.

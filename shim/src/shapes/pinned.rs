@@ -7,13 +7,14 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUresult, SUCCESS};
-use crate::account::{self, Asked, stepped};
+use crate::account::{self, Asked};
 use crate::answer::{self, Amount};
 use crate::device;
+use crate::functions::{self, Call};
 use crate::held::Space;
 use crate::real::Slot;
 use crate::shapes::admit;
-use crate::table::{self, Call};
+use gpuslice_config::ledger::stepped;
 
 type AllocHost<S> = unsafe extern "C" fn(*mut *mut c_void, S) -> CUresult;
 type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
@@ -52,7 +53,7 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
 unsafe fn free(slot: Slot, place: *const *mut c_void) {
     // SAFETY: the caller's promise.
     let made = unsafe { answer::got_handle(place) };
-    if let (Some(free), Some(made)) = (table::cuMemFreeHost::real(slot), made) {
+    if let (Some(free), Some(made)) = (functions::cuMemFreeHost::real(slot), made) {
         // SAFETY: nobody else knows of it.
         unsafe { free(made as *mut c_void) };
     }
@@ -96,7 +97,7 @@ pub(crate) unsafe fn register(
     const FLAGS: c_uint = 15;
     let is_valid = !p.is_null() && flags <= FLAGS;
     let undo = || {
-        if let Some(unregister) = table::cuMemHostUnregister::real(call.slot) {
+        if let Some(unregister) = functions::cuMemHostUnregister::real(call.slot) {
             // SAFETY: registered just now.
             unsafe { unregister(p) };
         }

@@ -14,14 +14,15 @@ use gpuslice_config::units::Bytes;
 use crate::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
 };
-use crate::account::{self, Account, Asked, stepped};
+use crate::account::{self, Account, Asked};
 use crate::answer;
 use crate::device;
+use crate::functions::{self, Call};
 use crate::pools::{self, Pool};
 use crate::real::Slot;
 use crate::reserves;
 use crate::sharing;
-use crate::table::{self, Call};
+use gpuslice_config::ledger::stepped;
 
 type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 type FromPool = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
@@ -173,7 +174,7 @@ fn counted(
 /// Whether a stream is being captured. None: the driver knows no such stream.
 fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
     let mut status = 0;
-    let Some(ask) = table::cuStreamIsCapturing::real(slot) else {
+    let Some(ask) = functions::cuStreamIsCapturing::real(slot) else {
         return Some(false);
     };
     // SAFETY: cuStreamIsCapturing's contract.
@@ -229,7 +230,7 @@ unsafe fn allocate_from(
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     let at = unsafe { answer::got(place) };
-    if let (Some(at), Some(free)) = (at, table::cuMemFreeAsync::real(*slot)) {
+    if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
         // SAFETY: the driver has just given this pointer, and nobody else knows of it.
         unsafe { free(at, stream) };
     }

@@ -13,9 +13,9 @@ use crate::abi::{
     nvmlProcessInfo_v1_t, nvmlReturn_t,
 };
 use crate::device;
+use crate::functions::{self, Call};
 use crate::real::Slot;
 use crate::runtime;
-use crate::table::{self, Call};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn_t;
 type AskDetail =
@@ -91,11 +91,11 @@ fn instance(slot: Slot, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
         compute: u32::MAX,
     };
     if kind == DeviceKind::Mig {
-        if let Some(ask) = table::nvmlDeviceGetGpuInstanceId::real(slot) {
+        if let Some(ask) = functions::nvmlDeviceGetGpuInstanceId::real(slot) {
             // SAFETY: the function's contract; the handle is the caller's own.
             unsafe { ask(device, &raw mut instance.gpu) };
         }
-        if let Some(ask) = table::nvmlDeviceGetComputeInstanceId::real(slot) {
+        if let Some(ask) = functions::nvmlDeviceGetComputeInstanceId::real(slot) {
             // SAFETY: as above.
             unsafe { ask(device, &raw mut instance.compute) };
         }

@@ -2,10 +2,10 @@
 //! Touches: the real function, then two fields of the caller's struct.
 
 use crate::abi::{SUCCESS, cudaDeviceProp, cudaError_t};
+use crate::functions::{self, Call};
 use crate::log::Piece::{Dec, Str};
 use crate::real::{self, Slot};
 use crate::shapes::query;
-use crate::table::{self, Call};
 use crate::{count, device, runtime};
 
 type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
@@ -90,7 +90,7 @@ fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
 /// Which runtime this is: 12040 for 12.4.
 pub(crate) fn version(slot: Slot) -> i32 {
     let mut version = 0;
-    if let Some(ask) = table::cudaRuntimeGetVersion::real(slot) {
+    if let Some(ask) = functions::cudaRuntimeGetVersion::real(slot) {
         // SAFETY: cudaRuntimeGetVersion's contract.
         let _ = unsafe { ask(&raw mut version) };
     }

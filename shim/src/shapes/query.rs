@@ -9,11 +9,11 @@ use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS, cudaError_t}
 use crate::answer::{self, Amount};
 use crate::count;
 use crate::device::{self, Device};
+use crate::functions::{self, Call};
 use crate::log::Piece::Str;
 use crate::real::{self, Slot};
 use crate::runtime::{self, Runtime};
 use crate::shapes::pool;
-use crate::table::{self, Call};
 
 type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
 type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
@@ -144,7 +144,7 @@ unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Opti
 /// What the driver says of the current device.
 fn facts(slot: Slot) -> Option<DriverMemory> {
     let (mut free, mut total) = (0usize, 0usize);
-    let ask = table::cuMemGetInfo_v2::real(slot)?;
+    let ask = functions::cuMemGetInfo_v2::real(slot)?;
     // SAFETY: cuMemGetInfo_v2's contract.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
@@ -153,7 +153,7 @@ fn facts(slot: Slot) -> Option<DriverMemory> {
 /// What the driver says is the memory of a device.
 pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
     let mut total = 0usize;
-    let ask = table::cuDeviceTotalMem_v2::real(slot)?;
+    let ask = functions::cuDeviceTotalMem_v2::real(slot)?;
     let device = CUdevice::try_from(ordinal.0).ok()?;
     // SAFETY: cuDeviceTotalMem_v2's contract.
     let code = unsafe { ask(&raw mut total, device) };

@@ -4,8 +4,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::functions::Call;
 use crate::page_cache;
-use crate::table::Call;
 
 type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
 type ReadChecked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize) -> isize;

@@ -5,10 +5,10 @@
 use crate::abi::{CUresult, SUCCESS};
 use crate::account;
 use crate::answer::Amount;
+use crate::functions::Call;
 use crate::pools;
 use crate::shapes::pool;
 use crate::sharing;
-use crate::table::Call;
 
 type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 

@@ -7,10 +7,10 @@ use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 use core::ptr::null_mut;
 
 use crate::abi::{CUresult, PER_THREAD_DEFAULT_STREAM, SUCCESS, cudaError_t};
+use crate::functions::{self, Call, Row};
 use crate::log::{self, Level, Piece::Dec, Piece::Raw, Piece::Str};
 use crate::real::{self, Library, Slot};
-use crate::table::{self, Call, Row};
-use crate::{count, elf, loader};
+use crate::{count, elf, loader, table};
 
 type ProcAddressV1 =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, c_ulonglong) -> CUresult;
@@ -228,9 +228,10 @@ unsafe fn replace(
 /// The rows that a name of cuGetProcAddress can mean.
 fn candidates(name: &CStr) -> impl Iterator<Item = Row> {
     let name = name.to_bytes();
-    table::rows().filter(move |row| {
-        let base = table::named(*row).is_some_and(|named| named.base == name);
-        base || table::library(*row) == Library::Cuda && table::name(*row).as_bytes() == name
+    functions::rows().filter(move |row| {
+        let base = functions::named(*row).is_some_and(|named| named.base == name);
+        base || functions::library(*row) == Library::Cuda
+            && functions::name(*row).as_bytes() == name
     })
 }
 
@@ -249,13 +250,17 @@ fn stand_in(
     }
     let slot = slot.or_else(|| real::claim(Library::Cuda, &object))?;
     // The same function may go by a longer name too, as cuGraphInstantiateWithFlags does.
-    let exported = table::rows()
+    let exported = functions::rows()
         .filter(|row| {
-            let base = table::named(*row).is_some_and(|named| named.base == name.to_bytes());
-            base || table::name(*row).as_bytes().starts_with(name.to_bytes())
+            let base = functions::named(*row).is_some_and(|named| named.base == name.to_bytes());
+            base || functions::name(*row)
+                .as_bytes()
+                .starts_with(name.to_bytes())
         })
-        .filter(|row| table::library(*row) == Library::Cuda)
-        .find(|row| table::cells(*row).get(Library::Cuda, slot, table::name_c(*row)) == address);
+        .filter(|row| functions::library(*row) == Library::Cuda)
+        .find(|row| {
+            functions::cells(*row).get(Library::Cuda, slot, functions::name_c(*row)) == address
+        });
     // A driver may keep functions for this that it does not export. What it gives out for the
     // version from which the name means a row is that row's.
     let private = || {
@@ -273,7 +278,7 @@ fn stand_in(
         );
         return None;
     };
-    let cells = table::cells(row);
+    let cells = functions::cells(row);
     if cells.known(slot).is_null() {
         cells.store(slot, address);
     }
@@ -282,7 +287,7 @@ fn stand_in(
 
 /// What the driver gives out for a row; null when it does not.
 fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
-    let Some(named) = table::named(row) else {
+    let Some(named) = functions::named(row) else {
         return null_mut();
     };
     if named.per_thread && flags & PER_THREAD_DEFAULT_STREAM == 0 {
@@ -297,10 +302,10 @@ fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
     };
     let mut address = null_mut();
     let place = &raw mut address;
-    let code = if let Some(ask) = table::cuGetProcAddress_v2::real(slot) {
+    let code = if let Some(ask) = functions::cuGetProcAddress_v2::real(slot) {
         // SAFETY: cuGetProcAddress_v2's contract; the status may be null.
         unsafe { ask(base.as_ptr(), place, named.since, flags, null_mut()) }
-    } else if let Some(ask) = table::cuGetProcAddress::real(slot) {
+    } else if let Some(ask) = functions::cuGetProcAddress::real(slot) {
         // SAFETY: cuGetProcAddress's contract.
         unsafe { ask(base.as_ptr(), place, named.since, flags) }
     } else {

@@ -5,8 +5,8 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
+use crate::functions::Call;
 use crate::meminfo;
-use crate::table::Call;
 
 type Stat = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
 type StatOfVersion = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;

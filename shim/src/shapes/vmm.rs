@@ -13,15 +13,16 @@ use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
 use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::account::{self, Account, Asked, stepped};
+use crate::account::{self, Account, Asked};
+use crate::functions::{self, Call};
 use crate::grains::STEP;
 use crate::held::{self, Found, Space};
 use crate::private::Private;
 use crate::real::Slot;
 use crate::shapes::admit;
 use crate::sharing;
-use crate::table::{self, Call};
 use crate::{answer, device};
+use gpuslice_config::ledger::stepped;
 
 type MemHandle = c_ulonglong;
 type Create = unsafe extern "C" fn(*mut MemHandle, usize, *const c_void, c_ulonglong) -> CUresult;
@@ -156,7 +157,7 @@ pub(crate) unsafe fn create(
             let whole = (size as u64).is_multiple_of(STEP);
             let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
             let undo = || {
-                let release = table::cuMemRelease::real(call.slot);
+                let release = functions::cuMemRelease::real(call.slot);
                 // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
                 if let (Some(release), Some(made)) = (release, unsafe { answer::got(handle) }) {
                     // SAFETY: a handle that the driver has just given, and that nobody else knows.
@@ -397,7 +398,7 @@ pub(crate) unsafe fn import(
     if let (Some(key), Some(made)) = (key, unsafe { answer::got(handle) })
         && !imported(call.slot, made, Class::of(key))
     {
-        if let Some(release) = table::cuMemRelease::real(call.slot) {
+        if let Some(release) = functions::cuMemRelease::real(call.slot) {
             // SAFETY: imported just now, and nobody else knows of it.
             unsafe { release(made) };
         }
@@ -424,7 +425,7 @@ fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
         start: nothing,
         rest: [0; 14],
     };
-    let Some(ask) = table::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
+    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
         return true;
     };
     // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: there is room for the struct.

@@ -1,0 +1,30 @@
+//! What pools and graphs reserve is charged to their device's account.
+//! Touches: the ledger, through the account.
+
+use gpuslice_config::ledger::{Charged, Kind};
+use gpuslice_config::units::Bytes;
+
+use super::{Account, Asked};
+use crate::sys;
+
+impl Charged for Account {
+    fn claim(&self, bytes: Bytes) -> bool {
+        !matches!(self.ask(bytes, Kind::Pool), Asked::Refused(_))
+    }
+
+    fn record(&self, bytes: Bytes) {
+        Account::record(self, bytes, Kind::Pool);
+    }
+
+    fn release(&self, bytes: Bytes) {
+        Account::release(self, bytes, Kind::Pool);
+    }
+
+    fn wait(&self) {
+        sys::nap();
+    }
+
+    fn clock(&self) -> u64 {
+        sys::clock()
+    }
+}

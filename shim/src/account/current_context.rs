@@ -1,0 +1,29 @@
+//! The calling thread's current context, by its number.
+//! Touches: the driver, when the process has had more than one context.
+
+use core::ffi::c_void;
+
+use crate::abi::SUCCESS;
+use crate::private::Private;
+use crate::real::Slot;
+use crate::{contexts, functions};
+
+/// The number of the calling thread's current context. 0: it has none.
+#[inline]
+pub(crate) fn context(private: &Private, slot: Slot) -> u8 {
+    contexts::only(private).unwrap_or_else(|| ask_context(private, slot))
+}
+
+#[cold]
+fn ask_context(private: &Private, slot: Slot) -> u8 {
+    let mut context: *mut c_void = core::ptr::null_mut();
+    let Some(ask) = functions::cuCtxGetCurrent::real(slot) else {
+        return 0;
+    };
+    // SAFETY: cuCtxGetCurrent's contract.
+    let code = unsafe { ask(&raw mut context) };
+    if code != SUCCESS || context.is_null() {
+        return 0;
+    }
+    contexts::find(private, context as u64)
+}
