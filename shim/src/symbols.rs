@@ -124,10 +124,10 @@ symbols! {
     Cuda fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut *mut c_void) -> CUresult = capture::end, as "cuStreamEndCapture" since 10000 per_thread;
 
     Cudart fn cudaMalloc(devPtr: *mut *mut c_void, size: usize) -> cudaError_t = growth::malloc;
-    Cudart fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> cudaError_t = query::runtime_mem_get_info;
+    Cudart fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> cudaError_t = runtime_info::mem_get_info;
     Cudart fn cudaGetDeviceProperties(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties;
     Cudart fn cudaGetDeviceProperties_v2(prop: *mut cudaDeviceProp, device: i32) -> cudaError_t = properties::device_properties_v2;
-    Cudart fn cudaDeviceGetAttribute(value: *mut i32, attr: i32, device: i32) -> cudaError_t = query::runtime_device_attribute;
+    Cudart fn cudaDeviceGetAttribute(value: *mut i32, attr: i32, device: i32) -> cudaError_t = runtime_info::device_attribute;
     Cudart fn cudaGetDriverEntryPoint(symbol: *const c_char, funcPtr: *mut *mut c_void, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point;
     Cudart fn cudaGetDriverEntryPoint_ptsz(symbol: *const c_char, funcPtr: *mut *mut c_void, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point_ptsz;
     Cudart fn cudaGetDriverEntryPointByVersion(symbol: *const c_char, funcPtr: *mut *mut c_void, cudaVersion: u32, flags: c_ulonglong, driverStatus: *mut u32) -> cudaError_t = resolve::entry_point_by_version;
@@ -192,8 +192,8 @@ symbols! {
     Libc fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 = alone::prctl;
     Libc fn syscall(number: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize = numbered::syscall;
 
-    Libc fn sysinfo(info: *mut c_void) -> i32 = files::sysinfo;
-    Libc fn sysconf(name: i32) -> isize = files::sysconf;
+    Libc fn sysinfo(info: *mut c_void) -> i32 = sysinfo::sysinfo;
+    Libc fn sysconf(name: i32) -> isize = sysinfo::sysconf;
 
     Libc fn unshare(flags: i32) -> i32 = alone::unshare;
     Libc fn setns(fd: i32, kind: i32) -> i32 = alone::setns;
@@ -219,8 +219,8 @@ symbols! {
     Libc fn mremap(old: *mut c_void, old_length: usize, new_length: usize, flags: i32, new: *mut c_void) -> *mut c_void = mappings::mremap;
     Libc fn preadv(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
     Libc fn preadv64(fd: i32, iov: *const c_void, count: i32, offset: i64) -> isize = reading::preadv;
-    Libc fn get_phys_pages() -> isize = files::physical_pages;
-    Libc fn get_avphys_pages() -> isize = files::available_pages;
+    Libc fn get_phys_pages() -> isize = sysinfo::physical_pages;
+    Libc fn get_avphys_pages() -> isize = sysinfo::available_pages;
     Libc fn preadv2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
     Libc fn preadv64v2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = reading::preadv2;
     Libc fn lockf(fd: i32, command: i32, length: i64) -> i32 = descriptors::lockf;

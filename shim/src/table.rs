@@ -8,11 +8,7 @@ use core::ffi::{c_char, c_ulonglong, c_void};
 use crate::abi::*;
 use crate::functions::{self, ASKED, Call, Row};
 use crate::real::{self, Library, SLOTS, Slot};
-use crate::shapes::{
-    admit, alone, array, capture, context, copy, descriptors, files, graph, green, growth, ipc,
-    mappings, nvml, pinned, pool, processes, properties, query, reading, release, resolve, stat,
-    vmm,
-};
+use crate::shapes;
 
 macro_rules! symbols {
     ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident
@@ -72,7 +68,7 @@ macro_rules! hook {
             pub(super) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
                     // SAFETY: the arguments are the caller's own, for the function of this name.
-                    Some(real) => unsafe { alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                    Some(real) => unsafe { shapes::alone::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
                     None => real::not_in_libc(),
                 }
             }
@@ -103,7 +99,7 @@ macro_rules! hook {
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
             match functions::$name::known() {
                 // SAFETY: the arguments are the caller's own, for the function of this name.
-                Some(real) => unsafe { $module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
+                Some(real) => unsafe { shapes::$module::$shape(Call { slot: Slot(0), real } $(, $arg)*) },
                 // SAFETY: as above.
                 None => unsafe { $name::first($($arg),*) },
             }
@@ -122,7 +118,7 @@ macro_rules! hook {
                 match real(Slot(SLOT)) {
                     // SAFETY: the arguments are the caller's own, for the function of this name.
                     Some(real) => unsafe {
-                        growth::$shape(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
+                        shapes::growth::$shape(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
                     },
                     None => Library::$lib.absent(),
                 }
@@ -162,7 +158,7 @@ macro_rules! hook {
             unsafe extern "C" fn entry<const SLOT: u8>($($arg : $ty),*) -> $ret {
                 match real(Slot(SLOT)) {
                     // SAFETY: the arguments are the caller's own, for the function of this name.
-                    Some(real) => unsafe { $module::$shape(Call { slot: Slot(SLOT), real } $(, $arg)*) },
+                    Some(real) => unsafe { shapes::$module::$shape(Call { slot: Slot(SLOT), real } $(, $arg)*) },
                     None => Library::$lib.absent(),
                 }
             }

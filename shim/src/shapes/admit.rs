@@ -9,12 +9,12 @@ use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked, Memory};
-use crate::answer::{self, Amount};
 use crate::device;
 use crate::functions::{self, Call};
 use crate::grains::{SMALL, STEP};
 use crate::held::Held;
 use crate::real::Slot;
+use crate::shapes::out::{self, Amount};
 use gpuslice_config::ledger::stepped;
 
 type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
@@ -110,9 +110,9 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let at = unsafe { answer::got(dptr) };
+    let at = unsafe { out::got(dptr) };
     // SAFETY: as above.
-    let real = unsafe { answer::got(pitch) };
+    let real = unsafe { out::got(pitch) };
     let real = stepped(real.unwrap_or(line).saturating_mul(height));
     let more = real.minus(claimed);
     let (Some(at), true) = (at, more > Bytes::ZERO) else {
@@ -200,7 +200,7 @@ unsafe fn refuse_linear<P: Amount>(
     let undo = || {
         let free = functions::cuMemFree_v2::real(account.slot);
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-        if let (Some(free), Some(at)) = (free, unsafe { answer::got(place) }) {
+        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
             // SAFETY: a pointer that the driver has just given, and that nobody else knows.
             unsafe { free(at) };
         }
@@ -233,7 +233,7 @@ pub(crate) unsafe fn whole<P: Amount>(
     }
     let code = ask();
     // SAFETY: as the caller promises.
-    match unsafe { answer::got(place) } {
+    match unsafe { out::got(place) } {
         Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
         _ => account.release(bytes, kind),
     }
@@ -264,7 +264,7 @@ unsafe fn small<P: Amount>(
     }
     let code = ask();
     // SAFETY: as the caller promises.
-    let at = unsafe { answer::got(place) }.filter(|_| code == SUCCESS);
+    let at = unsafe { out::got(place) }.filter(|_| code == SUCCESS);
     let new_step = at.is_some_and(|at| account.keep_small(at));
     if !new_step {
         account.release(step, Kind::Linear);

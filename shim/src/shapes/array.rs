@@ -13,12 +13,12 @@ use crate::abi::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
 };
 use crate::account::{self, Account, Asked};
-use crate::answer;
 use crate::device;
 use crate::functions::{self, Call};
 use crate::held::Space;
 use crate::real::Slot;
 use crate::shapes::admit;
+use crate::shapes::out;
 use gpuslice_config::ledger::stepped;
 
 type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
@@ -53,9 +53,9 @@ struct Deep<S> {
     flags: u32,
 }
 
-impl<S: answer::Amount> From<Flat<S>> for Shape {
+impl<S: out::Amount> From<Flat<S>> for Shape {
     fn from(flat: Flat<S>) -> Shape {
-        let [width, height] = flat.extent.map(answer::Amount::into_u64);
+        let [width, height] = flat.extent.map(out::Amount::into_u64);
         Shape {
             extent: [width, height, 0],
             format: flat.format,
@@ -66,10 +66,10 @@ impl<S: answer::Amount> From<Flat<S>> for Shape {
     }
 }
 
-impl<S: answer::Amount> From<Deep<S>> for Shape {
+impl<S: out::Amount> From<Deep<S>> for Shape {
     fn from(deep: Deep<S>) -> Shape {
         Shape {
-            extent: deep.extent.map(answer::Amount::into_u64),
+            extent: deep.extent.map(out::Amount::into_u64),
             format: deep.format,
             channels: deep.channels,
             flags: deep.flags,
@@ -244,7 +244,7 @@ unsafe fn make(
             let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
             let undo = || {
                 // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-                let made = unsafe { answer::got_handle(place) };
+                let made = unsafe { out::got_handle(place) };
                 if let (Some(destroy), Some(array)) = (destroy, made) {
                     // SAFETY: nobody else knows of it.
                     unsafe { destroy(array as CUarray) };
@@ -255,7 +255,7 @@ unsafe fn make(
     }
     let code = ask();
     // SAFETY: as the caller promises.
-    let made = unsafe { answer::got_handle(place) }.filter(|_| code == SUCCESS);
+    let made = unsafe { out::got_handle(place) }.filter(|_| code == SUCCESS);
     let Some(array) = made else {
         account.release(claimed, Kind::Array);
         return code;

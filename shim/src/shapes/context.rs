@@ -21,8 +21,9 @@ use crate::held::{self, Found, Held, Space};
 use crate::log::Piece::{Dec, Str};
 use crate::measure::Grown;
 use crate::real::Slot;
+use crate::shapes::out;
 use crate::shapes::{green, pool};
-use crate::{answer, contexts, count, device, graphs, measure, pools};
+use crate::{contexts, count, device, graphs, measure, pools};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -53,7 +54,7 @@ pub(crate) unsafe fn primary_retain(
         return ask();
     }
     // SAFETY: `make` asks for it when the driver has made a context and written it there.
-    let context = || unsafe { answer::got_handle(pctx) };
+    let context = || unsafe { out::got_handle(pctx) };
     make(&account, call.slot, ordinal, context, Some(number), ask)
 }
 
@@ -72,7 +73,7 @@ pub(crate) unsafe fn create(
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
-            let context = || unsafe { answer::got_handle(pctx) };
+            let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
         None => ask(),
@@ -96,7 +97,7 @@ pub(crate) unsafe fn create_v3(
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
-            let context = || unsafe { answer::got_handle(pctx) };
+            let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
         None => ask(),
@@ -119,7 +120,7 @@ pub(crate) unsafe fn create_v4(
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` asks for it when the driver has made a context and written it there.
-            let context = || unsafe { answer::got_handle(pctx) };
+            let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
         None => ask(),
@@ -316,7 +317,7 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pctx, flags) };
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let context = unsafe { answer::got_handle(pctx) }.filter(|_| code == SUCCESS);
+    let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
     if let (Some(context), Some(private)) = (context, account::page()) {
         while let Some(found) = account::find(Space::Attached, context) {
             if found.replace_payload(found.payload().saturating_add(1)) {

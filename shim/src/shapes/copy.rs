@@ -5,9 +5,9 @@
 use core::ffi::c_void;
 
 use crate::abi::{CUdeviceptr, CUresult, CUstream, SUCCESS};
-use crate::answer::Amount;
 use crate::functions::Call;
 use crate::page_cache;
+use crate::shapes::out::Amount;
 
 type HtoD<P, S> = unsafe extern "C" fn(P, *const c_void, S) -> CUresult;
 type HtoDAsync<P, S> = unsafe extern "C" fn(P, *const c_void, S, CUstream) -> CUresult;

@@ -13,12 +13,12 @@ use crate::abi::{
     SUCCESS,
 };
 use crate::account::{self, Account};
-use crate::answer;
 use crate::device;
 use crate::functions::Call;
 use crate::graphs::{self, Graphs, Need};
 use crate::held::{self, Space};
 use crate::real::Slot;
+use crate::shapes::out;
 use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::rounded;
 
@@ -82,7 +82,7 @@ pub(crate) unsafe fn with_params(
     params: *mut c_void,
 ) -> CUresult {
     // SAFETY: the function's own contract: where it is not null there are the flags.
-    let flags = unsafe { answer::got(params.cast::<u64>()) };
+    let flags = unsafe { out::got(params.cast::<u64>()) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
     let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
         None => None,
@@ -119,7 +119,7 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
         return;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let made = unsafe { answer::got_handle(exec) }.filter(|_| code == SUCCESS);
+    let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS);
     let Some(made) = made else {
         return;
     };

@@ -8,13 +8,13 @@ use gpuslice_config::ledger;
 
 use crate::abi::{CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::account;
-use crate::answer;
 use crate::contexts;
 use crate::device;
 use crate::functions::{self, Call};
 use crate::held::{self, Space};
 use crate::real::Slot;
 use crate::shapes::context;
+use crate::shapes::out;
 
 type GreenCtx = *mut c_void;
 type Create = unsafe extern "C" fn(*mut GreenCtx, *mut c_void, CUdevice, c_uint) -> CUresult;
@@ -46,7 +46,7 @@ pub(crate) unsafe fn create(
         }
     };
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let made = unsafe { answer::got_handle(green) }.filter(|_| code == SUCCESS);
+    let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {
         held::put_payload(account.private, Space::Green, made, number);
     }
@@ -99,7 +99,7 @@ pub(crate) unsafe fn context(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(context, green) };
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let made = unsafe { answer::got_handle(context) }.filter(|_| code == SUCCESS);
+    let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);
     let of = account::find(Space::Green, green as u64);
     if let (Some(made), Some(of)) = (made, of)
         && account::find(Space::GreenContext, made).is_none()

@@ -9,9 +9,9 @@ use gpuslice_config::ledger::key_of;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
 use crate::account;
-use crate::answer;
 use crate::functions::{self, Call};
 use crate::held::Space;
+use crate::shapes::out;
 use crate::sharing;
 
 type Get = unsafe extern "C" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
@@ -54,7 +54,7 @@ pub(crate) unsafe fn open(
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let opened = unsafe { answer::got(pdptr) };
+    let opened = unsafe { out::got(pdptr) };
     if let Some(at) = opened
         && !sharing::import(call.slot, at, key_of(&handle.bytes))
     {

@@ -8,12 +8,12 @@ use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUresult, SUCCESS};
 use crate::account::{self, Asked};
-use crate::answer::{self, Amount};
 use crate::device;
 use crate::functions::{self, Call};
 use crate::held::Space;
 use crate::real::Slot;
 use crate::shapes::admit;
+use crate::shapes::out::{self, Amount};
 use gpuslice_config::ledger::stepped;
 
 type AllocHost<S> = unsafe extern "C" fn(*mut *mut c_void, S) -> CUresult;
@@ -33,7 +33,7 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pp, bytesize) };
     // SAFETY: on success the driver has written a pointer there.
-    let made = || unsafe { answer::got_handle(pp) };
+    let made = || unsafe { out::got_handle(pp) };
     // SAFETY: on success the driver has written a pointer there.
     let undo = || unsafe { free(call.slot, pp) };
     pin(
@@ -52,7 +52,7 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
 /// The driver has written a pointer there, or the place is null.
 unsafe fn free(slot: Slot, place: *const *mut c_void) {
     // SAFETY: the caller's promise.
-    let made = unsafe { answer::got_handle(place) };
+    let made = unsafe { out::got_handle(place) };
     if let (Some(free), Some(made)) = (functions::cuMemFreeHost::real(slot), made) {
         // SAFETY: nobody else knows of it.
         unsafe { free(made as *mut c_void) };
@@ -72,7 +72,7 @@ pub(crate) unsafe fn host_alloc(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pp, bytesize, flags) };
     // SAFETY: on success the driver has written a pointer there.
-    let made = || unsafe { answer::got_handle(pp) };
+    let made = || unsafe { out::got_handle(pp) };
     /// All of `CU_MEMHOSTALLOC_*`.
     const FLAGS: c_uint = 7;
     let is_valid = !pp.is_null() && flags <= FLAGS;

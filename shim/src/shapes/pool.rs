@@ -15,12 +15,12 @@ use crate::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
 };
 use crate::account::{self, Account, Asked};
-use crate::answer;
 use crate::device;
 use crate::functions::{self, Call};
 use crate::pools::{self, Pool};
 use crate::real::Slot;
 use crate::reserves;
+use crate::shapes::out;
 use crate::sharing;
 use gpuslice_config::ledger::stepped;
 
@@ -229,7 +229,7 @@ unsafe fn allocate_from(
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    let at = unsafe { answer::got(place) };
+    let at = unsafe { out::got(place) };
     if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
         // SAFETY: the driver has just given this pointer, and nobody else knows of it.
         unsafe { free(at, stream) };

@@ -5,19 +5,20 @@ use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::DriverMemory;
 
-use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS, cudaError_t};
-use crate::answer::{self, Amount};
+use crate::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
+use crate::answer;
 use crate::count;
 use crate::device::{self, Device};
 use crate::functions::{self, Call};
 use crate::log::Piece::Str;
-use crate::real::{self, Slot};
+use crate::real::Slot;
 use crate::runtime::{self, Runtime};
+use crate::shapes::out::{self, Amount};
 use crate::shapes::pool;
 
-type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
+pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
 type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
-type Attribute = unsafe extern "C" fn(*mut i32, i32, CUdevice) -> u32;
+pub(crate) type Attribute = unsafe extern "C" fn(*mut i32, i32, CUdevice) -> u32;
 
 /// `cuMemGetInfo_v2`.
 ///
@@ -79,52 +80,17 @@ pub(crate) unsafe fn mem_get_info_v1(
     code
 }
 
-/// `cudaMemGetInfo`.
-///
-/// The runtime has its numbers from the driver, mostly through us; so the driver is asked
-/// again, and a view is not taken of a view.
-///
-/// # Safety
-/// As `mem_get_info`.
-pub(crate) unsafe fn runtime_mem_get_info(
-    call: Call<MemGetInfo<usize>>,
-    free: *mut usize,
-    total: *mut usize,
-) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
-        if code == SUCCESS
-            && let Some(slot) = real::any_driver()
-            && device::shares(slot)
-        {
-            // SAFETY: cudaSuccess, so the runtime has written what is not null.
-            unsafe { show_unsliced(slot, free) };
-        }
-        return code;
-    };
-    if code == SUCCESS
-        && let Some(slot) = real::any_driver()
-        && let Some(driver) = facts(slot)
-    {
-        let said = (Some(driver.free.get()), Some(driver.total.get()));
-        // SAFETY: cudaSuccess, so the runtime has written what is not null.
-        unsafe { show(runtime, slot, said, free, total) };
-    }
-    code
-}
-
 /// Answers for a current device of unified memory where there is no slice. TOTAL stays.
 ///
 /// # Safety
 /// The place is null, or the driver has just written there.
 #[cold]
-unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
+pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
     // The runtime may have its number from us: the driver says what is there.
     let view = facts(slot).and_then(answer::unsliced);
     if let Some(view) = view {
         // SAFETY: the caller's promise.
-        unsafe { answer::put(free, view.free) };
+        unsafe { out::put(free, view.free) };
     }
 }
 
@@ -135,14 +101,14 @@ unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
 #[inline]
 unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
     // SAFETY: the caller's promise.
-    let free = unsafe { answer::got(free) };
+    let free = unsafe { out::got(free) };
     // SAFETY: the caller's promise.
-    let total = unsafe { answer::got(total) };
+    let total = unsafe { out::got(total) };
     (free, total)
 }
 
 /// What the driver says of the current device.
-fn facts(slot: Slot) -> Option<DriverMemory> {
+pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
     let (mut free, mut total) = (0usize, 0usize);
     let ask = functions::cuMemGetInfo_v2::real(slot)?;
     // SAFETY: cuMemGetInfo_v2's contract.
@@ -165,7 +131,7 @@ pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
 /// # Safety
 /// Both places are null, or the driver has just written there.
 #[inline]
-unsafe fn show<T: Amount>(
+pub(crate) unsafe fn show<T: Amount>(
     runtime: &Runtime,
     slot: Slot,
     said: (Option<u64>, Option<u64>),
@@ -194,9 +160,9 @@ unsafe fn show<T: Amount>(
     };
     let view = answer::of(runtime, &device, memory);
     // SAFETY: the caller's promise.
-    unsafe { answer::put(free, view.free) };
+    unsafe { out::put(free, view.free) };
     // SAFETY: the caller's promise.
-    unsafe { answer::put(total, view.total) };
+    unsafe { out::put(total, view.total) };
 }
 
 /// `cuDeviceTotalMem_v2`.
@@ -212,7 +178,7 @@ pub(crate) unsafe fn device_total_mem(
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS {
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-        let said = unsafe { answer::got(bytes) };
+        let said = unsafe { out::got(bytes) };
         // SAFETY: as above.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
@@ -233,7 +199,7 @@ pub(crate) unsafe fn device_total_mem_v1(
     if code == SUCCESS && runtime::slice().is_some() {
         let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-        let said = whole.or_else(|| unsafe { answer::got(bytes) });
+        let said = whole.or_else(|| unsafe { out::got(bytes) });
         // SAFETY: as above.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
@@ -250,7 +216,7 @@ unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, de
     {
         let total = total_shown(runtime, &device, said);
         // SAFETY: the caller's promise.
-        unsafe { answer::put(bytes, total) };
+        unsafe { out::put(bytes, total) };
     }
 }
 
@@ -275,30 +241,6 @@ pub(crate) unsafe fn device_attribute(
     {
         // SAFETY: CUDA_SUCCESS, so the driver has written there.
         unsafe { pi.write(0) };
-    }
-    code
-}
-
-/// `cudaDeviceGetAttribute`.
-///
-/// # Safety
-/// As `mem_get_info`.
-pub(crate) unsafe fn runtime_device_attribute(
-    call: Call<Attribute>,
-    value: *mut i32,
-    attr: i32,
-    device: i32,
-) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { (call.real)(value, attr, device) };
-    if attr == ATTRIBUTE_INTEGRATED
-        && code == SUCCESS
-        && !value.is_null()
-        && runtime::slice().is_some()
-        && real::any_driver().is_some_and(|slot| hidden(slot, device))
-    {
-        // SAFETY: cudaSuccess, so the runtime has written there.
-        unsafe { value.write(0) };
     }
     code
 }

@@ -4,9 +4,9 @@
 
 use crate::abi::{CUresult, SUCCESS};
 use crate::account;
-use crate::answer::Amount;
 use crate::functions::Call;
 use crate::pools;
+use crate::shapes::out::Amount;
 use crate::shapes::pool;
 use crate::sharing;
 

@@ -20,8 +20,9 @@ use crate::held::{self, Found, Space};
 use crate::private::Private;
 use crate::real::Slot;
 use crate::shapes::admit;
+use crate::shapes::out;
 use crate::sharing;
-use crate::{answer, device};
+use crate::device;
 use gpuslice_config::ledger::stepped;
 
 type MemHandle = c_ulonglong;
@@ -159,7 +160,7 @@ pub(crate) unsafe fn create(
             let undo = || {
                 let release = functions::cuMemRelease::real(call.slot);
                 // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-                if let (Some(release), Some(made)) = (release, unsafe { answer::got(handle) }) {
+                if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
                     // SAFETY: a handle that the driver has just given, and that nobody else knows.
                     unsafe { release(made) };
                 }
@@ -169,7 +170,7 @@ pub(crate) unsafe fn create(
     }
     let code = ask();
     // SAFETY: the driver writes a handle there if it succeeds.
-    let made = unsafe { answer::got(handle) }.filter(|_| code == SUCCESS);
+    let made = unsafe { out::got(handle) }.filter(|_| code == SUCCESS);
     let Some(made) = made else {
         account.release(bytes, kind);
         return code;
@@ -395,7 +396,7 @@ pub(crate) unsafe fn import(
     // SAFETY: CUDA_SUCCESS, so the driver has read what is there.
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
-    if let (Some(key), Some(made)) = (key, unsafe { answer::got(handle) })
+    if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
         && !imported(call.slot, made, Class::of(key))
     {
         if let Some(release) = functions::cuMemRelease::real(call.slot) {
@@ -519,7 +520,7 @@ unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
         && let Some(private) = account::page()
         // SAFETY: the caller's promise.
-        && let Some(handle) = unsafe { answer::got(handle) }
+        && let Some(handle) = unsafe { out::got(handle) }
         && held::find(private, Space::Physical, handle).is_some()
     {
         refer(private, handle);
