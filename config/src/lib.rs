@@ -14,11 +14,14 @@ pub mod host_use;
 pub mod json;
 pub mod ledger;
 pub mod meminfo;
+pub mod meminfo_text;
 pub mod policy;
 pub mod pressure;
 pub mod promises;
+pub mod reclaim;
 pub mod slice;
 pub mod source;
+pub mod text;
 #[cfg(feature = "std")]
 pub mod threshold;
 pub mod units;

@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use gpuslice_config::meminfo::slice;
+use gpuslice_config::meminfo_text;
 use gpuslice_config::source;
 use gpuslice_config::view::MemoryView;
 
@@ -67,8 +67,8 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     let Some(view) = view() else {
         return 0;
     };
-    let mut buffer = [0; slice::LENGTH];
-    let text = slice::write(&view, &mut buffer);
+    let mut buffer = [0; meminfo_text::LENGTH];
+    let text = meminfo_text::write(&view, &mut buffer);
     let made = File::of_text(c"meminfo", text).and_then(|file| {
         let (device, _) = file.stat()?.identity;
         DEVICE.store(device, Ordering::Relaxed);

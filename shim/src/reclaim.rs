@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gpuslice_config::policy::Release;
+use gpuslice_config::reclaim::Release;
 use gpuslice_config::units::Bytes;
 
 /// What this process was asked to give back. All zeros is nothing.

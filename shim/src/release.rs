@@ -4,12 +4,12 @@
 //! Law: only PyTorch's native allocator is refused, once, when it grows, and the request that
 //! comes again passes: its own answer to the vendor's out-of-memory code is to free what it
 //! caches. Never while a stream is captured, never who calls for himself. Decides by
-//! `config::policy`.
+//! `config::reclaim`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use gpuslice_config::policy::{self, Growth};
+use gpuslice_config::reclaim::{self, Growth};
 use gpuslice_config::units::Bytes;
 
 use crate::account::{self, Account};
@@ -96,7 +96,7 @@ fn is_torch(caller: usize) -> bool {
 fn trim_host(account: &Account) {
     let asked = &account.private.release;
     let (now, last) = (sys::clock(), asked.trimmed.load(Ordering::Relaxed));
-    if now == 0 || (last != 0 && now.wrapping_sub(last) < policy::HOST_TRIM_EVERY) {
+    if now == 0 || (last != 0 && now.wrapping_sub(last) < reclaim::HOST_TRIM_EVERY) {
         return;
     }
     let ours = asked
@@ -152,7 +152,7 @@ fn glibc() -> Option<Bytes> {
     let trim = unsafe { core::mem::transmute::<*mut c_void, Option<MallocTrim>>(trim) }?;
     // SAFETY: takes nothing. Nobody allocates device memory inside of malloc.
     let kept = Bytes::new(unsafe { info() }.fordblks as u64);
-    if kept <= policy::HOST_KEPT {
+    if kept <= reclaim::HOST_KEPT {
         return None;
     }
     // SAFETY: as above.
@@ -182,7 +182,7 @@ fn jemalloc() -> Option<Option<Bytes>> {
     // SAFETY: mallctl's contract: writing an epoch makes the statistics those of now.
     unsafe { mallctl(c"epoch".as_ptr(), null, no_length, place, size_of::<u64>()) };
     let kept = read(c"stats.resident")?.minus(read(c"stats.allocated")?);
-    if kept <= policy::HOST_KEPT {
+    if kept <= reclaim::HOST_KEPT {
         return Some(None);
     }
     // SAFETY: mallctl's contract: 4096 means all arenas, and there is nothing to read or write.

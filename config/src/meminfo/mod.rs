@@ -1,8 +1,6 @@
 //! The host's `/proc/meminfo`, as far as memory that programs share with a GPU goes.
 //! Touches: its arguments; the caller has read the file.
 
-pub mod slice;
-
 use crate::units::Bytes;
 
 /// How much of the file is worth reading: the lines we want are the first three, on old kernels

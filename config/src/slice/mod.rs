@@ -4,18 +4,17 @@
 
 mod page_cache;
 mod read;
-mod text;
 #[cfg(feature = "std")]
 mod write;
 
+pub use crate::text::Text;
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{SliceError, SliceFault, parse, parse_into};
-pub use text::Text;
 
 use crate::device::DeviceUuid;
 use crate::policy::Thresholds;
+use crate::text::uuid_text;
 use crate::units::Bytes;
-use text::uuid_text;
 
 /// The version of the slice file that this code writes, and the newest that it reads.
 pub const VERSION: u64 = 1;

@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use super::SliceFault;
-use super::text::Text;
+use crate::text::Text;
 use crate::units::Bytes;
 
 /// What becomes of a model file's pages.

@@ -4,13 +4,13 @@
 
 use thiserror::Error;
 
-use super::text::Text;
 use super::{
     ListedDevice, MAX_FILE, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total,
     VERSION,
 };
 use crate::device::DeviceUuid;
 use crate::json::{JsonError, Reader};
+use crate::text::Text;
 use crate::units::Bytes;
 
 /// What is wrong with a slice file.

@@ -4,7 +4,8 @@
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Ledger};
-use gpuslice_config::policy::{self, Thresholds};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::reclaim;
 use gpuslice_config::units::Bytes;
 use gpuslice_config::view::Host;
 
@@ -30,7 +31,7 @@ impl Account {
         let charged = reading.map_or(held, |reading| held.plus(reading.charge));
         let host = reading.as_ref().map(|reading| &reading.host);
         let memory = self.device.budget.memory;
-        policy::is_short(self.thresholds(), memory, charged, request, host)
+        reclaim::is_short(self.thresholds(), memory, charged, request, host)
     }
 
     /// The slice holds more or less than before, which its neighbours are told where the machine

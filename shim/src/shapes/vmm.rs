@@ -14,6 +14,7 @@ use gpuslice_config::units::Bytes;
 
 use crate::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::account::{self, Account, Asked};
+use crate::device;
 use crate::functions::{self, Call};
 use crate::grains::STEP;
 use crate::held::{self, Found, Space};
@@ -22,7 +23,6 @@ use crate::real::Slot;
 use crate::shapes::admit;
 use crate::shapes::out;
 use crate::sharing;
-use crate::device;
 use gpuslice_config::ledger::stepped;
 
 type MemHandle = c_ulonglong;

@@ -80,7 +80,7 @@ impl<const N: usize> core::fmt::Display for Text<N> {
 }
 
 /// A uuid as a short text, written without the formatting machinery (which can panic).
-pub(super) fn uuid_text(uuid: DeviceUuid) -> Text<64> {
+pub(crate) fn uuid_text(uuid: DeviceUuid) -> Text<64> {
     let mut text = Text::EMPTY;
     let mut push = |byte: u8| {
         if let Some(slot) = text.bytes.get_mut(text.len) {

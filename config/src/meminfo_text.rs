@@ -168,7 +168,7 @@ mod tests {
             let free = free.min(total);
             let text = text(Bytes::new(total), Bytes::new(free));
             proptest::prop_assert!(text.len() < LENGTH && text.ends_with(" kB\n"), "{}", text);
-            let read = super::super::parse(text.as_bytes()).unwrap();
+            let read = crate::meminfo::parse(text.as_bytes()).unwrap();
             proptest::prop_assert_eq!(read.total, Bytes::kib(total / 1024));
             proptest::prop_assert_eq!(read.free, read.available);
             proptest::prop_assert_eq!(read.available, Bytes::kib(free / 1024));

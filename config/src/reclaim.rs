@@ -1,0 +1,165 @@
+//! When an allocator is asked to give back what it caches, and what its answer means.
+//! Touches: its arguments.
+
+use crate::policy::Thresholds;
+use crate::units::Bytes;
+use crate::view::Host;
+
+/// Freed but kept host memory below this is not worth giving back: that takes a tenth of a second.
+pub const HOST_KEPT: Bytes = Bytes::mib(256);
+
+/// How long host memory that was freed stays where it is, in nanoseconds.
+pub const HOST_TRIM_EVERY: u64 = 30_000_000_000;
+
+/// Whether memory is short enough that an allocator's cache is asked for: the slice is nearly
+/// full, or the host has no more than it keeps.
+#[must_use]
+pub fn is_short(
+    thresholds: &Thresholds,
+    memory: Bytes,
+    held: Bytes,
+    request: Bytes,
+    host: Option<&Host>,
+) -> bool {
+    let full = held.plus(request) > thresholds.used(memory);
+    full || host.is_some_and(|host| host.pressed.is_some() || host.obtainable() < request)
+}
+
+/// What one process's allocator was asked for, and gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// What the process held when it was asked. None: it is not being asked.
+    pub asked_at: Option<Bytes>,
+    /// The least it has held since it was last asked.
+    pub low: Bytes,
+    /// It is not asked again before it holds so much.
+    pub not_before: Bytes,
+    /// How often in a row it has given too little.
+    pub in_vain: u32,
+}
+
+/// What becomes of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// It goes on.
+    Passes,
+    /// It is the one that comes again after a refusal; the allocator has freed so much.
+    Again(Bytes),
+    /// It is refused, once.
+    Refused,
+}
+
+impl Release {
+    /// Decides on an allocation by which the allocator grows while memory is `short` or not.
+    #[must_use]
+    pub fn grow(self, thresholds: &Thresholds, own: Bytes, short: bool) -> (Release, Growth) {
+        let least = thresholds.freed();
+        if let Some(asked_at) = self.asked_at {
+            let freed = asked_at.minus(own);
+            let in_vain = match freed < least {
+                true => self.in_vain.saturating_add(1),
+                false => 0,
+            };
+            // Twice as much must have gathered each time that it was for nothing.
+            let gathers = least.get().checked_shl(in_vain).unwrap_or(u64::MAX);
+            let next = Release {
+                asked_at: None,
+                low: own,
+                not_before: own.plus(Bytes::new(gathers.max(least.get()))),
+                in_vain,
+            };
+            return (next, Growth::Again(freed));
+        }
+        let low = self.low.at_most(own);
+        let gathered = own.minus(low) > least && own >= self.not_before;
+        let asked_at = (short && gathered).then_some(own);
+        let growth = match asked_at {
+            Some(_) => Growth::Refused,
+            None => Growth::Passes,
+        };
+        let next = Release {
+            asked_at,
+            low,
+            ..self
+        };
+        (next, growth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Bytes = Bytes::mib(512);
+
+    fn grow(release: &mut Release, own: Bytes, short: bool) -> Growth {
+        let (next, growth) = release.grow(&Thresholds::default(), own, short);
+        *release = next;
+        growth
+    }
+
+    #[test]
+    fn one_refusal_and_the_same_request_again_passes_whatever_was_freed() {
+        let mut release = Release::default();
+        assert_eq!(grow(&mut release, Bytes::gib(4), false), Growth::Passes);
+        assert_eq!(grow(&mut release, Bytes::gib(8), true), Growth::Refused);
+        let freed = Growth::Again(Bytes::gib(3));
+        assert_eq!(grow(&mut release, Bytes::gib(5), true), freed);
+        assert_eq!(grow(&mut release, Bytes::gib(5), true), Growth::Passes);
+        // So much must have gathered again.
+        let more = Bytes::gib(5).plus(LEAST);
+        assert_eq!(grow(&mut release, more, true), Growth::Passes);
+        let more = more.plus(Bytes::mib(2));
+        assert_eq!(grow(&mut release, more, true), Growth::Refused);
+    }
+
+    #[test]
+    fn who_gives_little_is_asked_less_and_less_often() {
+        let mut release = Release::default();
+        let mut own = Bytes::gib(1);
+        let mut gathered = std::vec::Vec::new();
+        for _ in 0..5 {
+            let start = own;
+            while grow(&mut release, own, true) == Growth::Passes {
+                own = own.plus(Bytes::mib(2));
+            }
+            assert_eq!(grow(&mut release, own, true), Growth::Again(Bytes::ZERO));
+            gathered.push(own.minus(start).whole_mib());
+        }
+        assert_eq!(gathered, [0, 1024, 2048, 4096, 8192]);
+        let mut tireless = Release {
+            in_vain: u32::MAX,
+            asked_at: Some(Bytes::MAX),
+            ..Release::default()
+        };
+        assert!(matches!(
+            grow(&mut tireless, Bytes::MAX, true),
+            Growth::Again(_)
+        ));
+    }
+
+    #[test]
+    fn a_process_that_has_gathered_nothing_is_not_asked() {
+        let mut release = Release::default();
+        for _ in 0..3 {
+            assert_eq!(grow(&mut release, LEAST, true), Growth::Passes);
+        }
+        assert_eq!(grow(&mut release, Bytes::gib(90), false), Growth::Passes);
+    }
+
+    #[test]
+    fn memory_is_short_when_a_slice_is_nearly_full_or_the_host_gives_no_more() {
+        let thresholds = Thresholds::default();
+        let short = |held, request| {
+            let (held, request) = (Bytes::gib(held), Bytes::gib(request));
+            is_short(&thresholds, Bytes::gib(100), held, request, None)
+        };
+        assert!(!short(70, 9));
+        assert!(short(70, 11));
+        let strict = Thresholds {
+            used: Some(0),
+            ..thresholds
+        };
+        assert!(is_short(&strict, Bytes::gib(100), Bytes::ZERO, LEAST, None));
+    }
+}
