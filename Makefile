@@ -128,6 +128,8 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	ln -sf gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	install -D -m 644 -t $(INTO)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
+	for branch in $(notdir $(wildcard $(TARGET)/sim/[0-9]*)); do \
+		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(TARGET)/sim/$$branch/lib*.so.1 || exit 1; done
 	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
 	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
 	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.

@@ -52,10 +52,18 @@ impl Sim {
         })
     }
 
-    /// The variables that put the driver in place of the real one.
+    /// The variables that put the driver in place of the real one. A machine with a driver branch
+    /// (`rtx3090@550`) finds that branch's libraries first.
     #[must_use]
     pub fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
-        let mut path = self.driver.clone().into_os_string();
+        let mut path = OsString::new();
+        if let Some(branch) = self.branch().map(|branch| self.driver.join(branch))
+            && branch.join("libcuda.so.1").is_file()
+        {
+            path.push(branch);
+            path.push(":");
+        }
+        path.push(&self.driver);
         if let Some(existing) = library_path.filter(|existing| !existing.is_empty()) {
             path.push(":");
             path.push(existing);
@@ -64,6 +72,17 @@ impl Sim {
             (LIBRARY_PATH.into(), path),
             (SIM.into(), self.machine.clone()),
         ]
+    }
+}
+
+impl Sim {
+    /// The driver branch that the machine's name ends with; `615-misc` is a way to load 615.
+    fn branch(&self) -> Option<&str> {
+        let (_, branch) = self.machine.to_str()?.rsplit_once('@')?;
+        branch
+            .split('-')
+            .next()
+            .filter(|branch| !branch.is_empty() && branch.bytes().all(|byte| byte.is_ascii_digit()))
     }
 }
 

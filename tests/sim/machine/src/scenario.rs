@@ -30,6 +30,12 @@ const DRIVERS: &[(&str, &str, i32, MemoryLimits)] = &[
     ("615-misc", "615.71.09", 13_040, MemoryLimits::Misc),
 ];
 
+/// Each driver branch once, with its CUDA version (1000 * major + 10 * minor).
+pub fn branches() -> impl Iterator<Item = (&'static str, i32)> {
+    let branches = DRIVERS.iter().map(|(name, _, cuda, _)| (*name, *cuda));
+    branches.filter(|(name, _)| !name.contains('-'))
+}
+
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
