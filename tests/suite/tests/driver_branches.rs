@@ -4,3 +4,7 @@
 
 #[path = "driver_branches/exports.rs"]
 mod exports;
+#[path = "agreement/said.rs"]
+mod said;
+#[path = "driver_branches/slices.rs"]
+mod slices;
