@@ -121,8 +121,8 @@ pub struct SliceOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "limit")]
     pub config: Option<PathBuf>,
 
-    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several
-    /// (2xh200, rtx3090+h200) or a scenario file (machine.toml)
+    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor,
+    /// n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
 

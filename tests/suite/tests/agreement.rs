@@ -170,6 +170,12 @@ fn a_gb10_has_one_truth() {
     agree("gb10", &[&GB10], 13);
 }
 
+/// The other GB10 of the public record: its NVML reports what CUDA does.
+#[test]
+fn a_gb10_whose_nvml_answers_has_one_truth() {
+    agree("gb10-nvml-answers", &[&GB10], 13);
+}
+
 #[test]
 fn an_orin_has_one_truth() {
     agree("orin", &[&ORIN], 12);

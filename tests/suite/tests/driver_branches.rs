@@ -8,3 +8,5 @@ mod exports;
 mod said;
 #[path = "driver_branches/slices.rs"]
 mod slices;
+#[path = "driver_branches/spark.rs"]
+mod spark;

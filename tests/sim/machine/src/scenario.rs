@@ -10,6 +10,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("h200", include_str!("../../scenarios/h200.toml")),
     ("h200-mig", include_str!("../../scenarios/h200-mig.toml")),
     ("gb10", include_str!("../../scenarios/gb10.toml")),
+    (
+        "gb10-nvml-answers",
+        include_str!("../../scenarios/gb10-nvml-answers.toml"),
+    ),
     ("orin", include_str!("../../scenarios/orin.toml")),
     ("thor", include_str!("../../scenarios/thor.toml")),
     ("n1x", include_str!("../../scenarios/n1x.toml")),
