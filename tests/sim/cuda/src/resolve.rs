@@ -66,16 +66,19 @@ fn look_up(name: Text, out: Out<*const c_void>, version: i32, flags: u64) -> Ans
         return Err(INVALID_VALUE);
     }
     let name = name.get().unwrap_or_else(|_| die_of_null());
-    if out.is_null() {
-        die_of_null();
-    }
     let found = find(name, version.cast_unsigned(), flags);
     if let Found::Entry(row) = found {
         let private = driver::machine()?.faults.private_addresses();
         let address = if private { row.private } else { row.exported };
-        out.set(address as *const c_void)?;
+        write(out, address as *const c_void);
     }
     Ok(found)
+}
+
+fn write(out: Out<*const c_void>, address: *const c_void) {
+    if out.set(address).is_err() {
+        die_of_null();
+    }
 }
 
 /// NVIDIA's driver reads the name and writes the pointer without a look: NULL ends the process.
@@ -101,7 +104,7 @@ fn second(
         Found::Newer => 2,
     };
     if code != 0 {
-        out.set(std::ptr::null())?;
+        write(out, std::ptr::null());
     }
     status.set_if_wanted(code);
     Ok(())
