@@ -195,8 +195,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let tenancy = plan.claim(state.as_deref())?;
+    let watcher = private.as_ref().and_then(PrivateDir::watcher);
+    let promise = plan.promise(state.as_deref(), meminfo.as_deref(), watcher)?;
+    let tenancy = plan.claim(state.as_deref(), watcher)?;
     let file = plan.finish(
         private.as_mut(),
         meminfo.as_deref(),

@@ -4,6 +4,7 @@
 
 use crate::budget::budget;
 use crate::environment::{EnvironmentError, mounted_slice};
+use crate::former::Owners;
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
 use crate::inventory::cuda::CudaError;
@@ -123,6 +124,7 @@ impl Plan {
         &mut self,
         simulated: Option<&Path>,
         meminfo: Option<&Path>,
+        watcher: Option<i32>,
     ) -> anyhow::Result<Option<OwnPromise>> {
         let writes = self.writes_file();
         let budget = self.unified_budget();
@@ -133,7 +135,7 @@ impl Plan {
         let reserve = slice.reserve;
         let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
         let name = slice.name.as_str();
-        let promises = Promises::of(simulated);
+        let promises = Promises::of(simulated).watched_by(watcher);
         if let Some(pid) = promises.run_called(name) {
             self.warnings.push(tenancy::same_name(name, pid));
         }
@@ -147,10 +149,15 @@ impl Plan {
     }
 
     /// Takes the slice's place on cards with memory of their own, where it fits beside the others.
-    pub(crate) fn claim(&mut self, simulated: Option<&Path>) -> anyhow::Result<Tenancy> {
+    pub(crate) fn claim(
+        &mut self,
+        simulated: Option<&Path>,
+        watcher: Option<i32>,
+    ) -> anyhow::Result<Tenancy> {
+        let owners = Owners::of(watcher);
         let name = self.slice.map(|slice| slice.name);
         let name = name.as_ref().map_or("", |name| name.as_str());
-        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit)?;
+        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit, owners)?;
         self.warnings.append(&mut tenancy.warnings);
         Ok(tenancy)
     }

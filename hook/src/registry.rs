@@ -6,7 +6,7 @@
 //! that the ledger or the environments name lives.
 
 use crate::slice_ledger;
-use crate::{slice_file, tidy_up};
+use crate::{former, slice_file, tidy_up};
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -37,19 +37,34 @@ impl Drop for Registration {
     }
 }
 
-/// Adds this process's slice. `own` says that its file is in this process's private folder.
+/// Adds this process's slice. `own` says that its file is in this process's private folder, which
+/// `watcher` watches. The link carries the watcher's number where a former slice of this process has
+/// the name and still has processes.
 ///
 /// # Errors
 /// When no folder serves.
-pub fn register(name: &str, file: &Path, own: bool) -> io::Result<Registration> {
+pub fn register(
+    name: &str,
+    file: &Path,
+    own: bool,
+    watcher: Option<i32>,
+) -> io::Result<Registration> {
     let name = match name {
         "" => "slice".to_owned(),
         name => name.replace('/', "_"),
     };
-    let name = format!("{name}-{}", std::process::id());
+    let link_in = |folder: &Path| {
+        let link = folder.join(format!("{name}-{}", std::process::id()));
+        let former = fs::read_link(&link).ok();
+        let former = former.as_deref().and_then(private_folder);
+        match watcher.filter(|_| former.is_some_and(former::is_used_by_others)) {
+            Some(watcher) => folder.join(format!("{name}-{watcher}")),
+            None => link,
+        }
+    };
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders() {
-        let link = folder.join(&name);
+        let link = link_in(&folder);
         match make(&folder).and_then(|()| link_to(file, &link)) {
             Ok(()) => {
                 if let Some(private) = private_folder(file).filter(|_| own) {

@@ -8,6 +8,7 @@
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
+use crate::private_dir::PrivateDir;
 use crate::program;
 use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
@@ -109,7 +110,8 @@ fn register(prepared: &Prepared) -> Option<Registration> {
     if !own && registry::running().iter().any(|entry| entry.file == *file) {
         return None;
     }
-    let registered = registry::register(slice.name.as_str(), file, own);
+    let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);
+    let registered = registry::register(slice.name.as_str(), file, own, watcher);
     registered
         .inspect_err(|error| {
             crate::cli::tell(&format!(

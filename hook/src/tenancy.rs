@@ -6,6 +6,7 @@
 //! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created it, and
 //! otherwise in a folder of this user's. A simulated machine has its own.
 
+use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
 use crate::registry;
 use crate::slice_options::SliceOptions;
@@ -138,20 +139,21 @@ pub fn claim(
     name: &str,
     cards: &[Card],
     overcommit: bool,
+    owners: Owners,
 ) -> Result<Tenancy, Box<NoRoom>> {
     if cards.is_empty() {
         return Ok(Tenancy::default());
     }
     let folders = Folders::of(simulated);
     let start = Instant::now();
-    let (lock, held, full) = loop {
+    let (lock, ended, held, full) = loop {
         let lock = folders.lock();
-        let held = folders.tenants();
+        let (ended, held) = folders.tenants(owners.own);
         let full = full(cards, &held);
         match full {
             // Its watcher is about to give it back, unless something was left in the background.
             Some(_) if start.elapsed() < PATIENCE && held.iter().any(is_ending) => {}
-            full => break (lock, held, full),
+            full => break (lock, ended, held, full),
         }
         drop(lock);
         std::thread::sleep(INTERVAL);
@@ -182,13 +184,21 @@ pub fn claim(
         .filter(|budget| budget.memory > Bytes::ZERO)
         .collect();
     if !budgets.is_empty() {
-        match folders.write(name, &budgets) {
+        let is_taken = held.iter().any(|tenant| tenant.owner == Some(owners.own));
+        match folders.write(&owners.of_record(is_taken), name, &budgets) {
             Ok(file) => tenancy.file = Some(file),
             Err(error) => tenancy.warnings.push(format!(
                 "other runs will not see what this one may hold: cannot write to {}: {error}",
                 folders.own.display()
             )),
         }
+    }
+    // Of the former slices of this process, of which the new record may have replaced one.
+    for former in ended
+        .iter()
+        .filter(|file| tenancy.file.as_ref() != Some(*file))
+    {
+        let _ = fs::remove_file(former);
     }
     drop(lock);
     Ok(tenancy)
@@ -291,11 +301,16 @@ impl Folders {
         self.machine.iter().chain([&self.own])
     }
 
-    fn tenants(&self) -> Vec<Tenant> {
+    /// The records of former slices of this process that have ended, and the tenants.
+    fn tenants(&self, own: Process) -> (Vec<PathBuf>, Vec<Tenant>) {
         self.each().for_each(|folder| tenants::remove_dead(folder));
-        self.each()
-            .flat_map(|folder| tenants::living(folder))
-            .collect()
+        let living = self.each().flat_map(|folder| tenants::living(folder));
+        let user = geteuid().as_raw();
+        let has_ended = |tenant: &Tenant| {
+            tenant.owner == Some(own) && tenant.uid == user && !former::is_used(&tenant.file, LINK)
+        };
+        let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
+        (ended.into_iter().map(|tenant| tenant.file).collect(), held)
     }
 
     /// A lock that is held too long does not keep other runs from starting.
@@ -334,16 +349,14 @@ impl Folders {
         let _ = DirBuilder::new().mode(0o700).create(&self.own);
     }
 
-    fn write(&self, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
-        let pid = nix::unistd::getpid().as_raw();
-        let owner = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
+    fn write(&self, owner: &Process, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
         let machine = self.machine.as_ref();
         if let Some(Ok(written)) =
-            machine.map(|folder| tenants::write(folder, &owner, name, budgets))
+            machine.map(|folder| tenants::write(folder, owner, name, budgets))
         {
             return Ok(written);
         }
-        tenants::write(&self.own, &owner, name, budgets)
+        tenants::write(&self.own, owner, name, budgets)
     }
 }
 
@@ -366,12 +379,14 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Removes the record of a run that has ended.
+/// Removes the record of a run that has ended, unless it is by now that of a later run of the same
+/// process.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;
     };
-    if file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref()) {
+    let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
+    if is_record && !former::is_used(&file, LINK) {
         let _ = fs::remove_file(file);
     }
 }

@@ -68,6 +68,12 @@ impl Watcher {
         self.tell(HOLD, file)
     }
 
+    /// Its process, where it is known.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.pid.parse().ok()
+    }
+
     fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
         let told = self.told.as_mut();
         let told = told.ok_or_else(|| io::Error::other("it hears nothing"))?;

@@ -72,6 +72,85 @@ fn a_second_slice_of_one_name_is_told_of_the_first() {
     }
 }
 
+/// A run, then a bare run in the same process, then a second run in the same process.
+fn one_after_the_other(machine: &Machine, first: &[&str], then: &[&str], script: &str) -> Command {
+    let gpuslice = HERE.executable().display().to_string();
+    let mut words = vec![gpuslice.as_str(), "run", "--bare", "--"];
+    words.extend([gpuslice.as_str(), "run"]);
+    words.extend(then.iter().copied().chain(["--", "sh", "-c", script]));
+    machine.run_command(first, &words)
+}
+
+#[test]
+fn a_run_inside_a_bare_run_is_not_refused_for_its_own_former_slice() {
+    for (sim, first, then) in [
+        ("rtx3090", "--memory=20GiB", "--memory=20GiB"),
+        ("gb10", "--memory=60GiB", "--memory=60GiB"),
+        ("gb10", "--memory=60GiB", "--memory=50GiB"),
+    ] {
+        let machine = Machine::new(&HERE, sim);
+        let folder = if sim == "gb10" { "promises" } else { "tenants" };
+        for name in [&[][..], &["--name=llama"]] {
+            let [first, then] = [first, then].map(|memory| [&[memory][..], name].concat());
+            let script = "echo started; read line";
+            let mut command = one_after_the_other(&machine, &first, &then, script);
+            let (child, line) = start(command.stdin(Stdio::piped()).stderr(Stdio::inherit()));
+            assert_eq!(line, "started", "{sim}");
+            // One slice, so one record.
+            assert_eq!(machine.records(folder).len(), 1, "{sim}");
+            end(child);
+            machine.is_empty(folder);
+            let mut command = one_after_the_other(&machine, &first, &then, "echo started");
+            let seen = told(&mut command);
+            assert_eq!(seen, ("started\n".to_owned(), String::new(), 0), "{sim}");
+        }
+        machine.is_empty(folder);
+    }
+}
+
+#[test]
+fn a_former_slice_that_still_has_processes_keeps_its_place_beside_the_next() {
+    for (sim, memory, left) in [
+        ("rtx3090", "20GiB", "3.69 GiB"),
+        ("gb10", "100GiB", "7.65 GiB"),
+    ] {
+        let machine = Machine::new(&HERE, sim);
+        let folder = if sim == "gb10" { "promises" } else { "tenants" };
+        let gpuslice = HERE.executable().display().to_string();
+        let next = |size: &str, script: &str| {
+            format!(
+                "sleep 60 <&- >&- 2>&- & echo $!; exec {gpuslice} run --bare -- \
+                 {gpuslice} run --memory={size} -- sh -c '{script}'"
+            )
+        };
+        let kill_left = |out: &str| {
+            let pid = out.lines().next().unwrap().parse().unwrap();
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        };
+        let memory = format!("--memory={memory}");
+        let (out, err, status) = told(&mut machine.run(&[&memory], &next("9GiB", "echo started")));
+        kill_left(&out);
+        assert!(err.contains(left) && status == 125, "{sim}: {out}{err}");
+        machine.is_empty(folder);
+        // Beside the next slice, and after it.
+        let mut command = machine.run(&[&memory], &next("1GiB", "echo started; exec sleep 60"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "started");
+        let refused = || {
+            let (_, err, status) = told(&mut machine.run(&["--memory=9GiB"], "echo started"));
+            assert_eq!(status, 125, "{sim}: {err}");
+        };
+        refused();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        refused();
+        kill_left(&first);
+        machine.is_empty(folder);
+    }
+}
+
 #[test]
 fn an_overcommitted_slice_takes_nothing_from_those_that_are_admitted_later() {
     let machine = card();
