@@ -81,12 +81,14 @@ pub fn register(
 /// In a private folder: the link that leads to it from the registry.
 const ENTRY: &str = "entry";
 
-/// Takes the link to a private folder out of the registry.
-pub fn forget(private: &Path) {
-    let Ok(link) = fs::read_link(private.join(ENTRY)) else {
-        return;
-    };
-    if fs::read_link(&link).is_ok_and(|file| file.parent() == Some(private)) {
+/// The link that leads to a private folder, as the folder names it.
+pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
+    fs::read_link(private.join(ENTRY)).ok()
+}
+
+/// Removes the link to a private folder from the registry.
+pub(crate) fn forget(link: &Path, private: &Path) {
+    if fs::read_link(link).is_ok_and(|file| file.parent() == Some(private)) {
         let _ = fs::remove_file(link);
     }
 }
@@ -130,7 +132,7 @@ impl Entry {
 
     fn clean(&self) {
         if let Some(private) = private_folder(&self.file).filter(|private| is_ours(private)) {
-            tidy_up::finish(private);
+            tidy_up::finish(private, link_of(private).as_deref());
         }
         let _ = fs::remove_file(&self.link);
     }

@@ -107,7 +107,9 @@ fn register(prepared: &Prepared) -> Option<Registration> {
         .private
         .as_ref()
         .is_some_and(|private| file.starts_with(private.path()));
-    if !own && registry::running().iter().any(|entry| entry.file == *file) {
+    // Also removes the links of runs that have ended.
+    let is_listed = registry::running().iter().any(|entry| entry.file == *file);
+    if is_listed && !own {
         return None;
     }
     let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);

@@ -179,11 +179,13 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     let held = do_what_is_told();
+    // The command may remove the folder, in which the link is named.
+    let link = registry::link_of(&args.folder);
     user.wait();
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
     }
-    finish(&args.folder);
+    finish(&args.folder, link.as_deref());
     // A run that was killed while it started may have left a child that has its environment only
     // now, and whose simulated machine makes the folder again.
     std::thread::sleep(INTERVAL);
@@ -192,11 +194,14 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// What is done when a run has ended: its ledger is learned from, and nothing of it stays.
-pub fn finish(folder: &Path) {
+/// Cleans up after a run that has ended: learns from its ledger, and removes the `link` to its folder,
+/// its records and the folder.
+pub fn finish(folder: &Path, link: Option<&Path>) {
     // Nobody is left to be told when that fails; `gpuslice headroom` says what stops it.
     let _ = learned::learn(folder);
-    registry::forget(folder);
+    if let Some(link) = link {
+        registry::forget(link, folder);
+    }
     promise::forget(folder);
     tenancy::forget(folder);
     remove(folder);

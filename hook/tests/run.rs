@@ -6,11 +6,11 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use support::{Installation, told};
+use support::{Home, Installation, eventually, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("run"));
 
@@ -502,4 +502,34 @@ fn a_slice_inside_a_slice_is_refused_with_the_two_ways_on() {
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((lines.len(), status), (3, 0), "{err}");
     assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
+}
+
+#[test]
+fn no_link_to_a_run_that_has_ended_stays_in_the_folder_of_runs() {
+    let home = Home::new();
+    let links = || {
+        let listed = fs::read_dir(home.runtime.path().join("gpuslice")).unwrap();
+        let links = listed.map(|entry| entry.unwrap().path());
+        links
+            .filter(|path| path.is_symlink())
+            .collect::<Vec<PathBuf>>()
+    };
+    // A program may remove the folder of its run, and the link to it must go all the same.
+    for script in ["true", "rm -r $(dirname $GPUSLICE_CONFIG)"] {
+        let (_, err, status) = told(home.of(&mut HERE.run(&SLICED, script)));
+        assert_eq!((err.as_str(), status), ("", 0));
+        eventually("the link is gone", || links().is_empty());
+    }
+    // Runs share a slice file, so the next run removes the link of one that nobody uses.
+    let file = home.state.path().join("a.json");
+    let ledger = home.state.path().join("ledger");
+    let text = format!(
+        "{{\"version\":1,\"name\":\"team\",\"memory\":8589934592,\"ledger\":\"{}\"}}",
+        ledger.display()
+    );
+    fs::write(&file, text).unwrap();
+    let options = ["--sim=rtx3090", "--config", file.to_str().unwrap()];
+    assert_eq!(told(home.of(&mut HERE.run(&options, "true"))).2, 0);
+    assert_eq!(told(home.of(&mut HERE.run(&SLICED, "true"))).2, 0);
+    eventually("the links are gone", || links().is_empty());
 }
