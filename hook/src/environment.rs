@@ -111,6 +111,8 @@ pub struct Prepared {
     pub inventory: Option<Inventory>,
     /// What a person should be told before the program starts.
     pub warnings: Vec<String>,
+    /// The messages that say where the slice does not hold.
+    pub gaps: Vec<String>,
     /// Removes the folder when it goes out of use.
     pub private: Option<PrivateDir>,
     /// What the slice was promised on unified memory; taken back when this goes out of use.
@@ -225,6 +227,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         file,
         inventory: plan.inventory,
         warnings: plan.warnings,
+        gaps: plan.gaps,
         private,
         promise,
         tenancy,

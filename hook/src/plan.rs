@@ -2,7 +2,7 @@
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
 //! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
-use crate::budget::budget;
+use crate::budget::{self, budget};
 use crate::environment::{EnvironmentError, mounted_slice};
 use crate::former::Owners;
 use crate::inventory::Inventory;
@@ -30,10 +30,12 @@ use std::{env, fs, io};
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) slice: Option<Slice>,
-    /// The file that it was read from; None when it is still to be written.
+    /// The file that it was read from; None when one is still to be written.
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
+    /// The messages that say where the slice does not hold: --strict refuses to start then.
+    pub(crate) gaps: Vec<String>,
     /// Whether headroom is learned from the run when it ends.
     learns: bool,
     /// Whether it may start although it does not fit.
@@ -59,7 +61,7 @@ impl Plan {
         }
         match file {
             None => Plan::of_options(options, sim_vars),
-            Some(path) => Plan::of_file(path, sim_vars),
+            Some(path) => Plan::of_file(path, options, sim_vars),
         }
     }
 
@@ -69,7 +71,7 @@ impl Plan {
     ) -> anyhow::Result<Plan> {
         let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
         let name = options.name.clone();
-        let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
+        let name = name.unwrap_or_else(own_name);
         let mut warnings = Vec::new();
         let mut learns = options.headroom == Some(Headroom::Learned);
         let headrooms = match learns {
@@ -83,13 +85,24 @@ impl Plan {
         }
         let planned = budget(options, &inventory, &name, &headrooms)?;
         warnings.extend(planned.warnings);
-        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
-        let cards = tenancy::cards(options, &inventory, &planned.slice, visible.as_deref());
+        let named = options
+            .device
+            .iter()
+            .filter_map(|limit| budget::find(limit.selector, &inventory).ok())
+            .map(|target| target.uuid)
+            .collect::<Vec<_>>();
+        let visible = visible_devices();
+        let cards = tenancy::cards(&named, &inventory, &planned.slice, visible.as_deref());
         Ok(Plan {
             slice: Some(planned.slice),
             file: None,
             inventory: Some(inventory),
             warnings,
+            gaps: planned
+                .too_small
+                .into_iter()
+                .map(|card| card.message)
+                .collect(),
             learns,
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
@@ -97,21 +110,43 @@ impl Plan {
         })
     }
 
-    fn of_file(path: PathBuf, sim_vars: &[(OsString, OsString)]) -> anyhow::Result<Plan> {
-        let slice = slice_file::read(&path)?;
-        let mut plan = Plan {
-            slice: Some(slice),
-            ..Plan::default()
-        };
-        if slice.limits_something() {
-            let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
-            plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
-            plan.inventory = Some(inventory);
-        } else {
+    /// The slice of a file. One that names a ledger is shared by all runs of it, and used as it is.
+    /// Any other is a slice of this run alone: it gets a ledger, and is admitted, as one of the
+    /// options.
+    fn of_file(
+        path: PathBuf,
+        options: &SliceOptions,
+        sim_vars: &[(OsString, OsString)],
+    ) -> anyhow::Result<Plan> {
+        let mut slice = slice_file::read(&path)?;
+        let mut plan = Plan::default();
+        if !slice.limits_something() {
             let nothing = format!("slice file {} limits no device", path.display());
-            plan.warnings.push(nothing);
+            plan.gaps.push(nothing);
+            plan.file = Some(path);
+            plan.slice = Some(slice);
+            return Ok(plan);
         }
-        plan.file = Some(path);
+        let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
+        let too_small = slice_file::compare(&path, &slice, &inventory)?;
+        plan.gaps
+            .extend(too_small.into_iter().map(|card| card.message));
+        if slice.ledger.is_some() {
+            plan.file = Some(path);
+            if options.overcommit {
+                plan.warnings.push(NOT_ADMITTED.to_owned());
+            }
+        } else {
+            if slice.name.as_str().is_empty() {
+                slice.name = Text::new(&own_name());
+            }
+            let named = slice_file::own_limits(&slice);
+            let visible = visible_devices();
+            plan.cards = tenancy::cards(&named, &inventory, &slice, visible.as_deref());
+            plan.overcommit = options.overcommit || !slice.enforce;
+        }
+        plan.slice = Some(slice);
+        plan.inventory = Some(inventory);
         Ok(plan)
     }
 
@@ -131,6 +166,10 @@ impl Plan {
         let (true, Some(slice), Some(budget)) = (writes, &mut self.slice, budget) else {
             return Ok(None);
         };
+        // A slice file may name its own.
+        if slice.promises.is_some() || slice.promise.is_some() {
+            return Ok(None);
+        }
         let host = promise::host(meminfo.unwrap_or(Path::new("/proc/meminfo")))?;
         let reserve = slice.reserve;
         let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
@@ -207,7 +246,7 @@ impl Plan {
         };
         let folder = private.path().to_owned();
         let folder = folder.as_path();
-        if let Some(meminfo) = meminfo {
+        if let Some(meminfo) = meminfo.filter(|_| slice.meminfo.is_none()) {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
@@ -218,7 +257,7 @@ impl Plan {
             slice.ledger = Some(text_of(ledger)?);
             slice.ledger_descriptor = Some(text_of(kept)?);
         } else {
-            self.warnings.push(NO_TMPFS.to_owned());
+            self.gaps.push(NO_TMPFS.to_owned());
         }
         let unwritable = || format!("cannot write to {}", folder.display());
         if let Some(promise) = promise {
@@ -245,8 +284,20 @@ impl Plan {
 const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
                         allocate is neither counted nor refused";
 
+const NOT_ADMITTED: &str = "--overcommit has no effect: a slice file that names a ledger is not \
+                            checked against the memory that other slices leave";
+
 const NOT_REMEMBERED: &str = "the headroom of a simulated run is remembered only where XDG_STATE_HOME \
                               is set";
+
+/// What a slice without a name is called.
+fn own_name() -> String {
+    format!("run-{}", std::process::id())
+}
+
+fn visible_devices() -> Option<String> {
+    env::var("CUDA_VISIBLE_DEVICES").ok()
+}
 
 fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {
     !sim_vars.is_empty() || env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty())

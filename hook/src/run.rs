@@ -26,8 +26,9 @@ pub struct Args {
     #[command(flatten)]
     pub slice: SliceOptions,
 
-    /// Refuse to start a program that the slice does not hold for: one that is static, 32-bit,
-    /// set-user-ID or not loaded by glibc. Without it, a warning names such a program
+    /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
+    /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
+    /// ledger. Without it, a warning says so
     #[arg(long)]
     pub strict: bool,
 
@@ -43,7 +44,7 @@ signals, job control and exit status are the command's. gpuslice's own: 125 when
 Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
 share one limit when they share a slice file (--config) that names a ledger, on tmpfs:
   {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
-A slice file that names none only changes what programs see: nothing is counted or refused.
+A slice file that names none describes a slice of that run alone, as the options do.
 
 Inside a slice, run without a limit stays in it, and run with a limit is refused: a slice cannot be
 divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory 8GiB -- CMD`
@@ -87,16 +88,15 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
 /// Says so where the slice will not hold for the command.
 fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
     let command = args.command.first().filter(|_| prepared.slice.is_some());
-    match command.map_or(Ok(()), |command| program::look(command)) {
-        Ok(()) => Ok(()),
-        Err(unreached) if args.strict => bail!("{unreached}; --strict refuses to start it"),
-        Err(unreached) => {
-            crate::cli::tell(&format!(
-                "warning: {unreached} (--strict refuses to start it)"
-            ));
-            Ok(())
+    let unreached = command.and_then(|command| program::look(command).err());
+    let unreached = unreached.map(|unreached| unreached.to_string());
+    for gap in prepared.gaps.iter().chain(&unreached) {
+        if args.strict {
+            bail!("{gap}; --strict refuses to start it");
         }
+        crate::cli::tell(&format!("warning: {gap} (--strict refuses to start it)"));
     }
+    Ok(())
 }
 
 /// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second

@@ -9,7 +9,6 @@
 use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
 use crate::registry;
-use crate::slice_options::SliceOptions;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
@@ -63,21 +62,15 @@ impl Drop for Tenancy {
     }
 }
 
-/// The cards with memory of their own that a slice counts on: those that --device names, and of the
-/// others those that `CUDA_VISIBLE_DEVICES` leaves visible.
+/// The cards with memory of their own that a slice counts on: those that are `named` with a limit
+/// of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[must_use]
 pub fn cards(
-    options: &SliceOptions,
+    named: &[DeviceUuid],
     inventory: &Inventory,
     slice: &Slice,
     visible: Option<&str>,
 ) -> Vec<Card> {
-    let named: Vec<DeviceUuid> = options
-        .device
-        .iter()
-        .filter_map(|limit| crate::budget::find(limit.selector, inventory).ok())
-        .map(|target| target.uuid)
-        .collect();
     let visible = visible.and_then(|text| self::visible(text, inventory));
     let is_seen = |uuid: &DeviceUuid| visible.as_ref().is_none_or(|seen| seen.contains(uuid));
     let card = |target: Target<'_>| {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::inventory::{Device, MigInstance};
-use crate::slice_options::{DeviceLimit, Selector};
+use crate::slice_options::{DeviceLimit, Selector, SliceOptions};
 
 const A: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 const B: &str = "GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
@@ -60,7 +60,8 @@ fn counted(visible: Option<&str>, named: &[&str]) -> Vec<String> {
         ..SliceOptions::default()
     };
     let budget = crate::budget::budget(&options, &inventory, "x", &Default::default()).unwrap();
-    let cards = cards(&options, &inventory, &budget.slice, visible);
+    let named: Vec<DeviceUuid> = named.iter().map(|uuid| uuid.parse().unwrap()).collect();
+    let cards = cards(&named, &inventory, &budget.slice, visible);
     cards.iter().map(|card| card.uuid.to_string()).collect()
 }
 

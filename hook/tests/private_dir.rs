@@ -138,7 +138,7 @@ fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("TMPDIR", runtime.path());
     let message = "gpuslice: warning: neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: \
-                   what programs allocate is neither counted nor refused\n";
+                   what programs allocate is neither counted nor refused (--strict refuses to start it)\n";
     assert_eq!(
         told(&mut command),
         ("0\n".to_owned(), message.to_owned(), 1)
