@@ -43,3 +43,4 @@ pub mod status;
 pub mod tenancy;
 pub mod text;
 pub mod tidy_up;
+pub mod visible_gpus;

@@ -2,7 +2,7 @@
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
 //! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
-use crate::budget::{self, budget};
+use crate::budget::{self, TooSmall, budget};
 use crate::environment::{EnvironmentError, mounted_slice};
 use crate::former::Owners;
 use crate::inventory::Inventory;
@@ -14,6 +14,7 @@ use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::tenancy::{self, Card, Tenancy};
+use crate::visible_gpus::{self, Seen};
 use crate::{promise, sim, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::{Slice, Text};
@@ -93,16 +94,15 @@ impl Plan {
             .collect::<Vec<_>>();
         let visible = visible_devices();
         let cards = tenancy::cards(&named, &inventory, &planned.slice, visible.as_deref());
+        let seen = Seen::with(visible.as_deref(), &inventory);
+        seen.check(&planned.slice, &inventory)?;
+        let gaps = gaps(&seen, &planned.slice, planned.too_small, &mut warnings);
         Ok(Plan {
             slice: Some(planned.slice),
             file: None,
             inventory: Some(inventory),
             warnings,
-            gaps: planned
-                .too_small
-                .into_iter()
-                .map(|card| card.message)
-                .collect(),
+            gaps,
             learns,
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
@@ -129,8 +129,13 @@ impl Plan {
         }
         let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
         let too_small = slice_file::compare(&path, &slice, &inventory)?;
-        plan.gaps
-            .extend(too_small.into_iter().map(|card| card.message));
+        let visible = visible_devices();
+        let seen = Seen::with(visible.as_deref(), &inventory);
+        // A program that stays in its slice was told when the slice was made.
+        if options.config.is_some() {
+            seen.check(&slice, &inventory)?;
+        }
+        plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
         if slice.ledger.is_some() {
             plan.file = Some(path);
             if options.overcommit {
@@ -141,7 +146,6 @@ impl Plan {
                 slice.name = Text::new(&own_name());
             }
             let named = slice_file::own_limits(&slice);
-            let visible = visible_devices();
             plan.cards = tenancy::cards(&named, &inventory, &slice, visible.as_deref());
             plan.overcommit = options.overcommit || !slice.enforce;
         }
@@ -296,7 +300,23 @@ fn own_name() -> String {
 }
 
 fn visible_devices() -> Option<String> {
-    env::var("CUDA_VISIBLE_DEVICES").ok()
+    env::var(visible_gpus::VARIABLE).ok()
+}
+
+/// The messages about GPUs that the program sees and the slice does not limit. Those that it does not
+/// see are only warned about.
+fn gaps(
+    seen: &Seen<'_>,
+    slice: &Slice,
+    too_small: Vec<TooSmall>,
+    warnings: &mut Vec<String>,
+) -> Vec<String> {
+    let is_seen = |card: &TooSmall| seen.contains(card.uuid);
+    let (seen_ones, hidden): (Vec<TooSmall>, Vec<TooSmall>) =
+        too_small.into_iter().partition(is_seen);
+    warnings.extend(hidden.into_iter().map(|card| card.message));
+    let gaps = seen_ones.into_iter().map(|card| card.message);
+    gaps.chain(seen.gap(slice)).collect()
 }
 
 fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {

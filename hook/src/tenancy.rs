@@ -9,6 +9,7 @@
 use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
 use crate::registry;
+use crate::visible_gpus;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
@@ -71,7 +72,7 @@ pub fn cards(
     slice: &Slice,
     visible: Option<&str>,
 ) -> Vec<Card> {
-    let visible = visible.and_then(|text| self::visible(text, inventory));
+    let visible = visible.and_then(|text| visible_gpus::named(text, inventory));
     let is_seen = |uuid: &DeviceUuid| visible.as_ref().is_none_or(|seen| seen.contains(uuid));
     let card = |target: Target<'_>| {
         let memory = slice.device(target.uuid)?.memory;
@@ -86,36 +87,6 @@ pub fn cards(
         })
     };
     inventory.targets().filter_map(card).collect()
-}
-
-/// What CUDA makes of its variable: every name up to the first that it does not know. None: it has
-/// a form that is not known here.
-fn visible(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
-    let mut seen = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let of_device: Vec<DeviceUuid> = match name.parse::<u32>() {
-            Ok(ordinal) => inventory
-                .targets()
-                .filter(|target| target.device.cuda_ordinal == Some(ordinal))
-                .map(|target| target.uuid)
-                .collect(),
-            Err(_) if name.contains('/') => return None,
-            Err(_) if name.starts_with("GPU-") || name.starts_with("MIG-") => inventory
-                .targets()
-                .filter(|target| {
-                    let is = |uuid: DeviceUuid| uuid.to_string().starts_with(name);
-                    is(target.uuid) || is(target.device.uuid)
-                })
-                .map(|target| target.uuid)
-                .collect(),
-            Err(_) => Vec::new(),
-        };
-        if of_device.is_empty() {
-            break;
-        }
-        seen.extend(of_device);
-    }
-    Some(seen)
 }
 
 /// How long a run waits for memory that another run is about to release, and for the lock.

@@ -275,7 +275,9 @@ fn runs_on_different_cards_of_one_machine_do_not_meet() {
                 that it uses\n";
     assert!(err.contains(hint), "{err}");
     end(first);
-    let (first, _) = start(on(&["--device=0=100GiB"], Some("1")).stdin(Stdio::piped()));
+    // The program sees both, and the slice limits one.
+    let (first, line) = start(on(&["--device=0=100GiB"], None).stdin(Stdio::piped()));
+    assert_eq!(line, "started");
     end(first);
     end(second);
 }
@@ -293,7 +295,9 @@ fn instances_of_a_card_are_cards_of_their_own() {
     let uuid = |index: usize| instances[index]["uuid"].as_str().unwrap();
     let on = |index: usize| {
         let device = format!("--device={}={}", uuid(index), instances[index]["total"]);
-        machine.run(&[&device], "echo started; read line")
+        let mut command = machine.run(&[&device], "echo started; read line");
+        command.env("CUDA_VISIBLE_DEVICES", uuid(index));
+        command
     };
     let (first, _) = start(on(0).stdin(Stdio::piped()));
     let (second, line) = start(on(1).stdin(Stdio::piped()));
