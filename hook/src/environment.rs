@@ -72,7 +72,10 @@ pub enum EnvironmentError {
         source: io::Error,
     },
     /// A path that a list in the environment cannot hold.
-    #[error("{variable} cannot name {path}: it has a space or a colon")]
+    #[error(
+        "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
+         ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
+    )]
     Unnameable {
         /// Which.
         path: PathBuf,
@@ -107,6 +110,8 @@ pub struct Prepared {
     pub slice: Option<Slice>,
     /// Its file.
     pub file: Option<PathBuf>,
+    /// The preloaded library; None for a bare run.
+    pub library: Option<PathBuf>,
     /// The GPUs, where the driver had to be asked.
     pub inventory: Option<Inventory>,
     /// What a person should be told before the program starts.
@@ -174,7 +179,7 @@ type Var = (OsString, Option<OsString>);
 /// When something is missing, wrong, or contradicts what is there.
 pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let beside = folder_of_executable()?;
-    let preload = preload_var(options, &beside)?;
+    let (preload, library) = preload_var(options, &beside)?;
     let sim = options.sim.as_deref();
     let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
     let library_path = env::var_os(sim::LIBRARY_PATH);
@@ -225,6 +230,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         vars,
         slice: plan.slice,
         file,
+        library,
         inventory: plan.inventory,
         warnings: plan.warnings,
         gaps: plan.gaps,
@@ -260,16 +266,20 @@ fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
         .with_context(|| format!("cannot use {}", sim::STATE))
 }
 
-fn preload_var(options: &SliceOptions, beside: &Path) -> Result<Var, EnvironmentError> {
+/// The variable that preloads the library, and the library.
+fn preload_var(
+    options: &SliceOptions,
+    beside: &Path,
+) -> Result<(Var, Option<PathBuf>), EnvironmentError> {
     const PRELOAD: &str = "LD_PRELOAD";
     let existing = env::var_os(PRELOAD);
-    let value = if options.bare {
-        existing.and_then(|existing| preload::without_library(&existing))
-    } else {
-        let library = preload::find(beside)?;
-        Some(preload::with_library(existing.as_deref(), &library))
-    };
-    Ok((PRELOAD.into(), value))
+    if options.bare {
+        let value = existing.and_then(|existing| preload::without_library(&existing));
+        return Ok(((PRELOAD.into(), value), None));
+    }
+    let library = preload::find(beside)?;
+    let value = preload::with_library(existing.as_deref(), &library);
+    Ok(((PRELOAD.into(), Some(value)), Some(library)))
 }
 
 /// The log's file is named absolutely: the program may change its folder.

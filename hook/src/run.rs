@@ -9,14 +9,15 @@ use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
 use crate::private_dir::PrivateDir;
-use crate::program;
 use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
+use crate::{preload, program};
 use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
 use std::ffi::{CString, NulError, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 /// `gpuslice run`.
 #[derive(clap::Args, Debug)]
@@ -90,13 +91,31 @@ fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
     let command = args.command.first().filter(|_| prepared.slice.is_some());
     let unreached = command.and_then(|command| program::look(command).err());
     let unreached = unreached.map(|unreached| unreached.to_string());
-    for gap in prepared.gaps.iter().chain(&unreached) {
+    let library = prepared.library.as_ref().filter(|_| command.is_some());
+    let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
+    for gap in prepared.gaps.iter().chain(&unreadable).chain(&unreached) {
         if args.strict {
             bail!("{gap}; --strict refuses to start it");
         }
         crate::cli::tell(&format!("warning: {gap} (--strict refuses to start it)"));
     }
     Ok(())
+}
+
+/// The message about a command that may go on as a user who cannot read the library, so that ld.so
+/// starts programs without it. Only root's can.
+fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    let changer = program::user_changer(command)?;
+    let closed = preload::closed_to_others(library)?;
+    Some(format!(
+        "{changer} may change the user, and other users cannot read {}, which the mode of {} forbids: \
+         install it where every user can read it",
+        library.display(),
+        closed.display()
+    ))
 }
 
 /// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second
