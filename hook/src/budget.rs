@@ -38,8 +38,8 @@ pub enum BudgetError {
     OverTheCard {
         /// The option.
         option: &'static str,
-        /// Its value.
-        limit: Bytes,
+        /// Its value, as it differs from the GPU's memory.
+        limit: String,
         /// The GPU.
         target: String,
         /// Its memory in whole MiB.
@@ -50,8 +50,8 @@ pub enum BudgetError {
     OverEveryCard {
         /// The option.
         option: &'static str,
-        /// Its value.
-        limit: Bytes,
+        /// Its value, as it differs from the memory of the largest.
+        limit: String,
         /// What there is, one per line.
         devices: String,
     },
@@ -290,7 +290,7 @@ pub(crate) fn over_the_card(
 ) -> BudgetError {
     BudgetError::OverTheCard {
         option,
-        limit,
+        limit: limit.beside(target.total).to_string(),
         target: target.to_string(),
         most: target.total.whole_mib(),
     }
@@ -308,11 +308,13 @@ pub(crate) fn check(
     inventory: &Inventory,
 ) -> Result<Vec<TooSmall>, BudgetError> {
     let too_small: Vec<&Target<'_>> = rest.iter().filter(|target| over(memory, target)).collect();
+    let largest = rest.iter().map(|target| target.total).max();
+    let largest = largest.unwrap_or_default();
     match too_small.as_slice() {
         [only] if rest.len() == 1 => Err(over_the_card(option, memory, only)),
         [_, ..] if too_small.len() == rest.len() => Err(BudgetError::OverEveryCard {
             option,
-            limit: memory,
+            limit: memory.beside(largest).to_string(),
             devices: inventory.to_string(),
         }),
         some => Ok(some
@@ -320,7 +322,8 @@ pub(crate) fn check(
             .map(|target| TooSmall {
                 uuid: target.uuid,
                 message: format!(
-                    "{option} {memory} is more than {target} has, which is therefore not limited"
+                    "{option} {} is more than {target} has, which is therefore not limited",
+                    memory.beside(target.total)
                 ),
             })
             .collect()),

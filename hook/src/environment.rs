@@ -35,6 +35,13 @@ pub enum EnvironmentError {
          gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
+    /// Options of a slice in another.
+    #[error(
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \
+         leave out the options of the slice to stay in it, or leave it with `gpuslice run --bare -- \
+         gpuslice run --memory ...`"
+    )]
+    ConfigAndOptions(PathBuf),
     /// The library is missing.
     #[error(
         "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
@@ -168,6 +175,13 @@ impl Prepared {
 pub fn mounted_slice() -> Option<PathBuf> {
     let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find(|path| path.exists())
+}
+
+/// The slice file that the environment names.
+#[must_use]
+pub fn named_slice() -> Option<PathBuf> {
+    let named = env::var_os(name_of(source::CONFIG));
+    named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// A variable to set, or with None to remove.

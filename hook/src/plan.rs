@@ -3,7 +3,7 @@
 //! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
 use crate::budget::{self, TooSmall, budget};
-use crate::environment::{EnvironmentError, mounted_slice};
+use crate::environment::{self, EnvironmentError, mounted_slice};
 use crate::former::Owners;
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
@@ -17,12 +17,11 @@ use crate::tenancy::{self, Card, Tenancy};
 use crate::visible_gpus::{self, Seen};
 use crate::{promise, sim, slice_file, slice_ledger};
 use anyhow::Context;
+use gpuslice_config::policy;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::units::Bytes;
-use gpuslice_config::{policy, source};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -355,9 +354,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
 
 /// The slice file that was named, by option or by environment, as an absolute path.
 fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
-    let named = env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
-    let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = match (&options.config, named) {
+    let path = match (&options.config, environment::named_slice()) {
         (Some(path), _) => path.clone(),
         (None, Some(named)) if options.limits_something() => {
             return Err(EnvironmentError::ConfigAndLimit(named).into());

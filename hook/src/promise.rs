@@ -57,7 +57,10 @@ pub enum PromiseError {
         source: io::Error,
     },
     /// It does not fit.
-    #[error("{0}\n--overcommit starts it all the same, and is shown free what is really left")]
+    #[error(
+        "{0}\n--overcommit starts it all the same; its FREE is then the memory that is available on \
+         the host"
+    )]
     Full(Full),
 }
 

@@ -15,7 +15,8 @@ use std::str::FromStr;
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 #[command(group = ArgGroup::new("slice").args(["memory", "device", "config"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)
+    /// Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a
+    /// number without a unit counts bytes)
     #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
@@ -264,11 +265,15 @@ fn limit(text: &str) -> Result<Bytes, String> {
     if limit >= Bytes::mib(1) {
         return Ok(limit);
     }
-    let meant = match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!(" (did you mean {text}GiB?)"),
-        false => String::new(),
-    };
-    Err(format!("no program can live in {limit}{meant}"))
+    // As many GiB as a machine may have, or more.
+    const MOST_GIB: Bytes = Bytes::new(1 << 10);
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("no program can live in {limit} (try 12GiB)"));
+    }
+    let unit = if limit < MOST_GIB { "GiB" } else { "MiB" };
+    Err(format!(
+        "{text} without a unit is {limit}, in which no program can live (did you mean {text}{unit}?)"
+    ))
 }
 
 /// A size that may also be nothing.

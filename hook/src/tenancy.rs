@@ -36,8 +36,8 @@ pub struct Card {
 /// A run has no place.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no room for {name}: {full}{hint}\n--overcommit starts it all the same, and it is shown free \
-     what the GPU has left"
+    "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
+     memory that is free on the GPU"
 )]
 pub struct NoRoom {
     name: String,
@@ -133,7 +133,8 @@ pub fn claim(
     match full {
         Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
         Some(full) => tenancy.warnings.push(format!(
-            "{full}: started all the same, so a slice on it may be refused memory below its limit"
+            "{full}; the run starts all the same, and slices on this GPU can be refused memory below \
+             their limits"
         )),
         None => {}
     }
@@ -152,7 +153,7 @@ pub fn claim(
         match folders.write(&owners.of_record(is_taken), name, &budgets) {
             Ok(file) => tenancy.file = Some(file),
             Err(error) => tenancy.warnings.push(format!(
-                "other runs will not see what this one may hold: cannot write to {}: {error}",
+                "other runs cannot count this run: cannot write to {}: {error}",
                 folders.own.display()
             )),
         }

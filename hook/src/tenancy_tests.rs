@@ -120,8 +120,8 @@ fn what_does_not_fit_is_refused_with_the_names_of_who_has_the_rest() {
     assert_eq!(
         refusal.to_string(),
         "no room for run-7: GPU 0 (Card, 24.00 GiB) has 4.00 GiB left, 5.00 GiB are asked for: held \
-         by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same, and it is shown \
-         free what the GPU has left"
+         by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same; its FREE is \
+         then the memory that is free on the GPU"
     );
     // A record that claims more than a card has holds the card, and no more.
     let (left, holders) = card(1).left(&[tenant("liar", 1 << 30)]);

@@ -76,7 +76,7 @@ impl Watcher {
 
     fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
         let told = self.told.as_mut();
-        let told = told.ok_or_else(|| io::Error::other("it hears nothing"))?;
+        let told = told.ok_or_else(|| io::Error::other("the run's watcher accepts no messages"))?;
         let mut message = vec![what];
         message.extend(file.as_os_str().as_bytes());
         message.push(0);

@@ -22,7 +22,7 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("tenant
 
 const CARD: &str = "GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB)";
 const HINT: &str =
-    "--overcommit starts it all the same, and it is shown free what the GPU has left\n";
+    "--overcommit starts it all the same; its FREE is then the memory that is free on the GPU\n";
 
 fn card() -> Machine {
     Machine::new(&HERE, "rtx3090")
@@ -44,8 +44,8 @@ fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named()
     for option in ["--overcommit", "--no-enforce"] {
         let started = told(&mut machine.run(&["--memory=12GiB", option], "echo started"));
         let warning = format!(
-            "gpuslice: warning: {full}: started all the same, so a slice on it may be refused \
-             memory below its limit\n"
+            "gpuslice: warning: {full}; the run starts all the same, and slices on this GPU can be \
+             refused memory below their limits\n"
         );
         assert_eq!(started, ("started\n".to_owned(), warning, 0), "{option}");
     }
