@@ -3,7 +3,7 @@
 //! Touches: /proc; the private folders that environments name.
 //! Law: a former slice that no other process uses has ended; any other keeps its place.
 
-use crate::registry;
+use crate::{registry, tidy_up};
 use gpuslice_config::source;
 use gpuslice_oci::tenants::Process;
 use nix::unistd::Pid;
@@ -68,6 +68,9 @@ fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
                 .strip_prefix(source::CONFIG.to_bytes())?
                 .strip_prefix(b"=")
         })?;
-        registry::private_folder(Path::new(OsStr::from_bytes(file))).map(Path::to_owned)
+        let private = registry::private_folder(Path::new(OsStr::from_bytes(file)))?;
+        let ledger = tidy_up::ledger_of(private);
+        let uses = tidy_up::uses(pid, &environment, private, ledger.as_ref());
+        uses.then(|| private.to_owned())
     })
 }

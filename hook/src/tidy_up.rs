@@ -310,37 +310,44 @@ pub(crate) fn start_time(pid: Pid) -> Option<String> {
     (state != "Z").then(|| started.to_owned())
 }
 
-/// A process whose environment names the folder, or a file. Everybody can name a folder of root's,
-/// and would keep it for as long as he likes: another user's process is believed only where it
-/// knows the name of the ledger, which is random, or has the ledger open.
+/// A process that uses the folder of a run.
 pub(crate) fn another_user(folder: &Path) -> Option<Process> {
-    let own = geteuid().as_raw();
     let ledger = ledger_of(folder);
-    let folder = folder.as_os_str().as_bytes();
     fs::read_dir("/proc")
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .find_map(|pid| {
             // Others' processes cannot be read; they cannot enter the folder either.
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let names = |text: &[u8]| environment.windows(text.len()).any(|window| window == text);
-            let stranger = || {
-                fs::metadata(format!("/proc/{pid}"))
-                    .ok()
-                    .map(|facts| facts.uid())
-            };
-            let ledger = || ledger.as_ref();
-            let is_user = names(folder)
-                && (stranger()? == own
-                    || ledger().is_some_and(|(path, facts)| {
-                        names(path.as_os_str().as_bytes()) || has_open(pid, facts)
-                    }));
-            is_user.then(|| Process::open(Pid::from_raw(pid)).ok())?
+            let uses = uses(pid, &environment, folder, ledger.as_ref());
+            uses.then(|| Process::open(Pid::from_raw(pid)).ok())?
         })
 }
 
+/// Whether a process uses the folder of a run: its environment names the folder, or a file in it.
+/// Everybody can name a folder of root's, and would keep it for as long as he likes: another user's
+/// process is believed only where it knows the name of the `ledger`, which is random, or has the
+/// ledger open.
+pub(crate) fn uses(
+    pid: i32,
+    environment: &[u8],
+    folder: &Path,
+    ledger: Option<&(PathBuf, fs::Metadata)>,
+) -> bool {
+    let names = |path: &Path| {
+        let text = path.as_os_str().as_bytes();
+        environment.windows(text.len()).any(|window| window == text)
+    };
+    let is_own = || {
+        let facts = fs::metadata(format!("/proc/{pid}"));
+        facts.map(|facts| facts.uid() == geteuid().as_raw())
+    };
+    let knows = |(path, facts): &(PathBuf, fs::Metadata)| names(path) || has_open(pid, facts);
+    names(folder) && is_own().is_ok_and(|is_own| is_own || ledger.is_some_and(knows))
+}
+
 /// The ledger of root's run, whose name nobody can guess.
-fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
+pub(crate) fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
     let mut entries = fs::read_dir(folder).ok()?.flatten();
     let ledger = entries.find(|entry| {
         let name = entry.file_name();
