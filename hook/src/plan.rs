@@ -15,7 +15,7 @@ use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::tenancy::{self, Card, Tenancy};
 use crate::visible_gpus::{self, Seen};
-use crate::{promise, sim, slice_file, slice_ledger};
+use crate::{promise, registry, sim, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::policy;
 use gpuslice_config::slice::{Slice, Text};
@@ -135,8 +135,13 @@ impl Plan {
             seen.check(&slice, &inventory)?;
         }
         plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
-        if slice.ledger.is_some() {
+        // The file of the run that this program is in.
+        let stays = options.config.is_none() && registry::private_folder(&path).is_some();
+        if slice.ledger.is_some() || stays {
             plan.file = Some(path);
+            if slice.ledger.is_none() {
+                plan.gaps.push(NO_TMPFS.to_owned());
+            }
             if options.overcommit {
                 plan.warnings.push(NOT_ADMITTED.to_owned());
             }
