@@ -3,7 +3,7 @@
 //! Touches: /proc; the private folders that environments name.
 //! Law: a former slice that no other process uses has ended; any other keeps its place.
 
-use crate::{registry, tidy_up};
+use crate::{folder_users, registry};
 use gpuslice_config::source;
 use gpuslice_oci::tenants::Process;
 use nix::unistd::Pid;
@@ -69,8 +69,8 @@ fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
                 .strip_prefix(b"=")
         })?;
         let private = registry::private_folder(Path::new(OsStr::from_bytes(file)))?;
-        let ledger = tidy_up::ledger_of(private);
-        let uses = tidy_up::uses(pid, &environment, private, ledger.as_ref());
+        let ledger = folder_users::ledger_of(private);
+        let uses = folder_users::uses(pid, &environment, private, ledger.as_ref());
         uses.then(|| private.to_owned())
     })
 }

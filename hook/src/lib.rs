@@ -13,6 +13,7 @@ pub mod devices_file;
 pub mod driver_limit;
 pub mod environment;
 pub mod exit;
+mod folder_users;
 pub mod former;
 pub mod gc;
 pub mod headroom;

@@ -6,7 +6,7 @@
 //! that the ledger or the environments name lives.
 
 use crate::slice_ledger;
-use crate::{former, slice_file, tidy_up};
+use crate::{folder_users, former, slice_file, tidy_up};
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -125,7 +125,7 @@ impl Entry {
         if !self.file.exists() {
             return false;
         }
-        holds_something(&self.file) || tidy_up::another_user(&self.file).is_some()
+        holds_something(&self.file) || folder_users::another_user(&self.file).is_some()
             // The moment between the link and the command.
             || self.pid.is_some_and(is_gpuslice)
     }

@@ -11,6 +11,7 @@
 //! with a command that is process 1 of a container) the folder stays until the next
 //! `gpuslice status` of this user.
 
+use crate::folder_users::another_user;
 use crate::{exit, learned, promise, registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_oci::tenants;
@@ -24,7 +25,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -268,7 +269,7 @@ pub(crate) enum Process {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Process {
-    fn open(pid: Pid) -> io::Result<Process> {
+    pub(crate) fn open(pid: Pid) -> io::Result<Process> {
         // SAFETY: pidfd_open takes two numbers and no pointer.
         let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
         match RawFd::try_from(number) {
@@ -308,64 +309,6 @@ pub(crate) fn start_time(pid: Pid) -> Option<String> {
     let state = fields.next()?;
     let started = fields.nth(18)?;
     (state != "Z").then(|| started.to_owned())
-}
-
-/// A process that uses the folder of a run.
-pub(crate) fn another_user(folder: &Path) -> Option<Process> {
-    let ledger = ledger_of(folder);
-    fs::read_dir("/proc")
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .find_map(|pid| {
-            // Others' processes cannot be read; they cannot enter the folder either.
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let uses = uses(pid, &environment, folder, ledger.as_ref());
-            uses.then(|| Process::open(Pid::from_raw(pid)).ok())?
-        })
-}
-
-/// Whether a process uses the folder of a run: its environment names the folder, or a file in it.
-/// Everybody can name a folder of root's, and would keep it for as long as he likes: another user's
-/// process is believed only where it knows the name of the `ledger`, which is random, or has the
-/// ledger open.
-pub(crate) fn uses(
-    pid: i32,
-    environment: &[u8],
-    folder: &Path,
-    ledger: Option<&(PathBuf, fs::Metadata)>,
-) -> bool {
-    let names = |path: &Path| {
-        let text = path.as_os_str().as_bytes();
-        environment.windows(text.len()).any(|window| window == text)
-    };
-    let is_own = || {
-        let facts = fs::metadata(format!("/proc/{pid}"));
-        facts.map(|facts| facts.uid() == geteuid().as_raw())
-    };
-    let knows = |(path, facts): &(PathBuf, fs::Metadata)| names(path) || has_open(pid, facts);
-    names(folder) && is_own().is_ok_and(|is_own| is_own || ledger.is_some_and(knows))
-}
-
-/// The ledger of root's run, whose name nobody can guess.
-pub(crate) fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
-    let mut entries = fs::read_dir(folder).ok()?.flatten();
-    let ledger = entries.find(|entry| {
-        let name = entry.file_name();
-        name.as_bytes().starts_with(b"ledger.") && name.len() > SECRET
-    })?;
-    Some((ledger.path(), ledger.metadata().ok()?))
-}
-
-/// The letters of a ledger's random name.
-const SECRET: usize = 32;
-
-/// Whether a process has a file open.
-fn has_open(pid: i32, file: &fs::Metadata) -> bool {
-    let open = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten();
-    let mut open = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
-    open.any(|facts| (facts.dev(), facts.ino()) == (file.dev(), file.ino()))
 }
 
 fn remove(folder: &Path) {
