@@ -2,13 +2,15 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
+use crate::environment::{self, EnvironmentError};
 use crate::{
     cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
     runtime, standard_streams, status, tidy_up,
 };
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Runs programs in a slice of GPU memory, where every API gives the same, true answer.
 #[derive(Debug, Parser)]
@@ -87,14 +89,7 @@ pub fn main() -> c_int {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to be told when even this cannot be written.
-            let _ = error.print();
-            let status = if error.use_stderr() {
-                exit::FAILED
-            } else {
-                exit::SUCCESS
-            };
-            return c_int::from(status);
+            return c_int::from(not_parsed(&error));
         }
     };
     let child_signal = ChildSignal::take();
@@ -105,6 +100,40 @@ pub fn main() -> c_int {
             c_int::from(exit::status_of(&error))
         }
     }
+}
+
+/// Prints why there is nothing to dispatch: a fault of the command line, or a text that was asked for.
+fn not_parsed(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        match lacks_limit(error).then(environment::named_slice).flatten() {
+            Some(named) => tell(&EnvironmentError::ConfigAndOptions(named).to_string()),
+            // Nobody is left to be told when even this cannot be written.
+            None => drop(error.print()),
+        }
+        return exit::FAILED;
+    }
+    let text = error.render();
+    let text = match std::io::stdout().is_terminal() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    };
+    match standard_streams::print(text.as_bytes()) {
+        Ok(()) => exit::SUCCESS,
+        Err(error) => {
+            tell(&format!("{error:#}"));
+            exit::FAILED
+        }
+    }
+}
+
+/// Whether options of a slice were given without a limit.
+fn lacks_limit(error: &clap::Error) -> bool {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.as_slice(),
+        _ => &[],
+    };
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing.iter().any(|argument| argument.contains("--memory"))
 }
 
 fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {

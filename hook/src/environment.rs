@@ -35,6 +35,13 @@ pub enum EnvironmentError {
          gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
+    /// Options of a slice in another.
+    #[error(
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \
+         leave out the options of the slice to stay in it, or leave it with `gpuslice run --bare -- \
+         gpuslice run --memory ...`"
+    )]
+    ConfigAndOptions(PathBuf),
     /// The library is missing.
     #[error(
         "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
@@ -72,7 +79,10 @@ pub enum EnvironmentError {
         source: io::Error,
     },
     /// A path that a list in the environment cannot hold.
-    #[error("{variable} cannot name {path}: it has a space or a colon")]
+    #[error(
+        "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
+         ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
+    )]
     Unnameable {
         /// Which.
         path: PathBuf,
@@ -107,10 +117,14 @@ pub struct Prepared {
     pub slice: Option<Slice>,
     /// Its file.
     pub file: Option<PathBuf>,
+    /// The preloaded library; None for a bare run.
+    pub library: Option<PathBuf>,
     /// The GPUs, where the driver had to be asked.
     pub inventory: Option<Inventory>,
     /// What a person should be told before the program starts.
     pub warnings: Vec<String>,
+    /// The messages that say where the slice does not hold.
+    pub gaps: Vec<String>,
     /// Removes the folder when it goes out of use.
     pub private: Option<PrivateDir>,
     /// What the slice was promised on unified memory; taken back when this goes out of use.
@@ -163,6 +177,13 @@ pub fn mounted_slice() -> Option<PathBuf> {
     places.map(path_of).into_iter().find(|path| path.exists())
 }
 
+/// The slice file that the environment names.
+#[must_use]
+pub fn named_slice() -> Option<PathBuf> {
+    let named = env::var_os(name_of(source::CONFIG));
+    named.filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// A variable to set, or with None to remove.
 type Var = (OsString, Option<OsString>);
 
@@ -172,7 +193,7 @@ type Var = (OsString, Option<OsString>);
 /// When something is missing, wrong, or contradicts what is there.
 pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let beside = folder_of_executable()?;
-    let preload = preload_var(options, &beside)?;
+    let (preload, library) = preload_var(options, &beside)?;
     let sim = options.sim.as_deref();
     let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
     let library_path = env::var_os(sim::LIBRARY_PATH);
@@ -195,8 +216,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let tenancy = plan.claim(state.as_deref())?;
+    let watcher = private.as_ref().and_then(PrivateDir::watcher);
+    let promise = plan.promise(state.as_deref(), meminfo.as_deref(), watcher)?;
+    let tenancy = plan.claim(state.as_deref(), watcher)?;
     let file = plan.finish(
         private.as_mut(),
         meminfo.as_deref(),
@@ -222,8 +244,10 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         vars,
         slice: plan.slice,
         file,
+        library,
         inventory: plan.inventory,
         warnings: plan.warnings,
+        gaps: plan.gaps,
         private,
         promise,
         tenancy,
@@ -256,16 +280,20 @@ fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
         .with_context(|| format!("cannot use {}", sim::STATE))
 }
 
-fn preload_var(options: &SliceOptions, beside: &Path) -> Result<Var, EnvironmentError> {
+/// The variable that preloads the library, and the library.
+fn preload_var(
+    options: &SliceOptions,
+    beside: &Path,
+) -> Result<(Var, Option<PathBuf>), EnvironmentError> {
     const PRELOAD: &str = "LD_PRELOAD";
     let existing = env::var_os(PRELOAD);
-    let value = if options.bare {
-        existing.and_then(|existing| preload::without_library(&existing))
-    } else {
-        let library = preload::find(beside)?;
-        Some(preload::with_library(existing.as_deref(), &library))
-    };
-    Ok((PRELOAD.into(), value))
+    if options.bare {
+        let value = existing.and_then(|existing| preload::without_library(&existing));
+        return Ok(((PRELOAD.into(), value), None));
+    }
+    let library = preload::find(beside)?;
+    let value = preload::with_library(existing.as_deref(), &library);
+    Ok(((PRELOAD.into(), Some(value)), Some(library)))
 }
 
 /// The log's file is named absolutely: the program may change its folder.

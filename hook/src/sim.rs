@@ -2,7 +2,7 @@
 //! Touches: the file system, to look, and to make the folder of the machine's state.
 
 use crate::environment::EnvironmentError;
-use crate::preload::installed;
+use crate::preload::{installed, is_expanded};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Sim {
             .ok_or(EnvironmentError::NoSimulator { looked_in })?;
         // ld.so has no way to write a path with a colon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
-        if driver.as_os_str().as_bytes().iter().any(separates) {
+        if driver.as_os_str().as_bytes().iter().any(separates) || is_expanded(&driver) {
             return Err(EnvironmentError::Unnameable {
                 path: driver,
                 variable: LIBRARY_PATH,

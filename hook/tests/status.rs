@@ -307,7 +307,9 @@ fn a_slice_file_whose_path_is_no_text_is_escaped_in_json() {
     let home = Home::new();
     let name = std::ffi::OsStr::from_bytes(b"bad\xff.json");
     let file = home.state.path().join(name);
-    fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    let ledger = home.state.path().join("ledger");
+    let text = json!({"version": 1, "memory": 8u64 << 30, "ledger": ledger});
+    fs::write(&file, text.to_string()).unwrap();
     let mut command = HERE.gpuslice();
     home.of(&mut command)
         .args(["run", "--sim=rtx3090", "--config"])

@@ -41,13 +41,13 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "help" -d 'Print the help of a command, as --help does'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a number without a unit counts bytes)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Report this much less than the limit, or, with "learned", the largest shortfall of earlier runs of this --name with the same option' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
@@ -59,25 +59,25 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache -d 
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program where the slice does not hold: the program is static, 32-bit, set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a ledger. Without it, a warning says so'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a number without a unit counts bytes)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Report this much less than the limit, or, with "learned", the largest shortfall of earlier runs of this --name with the same option' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
@@ -89,15 +89,15 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache -
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer; without it, 120 for the first, which may have to load the driver, and for the others three times what that took, but at least 10' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'

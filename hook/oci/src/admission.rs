@@ -79,7 +79,11 @@ pub enum AdmissionError {
         asked: Bytes,
     },
     /// The GPU is full.
-    #[error("{device} has {left} left, {asked} are asked for: {holders}")]
+    #[error(
+        "{device} has {} left, {} are asked for: {holders}",
+        .left.beside(*.asked),
+        .asked.beside(*.left)
+    )]
     Full {
         /// Which GPU.
         device: String,

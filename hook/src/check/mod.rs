@@ -102,7 +102,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     };
     for warning in prepared
         .iter()
-        .flat_map(|prepared: &Prepared| &prepared.warnings)
+        .flat_map(|prepared: &Prepared| prepared.warnings.iter().chain(&prepared.gaps))
     {
         crate::cli::tell(warning);
     }
