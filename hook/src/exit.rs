@@ -9,6 +9,8 @@ pub const SUCCESS: u8 = 0;
 pub const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: some of a file is left, or it is not known.
 pub const LEFT: u8 = 1;
+/// `status`, `report`: a slice could not be read.
+pub const UNREAD: u8 = 1;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver has no limits of its own.
@@ -24,13 +26,22 @@ pub const NOT_FOUND: u8 = 127;
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 8] = [
+pub const MEANINGS: [Meaning; 9] = [
     (SUCCESS, &[], "Success."),
-    (INCONSISTENT, &["check"], "The answers disagree."),
+    (
+        INCONSISTENT,
+        &["check"],
+        "The answers disagree, the slice is not in force, or a function of a slice could not be asked.",
+    ),
     (
         LEFT,
         &["drop-cache", "residency"],
         "Some of what could be dropped is left, or the kernel does not say how much is cached.",
+    ),
+    (
+        UNREAD,
+        &["status", "report"],
+        "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
     (
         NO_DRIVER,

@@ -12,9 +12,9 @@ mod plot;
 mod table;
 
 use crate::replace::{self, Durability};
+use crate::standard_streams;
 use crate::status::driver::Drivers;
-use crate::status::{no_such_slice, on_screen};
-use crate::{exit, standard_streams};
+use crate::status::{no_such_slice, on_screen, tell_unread};
 use anyhow::{Context, bail};
 use gather::Report;
 use history::History;
@@ -58,13 +58,18 @@ memory of its own that it uses, KEPT what it has freed and glibc's malloc keeps 
 give it back; ? with another allocator, another user's process, or heaps too large to walk in the
 second that all slices share). MAPPED is page cache that it has mapped. What processes share is
 divided between them. \"Everything else\" is what the machine uses less all that: the kernel,
-drivers, other programs. Where pinned memory is also host memory, it is in both.
+drivers, other programs. Where pinned memory is also host memory, it is in both. ? is what cannot be
+read.
+
+Exit status: 0; 1 a slice or its ledger could not be read (its memory is ?, and null in JSON); 125
+gpuslice itself failed, or was called wrongly.
 
 JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
 by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
 NVML), host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
 over_seconds}], page_cache_unmapped (of a cgroup of its own)], machine {total, available, slices,
-unaccounted, page_cache_clean}. Amounts are bytes; null is what is not known.
+unaccounted, page_cache_clean}. Amounts are bytes; null is what is not known, and
+error says why.
 
 Examples:
   gpuslice report --for 60                               once, and what has grown in a minute
@@ -99,7 +104,8 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             print(args, &report, screen)?;
         }
         if ends {
-            return Ok(exit::SUCCESS);
+            let unread = report.slices.iter().filter_map(|it| it.unread.clone());
+            return Ok(tell_unread(&unread.collect::<Vec<_>>()));
         }
         let left = last.saturating_sub(now);
         std::thread::sleep(if args.watch { every } else { every.min(left) });

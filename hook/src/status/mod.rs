@@ -50,13 +50,16 @@ processes of the slice have allocated, by the slice's ledger. Where NVML reports
 processes, it is compared with the ledger, and a process that holds device memory without
 libgpuslice.so is named. NVML is given 3 seconds to answer.
 
+Exit status: 0; 1 a slice or its ledger could not be read (USED is then ?, and null in JSON); 125
+gpuslice itself failed, or was called wrongly.
+
 JSON: slices [name, pid (of the command), containers [id, name, pid, no_slice] (not of runs), user,
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
 short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
 if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
 worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
-name, used (by NVML)]]]. Amounts are bytes; null is what is not known.";
+name, used (by NVML)]]]. Amounts are bytes; null is what is not known, and error says why.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -103,6 +106,17 @@ pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
     }
 }
 
+/// Says which slices could not be read, and returns the exit status.
+pub(crate) fn tell_unread(names: &[String]) -> u8 {
+    match model::not_read(names) {
+        None => exit::SUCCESS,
+        Some(said) => {
+            crate::cli::tell(&said);
+            exit::UNREAD
+        }
+    }
+}
+
 /// Shows them.
 ///
 /// # Errors
@@ -126,7 +140,8 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         let said = if screen { on_screen(&said) } else { said };
         standard_streams::print(said.as_bytes())?;
         if !args.watch {
-            return Ok(exit::SUCCESS);
+            let unread: Vec<String> = slices.iter().filter_map(SliceStatus::unread).collect();
+            return Ok(tell_unread(&unread));
         }
         std::thread::sleep(INTERVAL);
     }
