@@ -150,7 +150,11 @@ fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> 
 /// When there is no driver that works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(simulated).transpose()?;
-    ask::ask(&variables(machine.as_ref()), "it is asked for its GPUs").map_err(no_driver)
+    ask::ask(
+        &variables(machine.as_ref()),
+        "querying the driver for its GPUs",
+    )
+    .map_err(no_driver)
 }
 
 /// The variables that a simulated machine sets; none for this one.

@@ -139,8 +139,9 @@ fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
 fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
     if let Some(file) = configured {
         let text = change::read(Path::new(&file))?;
-        return text
-            .with_context(|| format!("containerd is told to read {file}, which is not there"));
+        return text.with_context(|| {
+            format!("containerd's configuration names {file}, which does not exist")
+        });
     }
     let asked = Command::new("ctr").args(["oci", "spec"]).output();
     let asked = asked.context(
