@@ -18,7 +18,7 @@ use crate::hook_entry::{self, HOOK, RUNTIME, When};
 use crate::sizes::Size;
 use crate::{exit, standard_streams};
 use anyhow::{Context, bail};
-use change::Change;
+use change::{Change, Files};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub struct Configure {
     #[arg(long)]
     pub remove: bool,
 
-    /// Show what would change, and change nothing
+    /// Show what would change and the result that it would have, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -137,11 +137,22 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let plan = wanted.plan()?;
     let changes: Vec<&Change> = plan.changes.iter().filter(|it| it.is_one()).collect();
     let mut said = String::new();
+    if wanted.dry_run {
+        said.push_str("dry run: nothing is changed\n");
+        changes.iter().for_each(|it| said.push_str(&it.shown()));
+    }
     for change in &changes {
-        if wanted.dry_run {
-            said.push_str(&change.shown());
-        } else {
-            said.push_str(&format!("{}\n", change.apply()?));
+        let done = match wanted.dry_run {
+            true => change.rehearse(),
+            false => change.apply(),
+        };
+        match done {
+            Ok(done) => said.push_str(&format!("{done}\n")),
+            Err(error) => {
+                // What was done before is said all the same.
+                standard_streams::print(said.as_bytes())?;
+                return Err(error);
+            }
         }
     }
     for note in &plan.notes {
@@ -149,20 +160,21 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
     if changes.is_empty() {
         said.push_str("nothing to change\n");
-    } else if !wanted.dry_run {
+    } else {
         said.push_str(&format!("next: {}\n", plan.next));
     }
-    if !wanted.dry_run {
-        // What was changed is said in any case.
-        let lines = wanted.result();
-        let unknown = |error| {
-            vec![format!(
-                "it is not known whether containers get slices: {error:#}"
-            )]
-        };
-        for line in lines.unwrap_or_else(unknown) {
-            said.push_str(&format!("result: {line}\n"));
-        }
+    let files = match wanted.dry_run {
+        true => Files::after(&changes),
+        false => Files::now(),
+    };
+    // What was changed is said in any case.
+    let unknown = |error| {
+        vec![format!(
+            "it is not known whether containers get slices: {error:#}"
+        )]
+    };
+    for line in wanted.result(files).unwrap_or_else(unknown) {
+        said.push_str(&format!("result: {line}\n"));
     }
     standard_streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)
@@ -211,14 +223,14 @@ impl Configure {
     }
 
     /// Whether containers have slices now, and what is missing.
-    fn result(&self) -> anyhow::Result<Vec<String>> {
+    fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
         let way = self.way()?;
         match self.runtime {
             Engine::Docker => Ok(self.docker_result()),
-            Engine::Containerd => containerd_host::result(self),
-            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way),
-            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way),
-            Engine::Nvidia => nvidia_host::result(self),
+            Engine::Containerd => containerd_host::result(self, files),
+            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files),
+            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files),
+            Engine::Nvidia => nvidia_host::result(self, files),
         }
     }
 
@@ -382,10 +394,19 @@ impl Configure {
         })
     }
 
-    fn drop_in_result(&self, engine: &drop_in::Engine, way: Way) -> anyhow::Result<Vec<String>> {
+    fn drop_in_result(
+        &self,
+        engine: &drop_in::Engine,
+        way: Way,
+        files: Files<'_>,
+    ) -> anyhow::Result<Vec<String>> {
         let path = self.config(engine.own)?;
         if self.remove {
-            let left = engine.hooks_left(&path)?.into_iter();
+            let is_left = |file: &String| {
+                let change = files.change_of(Path::new(file));
+                change.is_none_or(|change| change.new.is_some())
+            };
+            let left = engine.hooks_left(&path)?.into_iter().filter(is_left);
             return Ok(left
                 .map(|file| format!("annotated containers still get slices, by {file}: remove it"))
                 .collect());
