@@ -50,6 +50,9 @@ JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor
 /// # Errors
 /// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
+    if let Some(file) = &args.write {
+        devices_file::refuse_simulated(args.sim.as_deref(), file)?;
+    }
     let inventory = list(args.sim.as_deref())?;
     if let Some(file) = &args.write {
         devices_file::write(file, &devices_file::text(&inventory)?)?;

@@ -24,7 +24,11 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
     let here = Installation::new("devices");
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("run/gpuslice/devices.json");
-    let said = format!("gpuslice: 2 GPUs listed in {}\n", file.display());
+    let made = file.parent().unwrap().display();
+    let said = format!(
+        "gpuslice: made the folder {made}\ngpuslice: 2 GPUs listed in {}\n",
+        file.display()
+    );
     let answer = told(&mut write(&here, "rtx3090+gb10", &file));
     assert_eq!(answer, (String::new(), said, 0));
     assert_eq!(
@@ -111,4 +115,94 @@ fn a_machine_without_a_driver_has_no_list() {
     command.env("LD_LIBRARY_PATH", place.path());
     assert_eq!(told(&mut command).2, 2);
     assert!(!file.exists());
+}
+
+#[test]
+fn the_gpus_of_a_simulated_machine_are_not_written_to_this_hosts_files() {
+    let here = Installation::new("devices-simulated");
+    let refused = |file: &str| {
+        format!(
+            "gpuslice: {file} is for the GPUs of this host, and rtx3090 is a simulated machine: name a file in \
+             another folder\n"
+        )
+    };
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["devices", "--sim=rtx3090", "--write"],
+            "/run/gpuslice/devices.json",
+        ),
+        (
+            &[
+                "devices",
+                "--sim=rtx3090",
+                "--write=/run/../run/gpuslice/a/other.json",
+            ],
+            "/run/gpuslice/a/other.json",
+        ),
+        (
+            &[
+                "cdi",
+                "generate",
+                "--hook=/bin/true",
+                "--sim=rtx3090",
+                "--output",
+            ],
+            "/etc/cdi/gpuslice.yaml",
+        ),
+        (
+            &[
+                "cdi",
+                "generate",
+                "--hook=/bin/true",
+                "--sim=rtx3090",
+                "--output",
+                "/var/run/cdi/a.json",
+            ],
+            "/run/cdi/a.json",
+        ),
+        (
+            &[
+                "run",
+                "--sim=rtx3090",
+                "--bare",
+                "--",
+                "gpuslice",
+                "devices",
+                "--write",
+            ],
+            "/run/gpuslice/devices.json",
+        ),
+    ];
+    for (words, file) in cases {
+        let mut command = here.gpuslice();
+        let path = format!(
+            "{}:{}",
+            here.folder.display(),
+            std::env::var("PATH").unwrap()
+        );
+        let (out, err, status) = told(command.env("PATH", path).args(words));
+        assert_eq!(
+            (out.as_str(), err, status),
+            ("", refused(file), 125),
+            "{words:?}"
+        );
+    }
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("cdi/slices.yaml");
+    let mut command = here.gpuslice();
+    command.args([
+        "cdi",
+        "generate",
+        "--hook=/bin/true",
+        "--sim=rtx3090",
+        "--output",
+    ]);
+    let (_, err, status) = told(command.arg(&file));
+    let said = format!(
+        "gpuslice: made the folder {}\ngpuslice: 23 devices of gpuslice.io/slice in {}\n",
+        file.parent().unwrap().display(),
+        file.display()
+    );
+    // A containerd of this machine may be named besides.
+    assert!(err.starts_with(&said) && status == 0, "{err}");
 }

@@ -136,12 +136,12 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l force -d 'Remov
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a device for each size, as in podman run --device gpuslice.io/slice=24gib'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write it here and not on standard output' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write it to a file and not on standard output [without FILE: /etc/cdi/gpuslice.yaml]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l format -d 'yaml or json [default: as the file is called, else yaml]' -r -f -a "yaml\t'YAML'
 json\t'JSON'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l size -d 'A size; may be given several times [default: every whole GiB that the largest GPU has]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l hook -d 'The hook\'s executable [default: gpuslice-hook beside gpuslice]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l sim -d 'For the GPUs of a simulated machine, as in `gpuslice run`' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l sim -d 'For the GPUs of a simulated machine, as in `gpuslice run`; not in a folder that this host reads' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -f -a "configure" -d 'Let a container engine give its containers slices'
