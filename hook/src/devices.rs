@@ -42,6 +42,11 @@ const NOTES: &str = "\
 Inside a slice, MEMORY is the whole GPU's and SLICE is the limit of the slice. Exit status 2: there
 is no working NVIDIA driver.
 
+--write writes the list for the hook, /run/gpuslice/devices.json. gpuslice-devices.service does so at
+boot; without the list, the first container's hook has it written. Run it again when a GPU is added,
+removed or divided by MIG: until then, containers are given slices of the GPUs that are listed.
+gpuslice status, check and runtime configure name what differs.
+
 JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor, driver_limits, mig
 [uuid, cuda_ordinal, name, total, slice], slice (the limit, or null)]. Amounts are bytes.";
 

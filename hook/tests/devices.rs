@@ -206,3 +206,74 @@ fn the_gpus_of_a_simulated_machine_are_not_written_to_this_hosts_files() {
     // A containerd of this machine may be named besides.
     assert!(err.starts_with(&said) && status == 0, "{err}");
 }
+
+/// A host whose driver is the simulated one, and whose list of GPUs is of another machine; what a
+/// command says there.
+fn on_a_host(here: &Installation, listed: &str, words: &[&str]) -> (String, String, i32) {
+    let place = tempfile::tempdir().unwrap();
+    let list = place.path().join("list.json");
+    assert_eq!(told(&mut write(here, listed, &list)).2, 0);
+    let driver = place.path().join("driver");
+    fs::create_dir(&driver).unwrap();
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        let library = here.folder.with_file_name("sim").join(name);
+        std::os::unix::fs::symlink(library, driver.join(name)).unwrap();
+    }
+    let script = "mount -t tmpfs tmpfs /run && mkdir /run/gpuslice && cp \"$0\" /run/gpuslice/devices.json && \
+                  exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .arg(&list)
+        .arg(here.executable())
+        .args(words)
+        .current_dir(place.path())
+        .env("XDG_RUNTIME_DIR", place.path())
+        .env("LD_LIBRARY_PATH", driver)
+        .env("GPUSLICE_SIM", "2xh200");
+    told(&mut command)
+}
+
+#[test]
+fn a_list_of_gpus_that_is_out_of_date_is_named_with_its_differences() {
+    let here = Installation::new("devices-stale");
+    for name in ["gpuslice-hook", "gpuslice-runtime"] {
+        std::os::unix::fs::symlink("/bin/true", here.folder.join(name)).unwrap();
+    }
+    let stale = "/run/gpuslice/devices.json, the list of GPUs that containers are given slices of, is out of \
+                 date: GPU-3090aaaa-1111-4222-8333-444455550000 is listed and not on this host; \
+                 GPU-200aaaaa-2222-4333-8444-555566660000 has index 0, and 1 is listed; \
+                 GPU-200aaaaa-2222-4333-8444-555566660000 has minor 0, and 1 is listed; \
+                 GPU-200aaaaa-2222-4333-8444-555566660001 is not listed; run gpuslice devices --write";
+    let listed = "rtx3090+h200";
+    let (out, err, status) = on_a_host(&here, listed, &["status"]);
+    let shown = (out.as_str(), err, status);
+    assert_eq!(
+        shown,
+        ("no slices are running\n", format!("gpuslice: {stale}\n"), 0)
+    );
+    let (out, _, _) = on_a_host(&here, listed, &["status", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["device_list"], stale);
+    let (out, _, _) = on_a_host(&here, listed, &["check", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(
+        json["notes"].as_array().unwrap().contains(&stale.into()),
+        "{out}"
+    );
+    let configure = [
+        "runtime",
+        "configure",
+        "--runtime=docker",
+        "--config=daemon.json",
+    ];
+    let (out, err, _) = on_a_host(&here, listed, &configure);
+    assert!(out.ends_with(&format!("result: {stale}\n")), "{out}{err}");
+    let (out, err, status) = on_a_host(&here, "2xh200", &["status"]);
+    assert_eq!(
+        (out.as_str(), err.as_str(), status),
+        ("no slices are running\n", "", 0)
+    );
+    let (out, err, _) = on_a_host(&here, "2xh200", &configure);
+    assert!(!out.contains("devices.json"), "{out}{err}");
+}

@@ -69,7 +69,10 @@ const NOTHING: &str = "no slices are running\n";
 fn nothing_is_running_where_nothing_was_started() {
     let home = Home::new();
     assert_eq!(status(&home, &[]), NOTHING);
-    assert_eq!(status(&home, &["--json"]), "{\n  \"slices\": []\n}\n");
+    assert_eq!(
+        status(&home, &["--json"]),
+        "{\n  \"slices\": [],\n  \"device_list\": null\n}\n"
+    );
     assert_eq!(fs::read_dir(home.runtime.path()).unwrap().count(), 0);
 }
 
@@ -120,7 +123,7 @@ fn who_holds_what_is_shown_while_it_is_held() {
             }],
             "without_library": [],
         }],
-    }]});
+    }], "device_list": null});
     assert_eq!(json, expected);
     end(child);
 }
@@ -423,7 +426,7 @@ fn a_full_tmpfs_is_told_and_kills_nobody() {
 fn a_watch_goes_on_until_it_is_interrupted() {
     for (options, lines) in [
         (&["--watch"][..], [NOTHING, "\n", NOTHING]),
-        (&["--watch", "--json"], ["{\"slices\":[]}\n"; 3]),
+        (&["--watch", "--json"], ["{\"slices\":[],\"device_list\":null}\n"; 3]),
     ] {
         let home = Home::new();
         let mut command = HERE.gpuslice();

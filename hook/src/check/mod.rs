@@ -40,7 +40,7 @@ use crate::inventory::ask::AskError;
 use crate::plan::NoDriver;
 use crate::slice_file::SliceFileError;
 use crate::slice_options::SliceOptions;
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
 use ledger::LedgerSeen;
 use patience::Patience;
 use report::Report;
@@ -124,6 +124,9 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             let mut report = Report::new(survey, slice, ledger.as_ref());
             if !is_asked_for {
                 report.notes.extend(slice_shown::left_behind());
+            }
+            if args.slice.sim.is_none() {
+                report.notes.extend(stale_devices::of_this_host());
             }
             finish(args, &report)
         }

@@ -16,7 +16,7 @@ mod toml_file;
 
 use crate::hook_entry::{self, HOOK, RUNTIME, When};
 use crate::sizes::Size;
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
 use anyhow::{Context, bail};
 use change::{Change, Files};
 use clap::{Subcommand, ValueEnum};
@@ -173,7 +173,11 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             "it is not known whether containers get slices: {error:#}"
         )]
     };
-    for line in wanted.result(files).unwrap_or_else(unknown) {
+    let mut lines = wanted.result(files).unwrap_or_else(unknown);
+    if !wanted.remove {
+        lines.extend(stale_devices::of_this_host());
+    }
+    for line in lines {
         said.push_str(&format!("result: {line}\n"));
     }
     standard_streams::print(said.as_bytes())?;

@@ -12,7 +12,7 @@ mod promised;
 pub(crate) mod table;
 pub(crate) mod users;
 
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
 use driver::Drivers;
 use gpuslice_oci::place::Places;
 use model::SliceStatus;
@@ -48,7 +48,8 @@ The slices are those of this user's runs and, for root, of all users' runs and o
 users' runs are listed by owner. In a container that has a slice, it is that one. USED is what the
 processes of the slice have allocated, by the slice's ledger. Where NVML reports the memory of
 processes, it is compared with the ledger, and a process that holds device memory without
-libgpuslice.so is named. NVML is given 3 seconds to answer.
+libgpuslice.so is named. NVML is given 3 seconds to answer. If the list of GPUs by which containers
+are given slices (/run/gpuslice/devices.json) differs from what the driver reports, that is said.
 
 Exit status: 0; 1 a slice or its ledger could not be read (USED is then ?, and null in JSON); 125
 gpuslice itself failed, or was called wrongly.
@@ -59,7 +60,8 @@ short), enforce, total, uncounted, error, promise {file, budget, spent, unused, 
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
 if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
 worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
-name, used (by NVML)]]]. Amounts are bytes; null is what is not known, and error says why.";
+name, used (by NVML)]]], device_list (how the list of GPUs differs, or null). Amounts are bytes; null
+is what is not known, and error says why.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -74,6 +76,7 @@ const REST: &str = "\x1b[J";
 #[derive(Serialize)]
 struct Status<'a> {
     slices: &'a [SliceStatus],
+    device_list: Option<&'a str>,
 }
 
 /// What takes the place of what the terminal shows.
@@ -125,19 +128,34 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
+    let stale = match args.root {
+        None => stale_devices::of_this_host(),
+        Some(_) => None,
+    };
+    let stale = stale.as_deref();
+    if let Some(stale) = stale.filter(|_| !screen) {
+        crate::cli::tell(stale);
+    }
     loop {
         let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
         if let Some(only) = &args.only {
             slices = choose(slices, only, !args.watch)?;
         }
-        let status = Status { slices: &slices };
+        let status = Status {
+            slices: &slices,
+            device_list: stale,
+        };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
             (true, true) => format!("{}\n", serde_json::to_string(&status)?),
             (false, true) if !screen => format!("{}\n", table::table(&slices)),
             (false, _) => table::table(&slices),
         };
-        let said = if screen { on_screen(&said) } else { said };
+        let stale = stale.map_or(String::new(), |stale| format!("\n{stale}\n"));
+        let said = match screen {
+            true => on_screen(&[said, stale].concat()),
+            false => said,
+        };
         standard_streams::print(said.as_bytes())?;
         if !args.watch {
             let unread: Vec<String> = slices.iter().filter_map(SliceStatus::unread).collect();
