@@ -30,7 +30,7 @@ pub struct Args {
 /// What can be done with CDI.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Write a device for each size, as in podman run --device gpuslice.io/slice=24gib
+    /// Write a CDI device for each size of slice, for podman run --device gpuslice.io/slice=24gib
     Generate(Generate),
 }
 
@@ -38,11 +38,11 @@ pub enum Verb {
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// Write it to a file and not on standard output [without FILE: /etc/cdi/gpuslice.yaml]
+    /// Write to a file instead of standard output [without FILE: /etc/cdi/gpuslice.yaml]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = USUAL)]
     pub output: Option<PathBuf>,
 
-    /// yaml or json [default: as the file is called, else yaml]
+    /// yaml or json [default: json for a file named *.json, else yaml]
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub format: Option<Format>,
 
@@ -54,7 +54,7 @@ pub struct Generate {
     #[arg(long, value_name = "FILE")]
     pub hook: Option<PathBuf>,
 
-    /// For the GPUs of a simulated machine, as in `gpuslice run`; not in a folder that this host reads
+    /// For the GPUs of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
 }

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the list that containers are given slices by, instead of printing it
+    /// Write the list of GPUs for the OCI hook, instead of printing it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = devices_file::DEVICES, conflicts_with = "json")]
     pub write: Option<PathBuf>,
@@ -42,10 +42,10 @@ const NOTES: &str = "\
 Inside a slice, MEMORY is the whole GPU's and SLICE is the limit of the slice. Exit status 2: there
 is no working NVIDIA driver.
 
---write writes the list for the hook, /run/gpuslice/devices.json. gpuslice-devices.service does so at
-boot; without the list, the first container's hook has it written. Run it again when a GPU is added,
-removed or divided by MIG: until then, containers are given slices of the GPUs that are listed.
-gpuslice status, check and runtime configure name what differs.
+--write writes the list of GPUs for the OCI hook, /run/gpuslice/devices.json, which requires root.
+gpuslice-devices.service does so at boot. If there is no list, the hook of the next container writes
+it. After a GPU was added, removed or divided by MIG, run `gpuslice devices --write` again: the hook
+gives slices of the listed GPUs only. status, check and runtime configure name the differences.
 
 JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor, driver_limits, mig
 [uuid, cuda_ordinal, name, total, slice], slice (the limit, or null)]. Amounts are bytes.";

@@ -31,12 +31,12 @@ pub const MEANINGS: [Meaning; 9] = [
     (
         INCONSISTENT,
         &["check"],
-        "The answers disagree, the slice is not in force, or a function of a slice could not be asked.",
+        "The answers disagree, the slice is not in force, or in a slice a function could not be queried.",
     ),
     (
         LEFT,
         &["drop-cache", "residency"],
-        "Some of what could be dropped is left, or the kernel does not say how much is cached.",
+        "Some pages that could be dropped are still cached, or the cached amount is unknown.",
     ),
     (
         UNREAD,
@@ -46,22 +46,18 @@ pub const MEANINGS: [Meaning; 9] = [
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],
-        "There is no NVIDIA driver that works.",
+        "No working NVIDIA driver.",
     ),
     (
         NO_DRIVER_LIMIT,
         &["driver-limit"],
         "The driver has no limits of its own; the library alone holds the slice.",
     ),
-    (
-        FAILED,
-        &[],
-        "gpuslice itself failed, or was called wrongly.",
-    ),
+    (FAILED, &[], "Usage error, or gpuslice itself failed."),
     (
         CANNOT_EXECUTE,
         &["run"],
-        "The command was found and cannot be executed.",
+        "The command was found but cannot be executed.",
     ),
     (NOT_FOUND, &["run"], "The command was not found."),
 ];

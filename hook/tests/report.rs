@@ -311,7 +311,7 @@ fn one_look_is_a_table_and_who_is_in_no_slice_is_told_so() {
     assert_eq!(status, 125);
     assert_eq!(
         err,
-        "gpuslice: process 1 is in no slice that can be seen from here\n"
+        "gpuslice: process 1 is in no slice that is visible from here\n"
     );
 }
 

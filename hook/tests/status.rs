@@ -426,7 +426,10 @@ fn a_full_tmpfs_is_told_and_kills_nobody() {
 fn a_watch_goes_on_until_it_is_interrupted() {
     for (options, lines) in [
         (&["--watch"][..], [NOTHING, "\n", NOTHING]),
-        (&["--watch", "--json"], ["{\"slices\":[],\"device_list\":null}\n"; 3]),
+        (
+            &["--watch", "--json"],
+            ["{\"slices\":[],\"device_list\":null}\n"; 3],
+        ),
     ] {
         let home = Home::new();
         let mut command = HERE.gpuslice();
@@ -580,7 +583,7 @@ fn one_slice_is_shown_by_its_name_or_by_a_process() {
         ("nosuch", "gpuslice: no slice is called \"nosuch\"\n"),
         (
             "1",
-            "gpuslice: process 1 is in no slice that can be seen from here\n",
+            "gpuslice: process 1 is in no slice that is visible from here\n",
         ),
     ] {
         let mut command = HERE.gpuslice();

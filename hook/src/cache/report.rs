@@ -110,7 +110,7 @@ impl FileReport {
 }
 
 const NOT_TOLD: &str =
-    "how much is cached is told only to its owner, to who may write it, and to root";
+    "only the owner, users who may write the file, and root may see how much is cached";
 
 /// All that is told.
 #[derive(Debug, Serialize)]
@@ -240,7 +240,7 @@ impl Report {
         let unseen = match (self.unseen_processes, self.dry_run || self.has(State::Left)) {
             (0, _) | (_, false) => String::new(),
             (count, true) => {
-                format!("processes that do not let us see what they have mapped: {count}\n")
+                format!("processes whose mappings cannot be read: {count}\n")
             }
         };
         format!("{}{unseen}{end}", aligned(&rows))

@@ -48,7 +48,7 @@ use slice_shown::SliceShown;
 use std::time::Duration;
 use survey::Survey;
 
-/// Ask every memory API by every route and compare the answers
+/// Query every memory API by every route and compare the answers
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_long_help = help())]
 pub struct Args {
@@ -63,8 +63,8 @@ pub struct Args {
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
 
-    /// How long one route may take to answer; without it, 120 for the first, which may have to load
-    /// the driver, and for the others three times what that took, but at least 10
+    /// Seconds that one route may take [default: 120 for the first, which may have to load the driver;
+    /// for the others three times as long as the first took, and at least 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
 }
@@ -72,20 +72,20 @@ pub struct Args {
 fn help() -> String {
     format!(
         "\
-Without options for a slice or a machine, check sees what any program started here sees: inside
-`gpuslice run` or a container, that container's slice.
+Without options, check queries the memory as any program that is started here would. Inside
+`gpuslice run` or a container with a slice, it queries that slice.
 
 Routes:
 {}
-Exit status: 0 all answers agree; 1 they do not, or the slice is not in force, or a function of a
-slice could not be asked; 2 no function answers: there is no working NVIDIA driver; 125 gpuslice
-itself failed, or was called wrongly.
+Exit status: 0 all answers agree (CONSISTENT); 1 answers disagree or the slice is not in force
+(INCONSISTENT), or in a slice a function could not be queried (INCOMPLETE); 2 no working NVIDIA
+driver; 125 usage error, or gpuslice itself failed.
 
 JSON: consistent; slice (null without one: path, name, memory, total, present_as, headroom,
 devices, error); shim (the path of libgpuslice.so, or null where a program did not load it);
 devices [device, name, integrated]; rows [device, api, route, total, free, used, reserved,
 integrated, error]; disagreements [text]; incomplete [text] (functions of a slice that could not be
-asked, and why); skipped [api, route, why]; notes [text]. Amounts are bytes, as the function
+queried, and why); skipped [api, route, why]; notes [text]. Amounts are bytes, as the function
 reported them; null is what it does not report.",
         routes::described()
     )

@@ -79,7 +79,9 @@ impl Report {
         notes.extend(unasked.elsewhere());
         verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {
-            notes.push(format!("{library} is not here, so it was not asked: {why}"));
+            notes.push(format!(
+                "{library} cannot be loaded, so it was not queried: {why}"
+            ));
         }
         notes.extend(narrow(&survey));
         for device in &verdict.devices {
@@ -88,13 +90,13 @@ impl Report {
         }
         for device in &survey.unplaced {
             notes.push(format!(
-                "{device}: its memory moved meanwhile, so that the answers of drivers in a \
-                 namespace of their own were compared by their totals alone"
+                "{device}: its memory changed during the check, so only the totals of the routes \
+                 by dlmopen were compared"
             ));
         }
         for parent in &survey.parents {
             notes.push(format!(
-                "{parent} is cut by MIG: its instances are compared, not it"
+                "{parent} is divided by MIG: its instances are compared instead"
             ));
         }
         Report {
@@ -202,8 +204,8 @@ fn moving(survey: &Survey) -> Option<String> {
         _ => routes.join(", "),
     };
     Some(format!(
-        "moving: free and used would not hold still while asked for by {routes}; other programs \
-         allocate and free all the time, try again when they rest"
+        "moving: free and used kept changing while they were queried by {routes}: other programs \
+         allocate and free; run check again when they are idle"
     ))
 }
 
@@ -241,7 +243,7 @@ fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
         .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
     if !visible {
         notes.push(format!(
-            "{uuid}: CUDA does not show it here, only NVML was asked"
+            "{uuid}: CUDA does not list this device, so only NVML was queried"
         ));
     }
     notes

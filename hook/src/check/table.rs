@@ -213,7 +213,7 @@ fn write_rows(out: &mut String, report: &Report) -> fmt::Result {
     let rows: Vec<&Row> = report.rows().collect();
     let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).len()).max().unwrap_or(0);
     let (api, route) = (width(|row| &row.api), width(|row| &row.route));
-    writeln!(out, "\nevery answer, in bytes, as it was told")?;
+    writeln!(out, "\nevery answer, in bytes")?;
     for row in rows {
         let said = match &row.error {
             Some(error) => error.clone(),

@@ -74,7 +74,7 @@ fn slice(slice: &SliceReport) -> String {
     let mut rows = vec![COLUMNS.map(String::from)];
     rows.extend(slice.processes.iter().map(row));
     if slice.processes.is_empty() {
-        said.push_str("  no process of it is seen from here\n");
+        said.push_str("  none of its processes is visible from here\n");
     } else {
         for line in text::aligned(&rows).lines() {
             said.push_str(&format!("  {line}\n"));

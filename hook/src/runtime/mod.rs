@@ -36,7 +36,7 @@ pub struct Args {
 /// What can be done with container engines.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Let a container engine give its containers slices
+    /// Configure a container engine to give its containers slices
     Configure(Box<Configure>),
 }
 
@@ -48,15 +48,15 @@ pub struct Configure {
     #[arg(long, value_enum, value_name = "ENGINE")]
     pub runtime: Engine,
 
-    /// How: by a hook that the engine runs, or by gpuslice-runtime in place of its runtime
+    /// How containers get slices: by a hook, or by gpuslice-runtime in place of the engine's runtime
     #[arg(long, value_enum, value_name = "WAY")]
     pub by: Option<Way>,
 
-    /// Its configuration [default: where the engine reads it]
+    /// The engine's configuration file [default: the file that the engine reads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// podman, CRI-O: the folder that the hook's files are put into
+    /// podman, CRI-O: the folder for the hook's files
     #[arg(long, value_name = "DIR", default_value = HOOKS_D)]
     pub hooks_dir: PathBuf,
 
@@ -64,11 +64,12 @@ pub struct Configure {
     #[arg(long)]
     pub always: bool,
 
-    /// docker: a runtime `gpuslice-8gib` too, for an engine that passes no annotations on
+    /// docker: also add a runtime for this size (gpuslice-8gib), for a Docker without annotations; may
+    /// be repeated
     #[arg(long, value_name = "SIZE")]
     pub size: Vec<Size>,
 
-    /// Make it the runtime of containers that ask for none
+    /// Make gpuslice the default runtime
     #[arg(long)]
     pub set_as_default: bool,
 
@@ -76,17 +77,18 @@ pub struct Configure {
     #[arg(long, value_name = "FILE")]
     pub hook: Option<PathBuf>,
 
-    /// Take out what an earlier call has put in
+    /// Revert an earlier call
     #[arg(long)]
     pub remove: bool,
 
-    /// Show what would change and the result that it would have, and change nothing
+    /// Show the changes and their result, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
 const EXAMPLES: &str = "\
-What a file of others said is kept beside it as FILE.before-gpuslice.
+Before a file is changed, a copy is kept beside it as FILE.before-gpuslice. The lines \"result:\" say
+whether annotated containers get slices, and what is missing.
 
 Examples:
   gpuslice runtime configure --runtime docker --size 8GiB
@@ -170,7 +172,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     // What was changed is said in any case.
     let unknown = |error| {
         vec![format!(
-            "it is not known whether containers get slices: {error:#}"
+            "cannot determine whether containers get slices: {error:#}"
         )]
     };
     let mut lines = wanted.result(files).unwrap_or_else(unknown);

@@ -26,11 +26,11 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Only this slice, by its name, by its container's id, or by the number of a process
+    /// Only this slice, named by its name, its container's id or the pid of one of its processes
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
 
-    /// Show it again every second, until ^C
+    /// Refresh every second, until ^C
     #[arg(long)]
     pub watch: bool,
 
@@ -44,15 +44,16 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-The slices are those of this user's runs and, for root, of all users' runs and of containers; other
-users' runs are listed by owner. In a container that has a slice, it is that one. USED is what the
-processes of the slice have allocated, by the slice's ledger. Where NVML reports the memory of
-processes, it is compared with the ledger, and a process that holds device memory without
-libgpuslice.so is named. NVML is given 3 seconds to answer. If the list of GPUs by which containers
-are given slices (/run/gpuslice/devices.json) differs from what the driver reports, that is said.
+status lists the runs of this user; for root, also the runs of all users and all containers. Of
+another user's run, it shows only the owner. In a container with a slice, it shows that slice.
 
-Exit status: 0; 1 a slice or its ledger could not be read (USED is then ?, and null in JSON); 125
-gpuslice itself failed, or was called wrongly.
+USED is the memory that the processes of the slice have allocated, as the slice's ledger counts it.
+It is compared with the memory that NVML reports for each process, and a process that holds device
+memory without libgpuslice.so is named. NVML is given 3 seconds to answer. On a host, status also
+names the differences between /run/gpuslice/devices.json and the GPUs that the driver reports.
+
+Exit status: 0 success; 1 a slice or its ledger could not be read (USED is then ?); 125 usage error,
+or gpuslice itself failed.
 
 JSON: slices [name, pid (of the command), containers [id, name, pid, no_slice] (not of runs), user,
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
@@ -60,8 +61,8 @@ short), enforce, total, uncounted, error, promise {file, budget, spent, unused, 
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
 if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
 worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
-name, used (by NVML)]]], device_list (how the list of GPUs differs, or null). Amounts are bytes; null
-is what is not known, and error says why.";
+name, used (by NVML)]]], device_list (how devices.json differs, or null). Amounts are bytes. null
+means unknown, and error is the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -104,7 +105,7 @@ fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Ve
 /// Says that there is no slice of that name, or with that process.
 pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
     match only.parse::<u32>() {
-        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that can be seen from here"),
+        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that is visible from here"),
         Err(_) => anyhow::anyhow!("no slice is called \"{}\"", crate::text::printable(only)),
     }
 }
