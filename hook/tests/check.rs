@@ -260,3 +260,20 @@ fn check_names_the_slice_whose_environment_was_not_passed_on() {
         "{out}"
     );
 }
+
+#[test]
+fn check_says_that_a_slice_without_a_ledger_refuses_nothing() {
+    let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("slice.json");
+    fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["check", "--sim=rtx3090", "--config"])
+        .arg(&file);
+    let (out, _, status) = told(&mut command);
+    let note = "note: the slice names no ledger: nothing is counted or refused\n";
+    assert!(status == 0 && out.contains(note), "{out}");
+    let run = Run::new(&[]);
+    let (out, _, status) = run.check(&[]);
+    assert!(status == 0 && !out.contains("names no ledger"), "{out}");
+}

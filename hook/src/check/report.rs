@@ -77,6 +77,9 @@ impl Report {
         };
         let incomplete = unasked.in_slice(fill);
         notes.extend(unasked.elsewhere());
+        if ledger.is_none() && limits.is_some_and(limits_something) {
+            notes.push("the slice names no ledger: nothing is counted or refused".to_owned());
+        }
         verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {
             notes.push(format!(
@@ -170,6 +173,10 @@ impl Report {
         text.push('\n');
         Ok(text)
     }
+}
+
+fn limits_something(slice: &Slice) -> bool {
+    slice.memory.is_some() || slice.devices().any(|listed| listed.memory.is_some())
 }
 
 /// A slice that a program does not load the library for holds for nothing there.
