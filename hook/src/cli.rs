@@ -24,37 +24,37 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  gpuslice devices                                       the GPUs that can be named
+  gpuslice devices                                       the GPUs, and their names for --device
   gpuslice run --memory 8GiB -- python3 train.py         every GPU shows 8 GiB
-  gpuslice status --watch                                who holds how much of which slice
-  gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    a machine that is not there";
+  gpuslice status --watch                                which process holds how much of which slice
+  gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    on a simulated machine";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a command in a slice of GPU memory
     Run(run::Args),
-    /// Ask every memory API by every route and compare the answers
+    /// Query every memory API by every route and compare the answers
     Check(check::Args),
-    /// Show the slices that are running: what they may hold, and who holds what
+    /// Show the running slices: their limits, and the memory that each process holds
     Status(status::Args),
-    /// Show where the memory of slices is, on device and host, and what of it grows
+    /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
-    /// List the headroom that runs have learned, or forget it
+    /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
     DropCache(cache::DropArgs),
-    /// Show how much of model files is in the page cache
+    /// Show how much of each model file is in the page cache
     Residency(cache::ResidencyArgs),
-    /// List the GPUs of this machine, by the names that other verbs take
+    /// List the GPUs of this machine and the names that other commands accept
     Devices(devices::Args),
-    /// Remove what dead runs and containers have left
+    /// Remove files of runs and containers that have ended
     Gc(gc::Args),
     /// Describe slices to container engines as CDI devices
     Cdi(cdi::Args),
-    /// Let a container engine give its containers slices
+    /// Configure a container engine to give its containers slices
     Runtime(runtime::Args),
-    /// Let the driver itself hold a cgroup to a limit, where it can
+    /// Set the driver's own memory limit of a cgroup
     DriverLimit(driver_limit::Args),
     /// Print a completion script for a shell
     Completions(pages::CompletionsArgs),

@@ -3,6 +3,7 @@
 
 use crate::environment::EnvironmentError;
 use crate::preload::{installed, is_expanded};
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -84,6 +85,17 @@ impl Sim {
             .next()
             .filter(|branch| !branch.is_empty() && branch.bytes().all(|byte| byte.is_ascii_digit()))
     }
+}
+
+/// The simulated machine that a program of `gpuslice run --sim` finds: the driver's folder is then in
+/// the library path.
+#[must_use]
+pub fn of_environment() -> Option<String> {
+    let machine = env::var_os(SIM).filter(|machine| !machine.is_empty())?;
+    let folders = env::var_os(LIBRARY_PATH)?;
+    let is_simulated = |folder: PathBuf| folder.join("gpuslice-sim").is_file();
+    let any = env::split_paths(&folders).any(is_simulated);
+    any.then(|| machine.to_string_lossy().into_owned())
 }
 
 /// A scenario file is named absolutely: the program may change its folder. Names stay.

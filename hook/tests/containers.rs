@@ -374,7 +374,9 @@ fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
     // No machine can be short of an exbibyte.
     member.is_refused(Bytes::new(1 << 60));
     let (shown, err, status) = host.told(&["status"]);
-    assert_eq!((err.as_str(), status), ("", 0));
+    let said = "gpuslice: slice team/damaged could not be read\n";
+    assert_eq!((err.as_str(), status), (said, 1));
+    assert!(shown.contains(", used ?\n"), "{shown}");
     let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
     assert!(shown.contains(line), "{shown}");
     assert!(
