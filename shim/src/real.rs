@@ -280,9 +280,18 @@ pub(crate) fn not_in_libc<T: Failure>() -> T {
     T::FAILED
 }
 
+/// The next definition behind us. A namespace of dlmopen begins with us and has nothing behind us;
+/// before glibc 2.34 a look-up that fails there ends the process.
+fn behind(name: &CStr) -> *mut c_void {
+    match elf::is_from_the_start(elf::own_dynamic()) {
+        true => loader::next(name),
+        false => null_mut(),
+    }
+}
+
 /// A function of a library that somebody has loaded, wherever it is.
 fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
-    let address = loader::next(name);
+    let address = behind(name);
     if !address.is_null() {
         return address;
     }
@@ -379,7 +388,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         return table::entry(row, Slot(slot));
     }
     let (library, name) = (table::library(row), table::name_c(row));
-    let global = loader::next(name);
+    let global = behind(name);
     if !global.is_null() {
         return for_all(row, global);
     }
