@@ -79,8 +79,8 @@ impl Wanted<'_> {
                 record.slice
             ),
             Some(record) if !is_of_pod(record, plan) => bail!(
-                "slice {} is another's ({}): it is shared by the containers of one pod, which their \
-                 engine names by the same sandbox id and namespace",
+                "slice {} belongs to another pod ({}): only containers with the same sandbox id and \
+                 namespace share a slice",
                 record.slice,
                 record.name
             ),
@@ -157,7 +157,7 @@ fn overcommitted(plan: &Plan, promised: Bytes) -> String {
 
 /// What the host has of its own memory, or has promised of it, cannot be read.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no slice of this host's memory is given out")]
+#[error("cannot read this host's memory or its promises, so no slice of it is admitted")]
 pub(crate) struct HostUnread;
 
 /// What people call a run, whose promise has its process in its name.

@@ -78,8 +78,8 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     match facts.flags().contains(FsFlags::ST_RDONLY) {
         true => Ok(()),
         false => bail!(
-            "at createContainer in a pid namespace that the container shares, others in it could overwrite \
-             gpuslice-hook: configure it at createRuntime (or mount its file read-only)"
+            "refusing to run at createContainer: other processes in the shared pid namespace could overwrite \
+             gpuslice-hook (configure it at createRuntime, or mount its file read-only)"
         ),
     }
 }

@@ -268,7 +268,7 @@ fn planned(
     let devices = match devices::read(&given.places)? {
         Some(devices) => devices,
         None if stage == Stage::Container || given.dry_run => {
-            bail!("there is no list of GPUs (gpuslice devices --write makes it)")
+            bail!("no list of GPUs exists (run gpuslice devices --write)")
         }
         None => {
             command::list_devices(&given.places, policy)?;
@@ -415,8 +415,8 @@ impl Run<'_> {
         match outcome? {
             Outcome::Injected | Outcome::Already => Ok(()),
             Outcome::Unreached => {
-                let why = "its first program is static, so its slice holds only for the dynamic \
-                           programs that it starts";
+                let why = "its first program is static, so the slice limits only the dynamic programs \
+                           that it starts";
                 self.runs_without(format!("{}: {why}", self.plan.name), why);
                 Ok(())
             }

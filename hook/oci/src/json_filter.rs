@@ -48,7 +48,7 @@ pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     filter.value(keep)?;
     match filter.after_blanks()? {
         None => Ok(filter.kept),
-        Some(_) => Err(malformed("something follows the value")),
+        Some(_) => Err(malformed("unexpected data after the value")),
     }
 }
 
@@ -364,7 +364,7 @@ impl<R: Read> Filter<R> {
 
     fn too_much(&self) -> io::Error {
         let cap = self.cap;
-        let what = format!("more than {cap} bytes of it would be needed");
+        let what = format!("the members that gpuslice needs exceed {cap} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, what)
     }
 

@@ -189,7 +189,8 @@ pub enum PlanError {
     NoPod,
     /// An id that means something else here.
     #[error(
-        "container id {0:?} has the form that gpuslice gives to a pod's slice or a run: start it by another"
+        "container id {0:?} is reserved for gpuslice's own slices and runs (start the container with \
+         another id)"
     )]
     Reserved(String),
     /// The slice file would not be one.

@@ -216,9 +216,8 @@ pub enum SpecError {
     },
     /// The state names the root.
     #[error(
-        "the container's state names / as its bundle, where no config.json is: crun before 1.27 does so where \
-         a container has a user namespace and devices (take crun 1.27, runc, or gpuslice-runtime, which tells \
-         the hook)"
+        "the container's state names / as its bundle, which has no config.json: crun before 1.27 does this for \
+         containers with a user namespace and devices (use crun 1.27, runc or gpuslice-runtime)"
     )]
     RootBundle,
     /// The state says nothing of a bundle.

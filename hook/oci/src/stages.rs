@@ -19,8 +19,8 @@ pub const FAILURE: u8 = 1;
 pub const USAGE: u8 = 2;
 
 /// Why nothing can be done below a rootless engine, and what works there.
-const ROOTLESS: &str = "gpuslice-hook does not run as the host's root: containers of rootless podman and rootless \
-                        Docker have no slices (take gpuslice run in the container, or an engine that root runs)";
+const ROOTLESS: &str = "gpuslice-hook does not run as the host's root, so containers of rootless podman and rootless \
+                        Docker get no slice (use gpuslice run in the container, or a rootful engine)";
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.

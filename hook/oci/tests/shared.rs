@@ -67,12 +67,15 @@ fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
     let said = stranger("s1", &format!("{}-i-do-not-know-the-rest", &own[..16]), "");
     assert!(said.contains("no room for"), "{said}");
     let said = stranger("s2", own, "attacker");
-    assert!(said.contains("is another's (one)"), "{said}");
+    assert!(said.contains("belongs to another pod (one)"), "{said}");
     let annotations = [("gpuslice.io/memory", "20GiB")];
     let said = host
         .asking(slice.to_str().unwrap(), &annotations)
         .is_refused();
-    assert!(said.contains("has the form that gpuslice gives"), "{said}");
+    assert!(
+        said.contains("is reserved for gpuslice's own slices and runs"),
+        "{said}"
+    );
     assert!(two.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
 }
