@@ -201,7 +201,22 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             told.contains(expected) && told.lines().count() == 1,
             "{told}"
         );
-        assert!(!container.inside(".gpuslice").exists(), "{told}");
+        // Nothing is preloaded, and `gpuslice check` in it finds the reason alone.
+        assert!(!container.inside("etc/ld.so.preload").exists(), "{told}");
+        let seen = fs::read_dir(container.inside(".gpuslice")).unwrap();
+        let seen: Vec<_> = seen.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(seen, ["no-slice"], "{told}");
+        let why = fs::read_to_string(container.inside(".gpuslice/no-slice")).unwrap();
+        assert!(
+            told.ends_with(&format!(" without a slice: {why}")),
+            "{told}"
+        );
+        let wrote = container.run_inside(&[
+            "rm",
+            "-f",
+            &format!("{}/.gpuslice/no-slice", container.rootfs().display()),
+        ]);
+        assert!(!wrote.status.success(), "{wrote:?}");
         // It can be found later, too.
         let record = text(host.run(&format!("slices/{}.json", container.id)));
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();

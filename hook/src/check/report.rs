@@ -7,6 +7,7 @@ use super::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::verdict::{DeviceVerdict, Verdict, judge};
+use crate::environment;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
@@ -55,6 +56,10 @@ impl Report {
             // All other disagreements follow from this one.
             let cause = not_loaded(&survey);
             verdict.disagreements.splice(0..0, cause);
+            let why = environment::no_slice().filter(|_| environment::mounted_slice().is_some());
+            notes.extend(
+                why.map(|(_, why)| format!("the slice does not reach every program here: {why}")),
+            );
         }
         verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {

@@ -5,6 +5,7 @@
 
 pub mod preload;
 mod read_only;
+pub mod reason;
 pub mod root;
 pub mod sources;
 
