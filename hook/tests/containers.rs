@@ -5,6 +5,9 @@
 )]
 #[path = "support/member.rs"]
 mod member;
+#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#[path = "../../tests/containers/src/patience.rs"]
+mod patience;
 mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
@@ -17,7 +20,6 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -109,8 +111,7 @@ struct Sleeper(Child);
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        patience::kill(&mut self.0);
     }
 }
 
@@ -250,8 +251,7 @@ fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut member = command.spawn().unwrap();
-    let mut out = BufReader::new(member.stdout.take().unwrap());
-    assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
+    patience::lines(&mut member, "a container's member").until("ready");
     let children = format!("/proc/{0}/task/{0}/children", member.id());
     let here = fs::read_to_string(children)
         .unwrap()

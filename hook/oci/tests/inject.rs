@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
-use support::{Container, Host, is_root};
+use support::{Container, Host, is_root, patience};
 
 fn text(path: std::path::PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -123,23 +123,21 @@ fn a_user_namespace_is_entered_as_its_own_root() {
         .unwrap();
     let proc = format!("/proc/{}", child.id());
     let own = fs::read_link("/proc/self/ns/user").unwrap();
-    while fs::read_link(format!("{proc}/ns/user")).unwrap() == own {
-        std::thread::yield_now();
-    }
+    patience::until("it has its own user namespace", || {
+        fs::read_link(format!("{proc}/ns/user")).unwrap() != own
+    });
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("{proc}/{map}"), "0 100000 65536\n").unwrap();
     }
     let go = child.stdin.take();
     let own = fs::read_link("/proc/self/ns/mnt").unwrap();
-    while fs::read_link(format!("{proc}/ns/mnt")).unwrap() == own {
-        std::thread::yield_now();
-    }
+    patience::until("it has its own mount namespace", || {
+        fs::read_link(format!("{proc}/ns/mnt")).unwrap() != own
+    });
     std::mem::swap(&mut container.process, &mut child);
-    let said = Command::new("chown")
-        .args(["-R", "100000:100000"])
-        .arg(container.rootfs())
-        .output();
-    assert!(said.unwrap().status.success());
+    let mut chown = Command::new("chown");
+    let chown = chown.args(["-R", "100000:100000"]).arg(container.rootfs());
+    assert!(patience::output(chown).status.success());
     container.is_given_its_slice();
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
     assert!(container.inside(".gpuslice/ledger/ledger").exists());
@@ -240,18 +238,12 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     // The host's own mounts, shared as systemd makes them, and a container that receives them.
     let run = host.path("run").display().to_string();
     let shared = ["--bind", &run, &run];
+    let mut mount = Command::new("mount");
+    assert!(patience::output(mount.args(shared)).status.success());
+    let mut mount = Command::new("mount");
     assert!(
-        Command::new("mount")
-            .args(shared)
-            .status()
-            .unwrap()
-            .success()
-    );
-    assert!(
-        Command::new("mount")
-            .args(["--make-shared", &run])
-            .status()
-            .unwrap()
+        patience::output(mount.args(["--make-shared", &run]))
+            .status
             .success()
     );
     let mut child = Command::new("unshare")
@@ -266,8 +258,7 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = [0];
-    std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut ready).unwrap();
+    let _ = patience::lines(&mut child, "a container's first process").next();
     std::mem::swap(&mut container.process, &mut child);
     container.is_given_its_slice();
     // Other tests mount things at the same time.
@@ -300,13 +291,8 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     );
     container.dies();
     host.collect();
-    assert!(
-        Command::new("umount")
-            .args(["-l", &run])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let mut umount = Command::new("umount");
+    assert!(patience::output(umount.args(["-l", &run])).status.success());
 }
 
 /// The static hook cannot ask the driver: it has the host's own command do so, in an environment

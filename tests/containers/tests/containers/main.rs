@@ -22,4 +22,5 @@ mod pods;
 mod policies;
 mod race;
 mod runtimes;
+mod waits;
 mod ways;
