@@ -9,11 +9,11 @@ use crate::devices::{self, Devices};
 use crate::owner::Owner;
 use crate::place::Places;
 use crate::plan::{Decision, Given, Plan, PlanError, decide};
-use crate::policy::{self, OnError, Policy};
+use crate::policy::{self, DriverLimits, OnError, Policy};
 use crate::registry::{self, Member, Registry};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host};
+use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, toolkit_limit};
 use anyhow::{Context, bail};
 
 /// In whose namespaces the hook runs.
@@ -42,8 +42,8 @@ pub type Lines = Vec<String>;
 pub struct Report {
     /// For the runtime.
     pub lines: Lines,
-    /// For the host's log, too: why it starts without its slice.
-    pub no_slice: Option<String>,
+    /// For the host's log, too: which limits are not in force although the container starts.
+    pub logged: Lines,
 }
 
 /// What is to be done for a container, and for whom.
@@ -216,6 +216,8 @@ pub fn create(
         let budgets = &run.plan.devices;
         let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
         run.report.lines.extend(said);
+        let raised = raised(&run.plan, &spec, &policy);
+        run.report.logged.extend(raised);
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
         let line = format!("{}: {note}", run.plan.name);
@@ -280,6 +282,19 @@ fn planned(
         Decision::Nothing(_) => Ok(None),
         Decision::Slice(plan) => Ok(Some((*plan, devices))),
     }
+}
+
+/// What is told where NVIDIA's toolkit replaces the driver's limit by a higher one.
+fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
+    let limit = toolkit_limit::raised(spec, &plan.devices)?;
+    (policy.driver_limits != DriverLimits::Off).then(|| {
+        format!(
+            "{}: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to {limit} \
+             (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice (use gpuslice-runtime, \
+             which runs gpuslice-hook last)",
+            plan.name
+        )
+    })
 }
 
 /// Takes back what was recorded and made.

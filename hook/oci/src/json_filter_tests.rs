@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 const TREE: Keep = Keep::Members(&[
     ("all", Keep::All),
     ("first", Keep::First),
-    ("env", Keep::Starting("N=")),
+    ("env", Keep::Starting(&["N="])),
     ("named", Keep::Named(&["ours/"])),
     ("each", Keep::Each(&Keep::Members(&[("in", Keep::All)]))),
     (

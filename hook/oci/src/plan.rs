@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::registry::{Budget, unified};
 use crate::spec::Spec;
 use crate::state::{State, is_id};
+use crate::toolkit_limit;
 use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::units::Bytes;
@@ -252,9 +253,19 @@ fn plan(
     who: Identity,
 ) -> Result<Plan, PlanError> {
     let Budgets {
-        each: devices,
+        each: mut devices,
         note,
     } = budgets;
+    // The containers of a pod must agree on their slice.
+    let lowered = match asked.shared {
+        false => toolkit_limit::lower(given.spec, &mut devices),
+        true => None,
+    };
+    let lowered = lowered.map(|limit| {
+        format!("its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's toolkit enforces")
+    });
+    let notes: Vec<String> = note.into_iter().chain(lowered).collect();
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();
     if is_reserved(&id) {
         return Err(PlanError::Reserved(id));

@@ -83,7 +83,7 @@ fn stage(arguments: &Arguments) -> u8 {
     let mut report = Report::default();
     let created = create(&state, stage, arguments, &mut report);
     told(&report.lines);
-    if let Some(line) = &report.no_slice {
+    for line in &report.logged {
         log.tell(line);
         tell(line);
     }

@@ -90,7 +90,7 @@ impl Run<'_> {
 
     /// Reports a container that runs without its slice, and keeps the reason in its record.
     fn runs_without(&mut self, line: String, why: &str) {
-        self.report.no_slice = Some(line);
+        self.report.logged.push(line);
         if let Err(error) = self.record_no_slice(why) {
             self.report.lines.push(format!("{error:#}"));
         }
