@@ -189,17 +189,11 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     let (out, err, status) = host.told(&["gc", "--force"]);
     // What is dead goes all the same.
     assert_eq!((out, status), (gone("dead"), 125));
-    let begins = format!(
-        "gpuslice: {} is no record of a slice any more (",
-        cut.display()
-    );
-    let sign = format!("process {}, which it names, lives", other.0.id());
+    let begins = format!("gpuslice: {} is not a valid slice record (", cut.display());
+    let sign = format!("its process {} still runs", other.0.id());
     assert!(err.starts_with(&begins) && err.contains(&sign), "{err}");
     let (shown, _, _) = host.told(&["status"]);
-    let line = format!(
-        "cut\n  {} is no record of a slice any more (",
-        cut.display()
-    );
+    let line = format!("cut\n  {} is not a valid slice record (", cut.display());
     assert!(
         shown.contains("team/living (container living") && shown.contains(&line),
         "{shown}"
@@ -207,7 +201,7 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     drop(other);
     let (_, err, status) = host.told(&["gc"]);
     assert!(
-        status == 125 && err.contains("nothing says that its container lives: gpuslice gc --force"),
+        status == 125 && err.contains("its container shows no sign of life (gpuslice gc --force"),
         "{err}"
     );
     let removed = format!("removed the record {}\n", cut.display());

@@ -80,7 +80,8 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             "--die-at" => {
                 let name = value("--die-at")?.to_string_lossy().into_owned();
                 let steps = Steps::die_at(&name);
-                arguments.steps = steps.ok_or_else(|| format!("there is no step {name}"))?;
+                arguments.steps =
+                    steps.ok_or_else(|| format!("unknown step {name} (see --steps)"))?;
             }
             "--steps" => return Ok(Asked::Print(format!("{}\n", STEPS.join("\n")))),
             "--help" => return Ok(Asked::Print(HELP.to_owned())),
@@ -89,16 +90,18 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
                 return Ok(Asked::Print(format!("gpuslice-hook {version}\n")));
             }
             option if option.starts_with('-') => {
-                return Err(format!("there is no option {option}"));
+                return Err(format!("unknown option {option} (see --help)"));
             }
             _ if !arguments.verb.is_empty() => {
-                return Err(format!("{text:?} is one verb too many"));
+                return Err(format!(
+                    "unexpected argument {text:?} (a stage is given already)"
+                ));
             }
             _ => arguments.verb = text,
         }
     }
     match arguments.verb.is_empty() {
-        true => Err("which stage? (--help lists them)".to_owned()),
+        true => Err("no stage is given (--help lists them)".to_owned()),
         false => Ok(Asked::Stage(arguments)),
     }
 }

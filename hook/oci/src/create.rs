@@ -151,7 +151,7 @@ pub fn would(
     let beside = wanted.among(&records);
     let promised = match beside.map_err(|error| unless_host(error, on))? {
         Beside::Known(promised) => {
-            lines.push(format!("{name} has its slice already"));
+            lines.push(format!("{name} already has its slice"));
             promised
         }
         Beside::Fits { record, note } => {
@@ -275,7 +275,7 @@ fn planned(
         None => {
             command::list_devices(&given.places, policy)?;
             let made = devices::read(&given.places)?;
-            made.context("gpuslice devices --write has made no list of GPUs")?
+            made.context("gpuslice devices --write wrote no list of GPUs")?
         }
     };
     match wanted(&devices)? {

@@ -139,7 +139,7 @@ pub enum PlanError {
     Size(#[from] SizeError),
     /// The policy wants everybody to say.
     #[error(
-        "this host's policy starts no container that does not say how much GPU memory it needs \
+        "this host's policy refuses containers that do not say how much GPU memory they need \
          (annotation {}memory, for example 8GiB)",
         annotations::PREFIX
     )]
@@ -165,8 +165,8 @@ pub enum PlanError {
     NoDevices,
     /// There are some, but none that the policy and the container have in common.
     #[error(
-        "this host's policy gives no slices of a GPU that the container is given (this host has {0}; see \
-         devices in its config.toml)"
+        "this host's policy slices none of the container's GPUs (this host has {0}; see devices in \
+         config.toml)"
     )]
     NoneForSlices(String),
     /// One GPU, asked for in two ways.
@@ -183,10 +183,7 @@ pub enum PlanError {
         other: (String, Bytes),
     },
     /// A pod's slice without a pod.
-    #[error(
-        "{}share: pod is for containers of a pod, and this is none",
-        annotations::PREFIX
-    )]
+    #[error("{}share: pod requires a container of a pod", annotations::PREFIX)]
     NoPod,
     /// An id that means something else here.
     #[error(
@@ -195,7 +192,7 @@ pub enum PlanError {
     )]
     Reserved(String),
     /// The slice file would not be one.
-    #[error("the slice would be refused: {0}")]
+    #[error("the slice file would not be valid: {0}")]
     Slice(SliceError),
 }
 
@@ -262,7 +259,10 @@ fn plan(
         true => None,
     };
     let lowered = lowered.map(|limit| {
-        format!("its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's toolkit enforces")
+        format!(
+            "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
+            toolkit enforces"
+        )
     });
     let notes: Vec<String> = note.into_iter().chain(lowered).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));

@@ -57,7 +57,7 @@ fn stage(arguments: &Arguments) -> u8 {
         "poststop" => return stopped(arguments),
         verb => {
             hear();
-            tell(&format!("there is nothing to be done at {verb}"));
+            tell(&format!("unknown stage {verb}: nothing is done"));
             return SUCCESS;
         }
     };

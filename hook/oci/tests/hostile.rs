@@ -243,7 +243,7 @@ fn a_process_that_is_no_containers_is_refused() {
         )
     };
     for pid in [0, 1] {
-        assert!(with_state(&host, &state(pid)).contains("which is no container's"));
+        assert!(with_state(&host, &state(pid)).contains("which cannot be a container's"));
     }
     let said = with_state(&host, &state(std::process::id()));
     assert!(said.contains("has no mount namespace of its own"), "{said}");
@@ -265,7 +265,7 @@ fn what_an_annotation_cannot_say_keeps_the_container_from_starting() {
     says(
         "typo",
         ("gpuslice.io/memroy", "8GiB"),
-        "gpuslice.io/memroy is not known",
+        "unknown annotation gpuslice.io/memroy",
     );
     says("unit", ("gpuslice.io/memory", "12Q"), "not a size");
     says(
@@ -276,7 +276,7 @@ fn what_an_annotation_cannot_say_keeps_the_container_from_starting() {
     host.policy("deny-unannotated = true");
     let said = host.asking("none", &[]).is_refused();
     assert!(
-        said.contains("starts no container that does not say how much"),
+        said.contains("refuses containers that do not say how much"),
         "{said}"
     );
     host.policy("deny-unanotated = true");
@@ -292,7 +292,7 @@ fn an_unknown_verb_is_no_error_and_poststart_does_nothing() {
     assert!(said.status.success());
     assert_eq!(
         said.stderr,
-        b"gpuslice: there is nothing to be done at startContainer\n"
+        b"gpuslice: unknown stage startContainer: nothing is done\n"
     );
     let said = hook(&host, &["poststart"], "");
     assert!(said.status.success() && said.stderr.is_empty());

@@ -227,7 +227,10 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
     host.policy("when-not-injectable = \"refuse\"");
     for (container, _) in &cases {
         let said = container.is_refused();
-        assert!(said.contains("no slice can be put into"), "{said}");
+        assert!(
+            said.contains("refuses containers that cannot load libgpuslice.so"),
+            "{said}"
+        );
     }
     assert_eq!(host.left(), Vec::<String>::new());
 }

@@ -154,7 +154,10 @@ fn the_library_must_be_roots_alone() {
     fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
     let container = host.container("c1");
     let said = container.is_refused();
-    assert!(said.contains("others than root may write to it"), "{said}");
+    assert!(
+        said.contains("users other than root may write to it"),
+        "{said}"
+    );
     assert_eq!(host.left(), Vec::<String>::new());
     assert!(!container.inside(".gpuslice").exists());
 }
@@ -218,7 +221,7 @@ fn unified_memory_is_refused_at_create_container() {
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(
-        said.contains("c1 asks for unified memory, which takes the hook at createRuntime"),
+        said.contains("c1 requests unified memory, which requires the hook at createRuntime"),
         "{said}"
     );
     assert_eq!(host.left(), Vec::<String>::new());
@@ -325,7 +328,7 @@ fn a_list_of_gpus_that_is_not_there_is_made_first() {
     allow(0o777);
     let refused = container.is_refused();
     assert!(
-        refused.contains("others than root may write to it"),
+        refused.contains("users other than root may write to it"),
         "{refused}"
     );
     allow(0o755);
@@ -360,8 +363,8 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
     let refused = host.container("c1").is_refused();
     assert!(start.elapsed().as_secs() < 60, "{refused}");
     for part in [
-        "gpuslice: there is no list of GPUs, and it cannot be made now (once gpuslice devices --write",
-        "has not ended after 10 s: the NVIDIA driver hangs, or is still being loaded",
+        "gpuslice: no list of GPUs exists, and gpuslice devices --write fails now",
+        "has not ended after 10 s: the NVIDIA driver hangs or is still loading",
     ] {
         assert!(refused.contains(part), "{refused}");
     }

@@ -71,7 +71,7 @@ impl Run<'_> {
             }
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
                 NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
-                    "this host's policy starts no container that no slice can be put into: {why}"
+                    "this host's policy refuses containers that cannot load libgpuslice.so: {why}"
                 ))),
                 NotInjectable::Warn => {
                     let why = why.to_string();
