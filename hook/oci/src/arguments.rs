@@ -12,13 +12,13 @@ pub const HELP: &str = "\
 gpuslice-hook [OPTIONS] createRuntime|prestart|createContainer|poststart|poststop
 
 An OCI hook: gives a container its slice of GPU memory. Reads the container's state on standard
-input, as runtimes give it, and what it asks for in annotations (gpuslice.io/memory: 8GiB).
+input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 8GiB).
 
   --memory SIZE   the slice (for CDI devices); an annotation with another size is refused
   --bundle DIR    the container's bundle, where the state names another (crun before 1.27)
   --dry-run       print what would be done, and do nothing
   --root DIR      DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests
-  --die-at STEP   be killed there, for tests (--steps lists them)
+  --die-at STEP   kill the hook at this step, for tests (--steps lists them)
   --version       print the version
 ";
 

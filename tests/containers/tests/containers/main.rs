@@ -18,6 +18,7 @@ mod inside;
 mod ledger;
 mod many;
 mod matrix;
+mod matrix_toolkit;
 mod nvidia;
 mod pods;
 mod policies;
