@@ -64,6 +64,7 @@ check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 
 check-all: check ## the same, and every old C library (Ubuntu 16.04 and 20.04, Debian 11), and every engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
+	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:

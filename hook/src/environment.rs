@@ -10,13 +10,14 @@ use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
 use crate::tenancy::Tenancy;
-use crate::{preload, sim_host};
+use crate::{preload, sim_host, text};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{CStr, OsStr, OsString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -183,6 +184,24 @@ pub fn named_slice() -> Option<PathBuf> {
     let named = env::var_os(name_of(source::CONFIG));
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
+
+/// Why programs of this container run without its slice, as the OCI hook has written it: the file and
+/// its text.
+#[must_use]
+pub fn no_slice() -> Option<(PathBuf, String)> {
+    let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
+    places.map(path_of).into_iter().find_map(|slice| {
+        let path = slice.with_file_name(source::NO_SLICE);
+        let is_file = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
+        let file = is_file.then(|| fs::File::open(&path).ok())??;
+        let mut why = String::new();
+        file.take(LONGEST_REASON).read_to_string(&mut why).ok()?;
+        Some((path, text::printable(why.trim_end())))
+    })
+}
+
+/// How much is read of a reason: a sentence.
+const LONGEST_REASON: u64 = 4096;
 
 /// A variable to set, or with None to remove.
 type Var = (OsString, Option<OsString>);

@@ -131,7 +131,7 @@ pub enum AdmissionError {
         holders: Holders,
     },
     /// The host's memory cannot be read.
-    #[error("this host's meminfo cannot be read, so no slice of its memory is given out")]
+    #[error("cannot read this host's meminfo, so no slice of its memory is admitted")]
     NoHost,
 }
 

@@ -53,8 +53,8 @@ pub fn prepare(
     let unsealed = make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
     let lines = unsealed.map(|why| {
         format!(
-            "{}: this kernel cannot seal its ledger ({why}): a process of the container that cuts it ends \
-             the others",
+            "{}: this kernel cannot seal the ledger ({why}): a process of the container that truncates it \
+             ends the container's other processes",
             plan.name
         )
     });

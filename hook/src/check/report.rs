@@ -9,6 +9,7 @@ use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
 use super::verdict::{DeviceVerdict, Verdict, judge};
+use crate::environment;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
@@ -70,6 +71,10 @@ impl Report {
             // All other disagreements follow from this one.
             let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
             verdict.disagreements.splice(0..0, cause);
+            let why = environment::no_slice().filter(|_| environment::mounted_slice().is_some());
+            notes.extend(
+                why.map(|(_, why)| format!("the slice does not reach every program here: {why}")),
+            );
         }
         let fill = |uuid| {
             let fill = ledger.filter(|_| ledger_fault.is_none())?;

@@ -48,7 +48,14 @@ impl SliceShown {
     pub(super) fn find(vars: &[(OsString, Option<OsString>)]) -> Option<SliceShown> {
         let path = match environment::mounted_slice() {
             Some(mounted) => mounted,
-            None => named(vars)?,
+            None => match (named(vars), environment::no_slice()) {
+                (Some(named), _) => named,
+                (None, Some((path, why))) => {
+                    let error = format!("this container started without its slice: {why}");
+                    return Some(SliceShown::unusable(Some(&path), error));
+                }
+                (None, None) => return None,
+            },
         };
         Some(match slice_file::read(&path) {
             Err(error) => SliceShown::unusable(Some(&path), anyhow::Error::new(error).to_string()),
