@@ -277,3 +277,25 @@ fn check_says_that_a_slice_without_a_ledger_refuses_nothing() {
     let (out, _, status) = run.check(&[]);
     assert!(status == 0 && !out.contains("names no ledger"), "{out}");
 }
+
+#[test]
+fn check_without_a_driver_still_names_a_slice_that_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slice.json");
+    fs::write(&file, "[").unwrap();
+    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        // A driver that is not there, also where this machine has one.
+        fs::write(folder.path().join(library), "").unwrap();
+    }
+    let mut command = HERE.gpuslice();
+    command
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("GPUSLICE_CONFIG", &file);
+    let (out, err, status) = told(command.arg("check"));
+    let start = format!(
+        "gpuslice: slice file {}, line 1: not a slice file: expected '{{'\ngpuslice: no NVIDIA driver here: ",
+        file.display()
+    );
+    assert!(err.starts_with(&start), "{err}");
+    assert_eq!((out.as_str(), status), ("", 2));
+}
