@@ -263,17 +263,43 @@ fn check_names_the_slice_whose_environment_was_not_passed_on() {
 
 #[test]
 fn check_says_that_a_slice_without_a_ledger_refuses_nothing() {
-    let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("slice.json");
     fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    // Preloaded by hand: a run would be given a ledger.
     let mut command = HERE.gpuslice();
-    home.of(&mut command)
-        .args(["check", "--sim=rtx3090", "--config"])
-        .arg(&file);
+    command
+        .arg("check")
+        .env("LD_PRELOAD", HERE.folder.join("libgpuslice.so"))
+        .env("LD_LIBRARY_PATH", HERE.folder.with_file_name("sim"))
+        .env("GPUSLICE_SIM", "rtx3090")
+        .env("GPUSLICE_CONFIG", &file);
     let (out, _, status) = told(&mut command);
     let note = "note: the slice names no ledger: nothing is counted or refused\n";
     assert!(status == 0 && out.contains(note), "{out}");
     let run = Run::new(&[]);
     let (out, _, status) = run.check(&[]);
     assert!(status == 0 && !out.contains("names no ledger"), "{out}");
+}
+
+#[test]
+fn check_without_a_driver_still_names_a_slice_that_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slice.json");
+    fs::write(&file, "[").unwrap();
+    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        // A driver that is not there, also where this machine has one.
+        fs::write(folder.path().join(library), "").unwrap();
+    }
+    let mut command = HERE.gpuslice();
+    command
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("GPUSLICE_CONFIG", &file);
+    let (out, err, status) = told(command.arg("check"));
+    let start = format!(
+        "gpuslice: slice file {}, line 1: not a slice file: expected '{{'\ngpuslice: no NVIDIA driver here: ",
+        file.display()
+    );
+    assert!(err.starts_with(&start), "{err}");
+    assert_eq!((out.as_str(), status), ("", 2));
 }

@@ -171,10 +171,15 @@ fn no_driver(
     slice: Option<SliceShown>,
     why: String,
 ) -> anyhow::Result<u8> {
+    // Nothing is limited where there is no driver, and still the slice is not as it was asked for.
+    let unusable = slice.as_ref().and_then(|shown| shown.error.clone());
     if args.json {
         let mut report = Report::new(survey, slice, None);
         report.verdict.disagreements.insert(0, why.clone());
         standard_streams::print(report.to_json()?.as_bytes())?;
+    }
+    if let Some(error) = unusable {
+        crate::cli::tell(&error);
     }
     crate::cli::tell(&why);
     Ok(exit::NO_DRIVER)
