@@ -22,9 +22,12 @@ def child(work):
         ours.close()
         try:
             work(theirs)
+            signal.pause()
         except BaseException as error:  # noqa: BLE001: the parent is told
             theirs.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
-        signal.pause()
+        finally:
+            # Never on into what the parent does next.
+            os._exit(1)
     theirs.close()
     ours.settimeout(12)
     return pid, ours
@@ -107,12 +110,14 @@ def check():
     closing, closer = child(holds)
     exporter, out = child(exports)
     importer, into = child(imports)
+    known = True
     try:
         uuid = heard(link)["uuid"]
         heard(closer), heard(out), heard(into)
         nvml = Nvml(uuid)
-        if nvml.used() is None:
-            tell.skip("NVML does not say what is in use on this card")
+        known = nvml.used() is not None
+        if not known:
+            return
         with_all = nvml.used()
         os.kill(killed, signal.SIGKILL)
         start = time.perf_counter()
@@ -123,11 +128,9 @@ def check():
         first["ms until waitpid returned"] = gone
         time.sleep(0.3)
         tell.answer("kill-latency", first, first["ms"] is not None and first["ms"] < 100)
-        shared(nvml, exporter, out, importer, into)
-        importer_was, exporter_was = importer, exporter
-        end(importer_was)
+        exporter = shared(nvml, exporter, out, importer, into)
+        end(importer)
         importer = None
-        exporter = None if exporter_was is None else exporter
         time.sleep(0.2)
         before = nvml.used()
         closer.send(b"x")
@@ -145,9 +148,12 @@ def check():
                     end(pid)
                 except ChildProcessError:
                     pass
+        if not known:
+            tell.skip("this GPU's NVML does not say what is in use")
 
 
 def shared(nvml, exporter, out, importer, into):
+    """The exporter, unless it has been ended."""
     alone = nvml.used()
     out.send(b"x")
     number = descriptors.receive(out)
@@ -156,7 +162,7 @@ def shared(nvml, exporter, out, importer, into):
     code = heard(into)["code"]
     if code:
         tell.answer("exporter-dies", {"import": code})
-        return
+        return exporter
     both, listed = nvml.used(), nvml.processes()
     end(exporter)
     time.sleep(0.5)
@@ -165,6 +171,7 @@ def shared(nvml, exporter, out, importer, into):
         "MiB more by the import": tell.mib(both - alone), "MiB less by the exporter's end": tell.mib(both - left),
         "pids: exporter, importer": [exporter, importer], "NVML's list before": listed, "after": after,
         "shared MiB": tell.mib(SHARED)}, None)
+    return None
 
 
 tell.main(check)
