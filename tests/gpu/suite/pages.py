@@ -86,15 +86,15 @@ def questions_page(lines):
     for line in lines:
         known.setdefault(line["question"], []).append(f"{line['card']}, {line['driver']}")
     groups = {"answered": [], "open": [], "elsewhere": []}
-    for identity, question, why, check, expected, noted in QUESTIONS:
+    for identity, question, why, check, expected, assumed_in in QUESTIONS:
         if not check:
-            groups["elsewhere"].append(f"| {cell(question)} `{identity}` | {cell(why)} | {cell(expected)} | {cell(noted)} |")
+            groups["elsewhere"].append(f"| {cell(question)} `{identity}` | {cell(why)} | {cell(expected)} | {cell(assumed_in)} |")
             continue
         by = known.get(identity, []) + ([RECORDED[identity]] if identity in RECORDED else [])
         state = "answered by recording: " + "; ".join(by) if by else "not yet asked"
         groups["answered" if by else "open"].append(
-            f"| {cell(question)} `{identity}` | {cell(why)} | `{check}` | {cell(expected)} | {state} | {cell(noted)} |")
-    head = "| question | why it matters | check | expected answer | state | noted in |\n|---|---|---|---|---|---|\n"
+            f"| {cell(question)} `{identity}` | {cell(why)} | `{check}` | {cell(expected)} | {state} | {cell(assumed_in)} |")
+    head = "| question | why it matters | check | expected answer | state | assumed in |\n|---|---|---|---|---|---|\n"
     rows = "\n".join(groups["open"] + groups["answered"])
     return f"""# Questions for a real GPU
 
@@ -104,8 +104,7 @@ the same as a table.
 
 - A state is *answered by recording* when `tests/gpu/answers/` or `tests/sim/recorded/` holds the answer of NVIDIA's own driver, *not yet
   asked* before that.
-- *Noted in* names the place that assumes the answer: a file of this repository, or a line of the notes from which gpuslice was
-  designed (`cuda-nvml.md:49`).
+- *Assumed in* names the file of this repository that assumes the answer.
 
 This page is made by `python3 tests/gpu/suite/pages.py` from `tests/gpu/suite/questions.py`.
 
@@ -113,7 +112,7 @@ This page is made by `python3 tests/gpu/suite/pages.py` from `tests/gpu/suite/qu
 
 ## Cannot be asked on a machine with one discrete GPU
 
-| question | why it matters | what it needs | noted in |
+| question | why it matters | what it needs | assumed in |
 |---|---|---|---|
 {chr(10).join(groups["elsewhere"])}
 """
