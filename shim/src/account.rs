@@ -167,7 +167,10 @@ impl Account {
         };
         // The next call has it, if it can be used again.
         self.runtime.ledger_again();
-        slice_ledger::say_no_slot(why, follows);
+        match why {
+            ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.runtime.enforces()),
+            why => slice_ledger::say_no_slot(why, follows),
+        }
         asked
     }
 

@@ -143,6 +143,22 @@ impl Named {
     }
 }
 
+/// The ledger was overwritten while it was in use.
+#[cold]
+pub(crate) fn say_damaged(enforced: bool) {
+    let follows = match enforced {
+        true => {
+            "no GPU memory is given until the slice's programs have ended and it is started again"
+        }
+        false => "nothing is counted any more",
+    };
+    let line = [
+        Str("the ledger was overwritten while it was in use; "),
+        Str(follows),
+    ];
+    count::LEDGER.say("ledger", &line);
+}
+
 /// Why a claim found no slot, in words.
 #[cold]
 pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
