@@ -30,6 +30,8 @@ pub(crate) struct SliceLedger {
 struct Named {
     path: &'static CStr,
     descriptor: &'static CStr,
+    /// The number that the slice file gives of it.
+    id: Option<u64>,
 }
 
 /// How long a ledger that is damaged is left alone, in nanoseconds.
@@ -53,6 +55,7 @@ impl SliceLedger {
         let file = Named {
             path,
             descriptor: descriptor.and_then(slice::Text::as_c_str).unwrap_or(c""),
+            id: slice.ledger_id,
         };
         let enforced = slice.enforce && slice.limits_something();
         match file.open() {
@@ -125,7 +128,8 @@ impl Named {
     fn open(self) -> Result<Ledger, LedgerError> {
         // The page is wiped in a forked child.
         let private = &private::page().ok_or(LedgerError::Memory)?.ledger;
-        Ledger::open_with(self.path, self.descriptor, Open::Existing, private)
+        let open = self.id.map_or(Open::Existing, Open::Known);
+        Ledger::open_with(self.path, self.descriptor, open, private)
     }
 
     #[cold]

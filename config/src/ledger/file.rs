@@ -26,6 +26,8 @@ pub(super) struct Header {
     turns: [AtomicU64; DEVICES],
     /// One more than the highest sharer that was ever used: see `sharing`.
     pub(super) sharers: AtomicU32,
+    /// Which ledger this is; 0: none was said.
+    id: AtomicU64,
 }
 
 /// What is remembered of a device besides who holds what.
@@ -95,6 +97,7 @@ impl Header {
             }; DEVICES],
             turns: [const { AtomicU64::new(0) }; DEVICES],
             sharers: AtomicU32::new(0),
+            id: AtomicU64::new(0),
         }
     }
 
@@ -126,6 +129,16 @@ impl Header {
             magic: self.magic.load(Ordering::SeqCst),
             numbers: self.numbers.load(Ordering::SeqCst),
         }
+    }
+
+    /// Says which ledger this is, if nobody has. Whether it is that one.
+    pub(super) fn identify(&self, id: u64) -> bool {
+        fill(&self.id, id)
+    }
+
+    /// Whether it is the ledger of this number.
+    pub(super) fn is(&self, id: u64) -> bool {
+        self.id.load(Ordering::SeqCst) == id
     }
 
     /// Has every process of the slice know that the ledger was overwritten, and those that come.

@@ -70,6 +70,23 @@ fn what_is_no_ledger_is_refused() {
 }
 
 #[test]
+fn another_ledger_than_the_slices_own_is_refused() {
+    let place = Place::new();
+    assert!(place.ledger.identify(7) && place.ledger.identify(7));
+    assert!(!place.ledger.identify(8));
+    let known = |id| Ledger::open(&c_path(&place.path()), Open::Known(id));
+    assert_eq!(known(8).unwrap_err(), LedgerError::Another);
+    assert_eq!(claim(&known(7).unwrap(), place.gpu, 1), Claim::Granted);
+    // Who was told no number takes any.
+    assert_eq!(claim(&place.open(), place.gpu, 1), Claim::Granted);
+    let other = place.folder.path().join("other");
+    let (mode, devices) = (0o600, 1);
+    Ledger::open(&c_path(&other), Open::Create { mode, devices }).unwrap();
+    fs::rename(other, place.path()).unwrap();
+    assert_eq!(known(7).unwrap_err(), LedgerError::Another);
+}
+
+#[test]
 fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
     let place = Place::new();
     for mode in [0o600, 0o666] {

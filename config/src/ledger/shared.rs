@@ -40,6 +40,11 @@ pub enum LedgerError {
     /// It was made by another version of gpuslice.
     #[error("the ledger has version {0}, not {ours}", ours = layout::VERSION)]
     Version(u32),
+    /// It is a ledger, and not the one that the slice was given.
+    #[error(
+        "it is another ledger than the one that the slice was started with (start the slice again)"
+    )]
+    Another,
     /// A process that used it has found that it was overwritten.
     #[error(
         "the ledger was overwritten while it was in use (end the slice's programs and start the slice again)"
@@ -87,6 +92,8 @@ impl From<Foreign> for LedgerError {
 pub enum Open {
     /// It must.
     Existing,
+    /// It must, and be the one that [`Ledger::identify`] has given this number.
+    Known(u64),
     /// It is made where there is none, with exactly this mode, whatever the umask.
     Create {
         /// 0o600 for the processes of one user, 0o666 where a container has several.
@@ -260,7 +267,7 @@ impl Ledger {
     ) -> Result<Ledger, LedgerError> {
         let kept = Path::new(path).ok_or(LedgerError::Path)?;
         let access = match open {
-            Open::Existing => Access::Write,
+            Open::Existing | Open::Known(_) => Access::Write,
             Open::Create { .. } => Access::Create,
         };
         // Too long to be one: as none.
@@ -288,11 +295,13 @@ impl Ledger {
         if let Open::Create { .. } = open {
             mapped.header.begin(slots);
         }
-        let begins = match mapped.header.check(slots) {
-            Ok(begins) => begins,
-            Err(foreign) => {
+        let checked = mapped.header.check(slots).map_err(LedgerError::from);
+        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id));
+        let begins = match checked {
+            Ok(begins) if !is_another => begins,
+            checked => {
                 map::forget(mapped);
-                return Err(foreign.into());
+                return Err(checked.err().unwrap_or(LedgerError::Another));
             }
         };
         let (header, table) = (mapped.header, mapped.table);
@@ -317,6 +326,12 @@ impl Ledger {
             flights: Flights::none(),
             identity,
         })
+    }
+
+    /// Gives a new ledger a number, by which processes know that it is theirs. False: it has another.
+    #[must_use]
+    pub fn identify(&self, id: u64) -> bool {
+        self.header.identify(id)
     }
 
     /// A ledger that grants nothing, for a slice whose own cannot be used. `private`: as for
