@@ -70,6 +70,17 @@ impl SliceLedger {
         of
     }
 
+    /// The ledger of a slice that cannot be read.
+    #[cold]
+    pub(crate) fn closed() -> SliceLedger {
+        SliceLedger {
+            now: AtomicPtr::new(core::ptr::null_mut()),
+            first: Some(Ledger::closed(private::page().map(|page| &page.ledger))),
+            file: None,
+            again_at: AtomicU64::new(0),
+        }
+    }
+
     /// Has [`SliceLedger::get`] answer, once this is where it stays.
     pub(crate) fn is_placed(&'static self) {
         if let Some(first) = &self.first {
