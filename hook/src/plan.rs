@@ -246,8 +246,9 @@ impl Plan {
             return Ok(None);
         };
         let (true, Some(private)) = (writes, private) else {
-            // As it is: the ledger is only made if it is named and not there.
-            if let Some(ledger) = slice.ledger {
+            // As it is: the ledger is only made if it is named and not there. Another one in the place
+            // of a run's own would be one more budget.
+            if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
                 slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
             }
             return Ok(self.file.clone());
@@ -258,7 +259,8 @@ impl Plan {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            let ledger = slice_ledger::make_in(folder, devices)?;
+            let (ledger, id) = slice_ledger::make_in(folder, devices)?;
+            slice.ledger_id = Some(id);
             let kept = private
                 .keep(&ledger)
                 .context("cannot talk to the watcher")?;
@@ -373,8 +375,9 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     })?))
 }
 
-/// The path, if the slice file's reader, which knows no escapes, can hold it.
+/// The path, made absolute, if the slice file's reader, which knows no escapes, can hold it.
 fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
+    let path = std::path::absolute(&path).unwrap_or(path);
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
     match path.to_str() {
         Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),

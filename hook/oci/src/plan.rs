@@ -13,6 +13,7 @@ use crate::registry::{Budget, unified};
 use crate::spec::Spec;
 use crate::state::{State, is_id};
 use crate::toolkit_limit;
+use gpuslice_config::ledger::key_of;
 use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::units::Bytes;
@@ -276,7 +277,7 @@ fn plan(
         (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
         (true, _) => return Err(PlanError::NoPod),
     };
-    let text = slice_file(asked, &devices, given.policy, &who)?;
+    let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
     let root = given.places.container_root(&id);
     let file = |name: &str, text: String| File {
         path: root.join(name),
@@ -299,13 +300,21 @@ fn plan(
     })
 }
 
+/// The number of a slice's ledger. A container's or pod's id is no other's, so neither is this.
+#[must_use]
+pub fn ledger_id(slice: &str) -> u64 {
+    key_of(slice.as_bytes()).max(1)
+}
+
 fn slice_file(
     asked: &Request,
     devices: &[Budget],
     policy: &Policy,
     who: &Identity,
+    ledger: u64,
 ) -> Result<String, PlanError> {
     let mut slice = Slice::default();
+    slice.ledger_id = Some(ledger);
     slice.name = Text::new(&who.title());
     slice.total = asked.total.unwrap_or_default();
     slice.present_as = asked.present_as.unwrap_or_default();
