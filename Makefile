@@ -64,6 +64,7 @@ check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 
 check-all: check ## the same, and every old C library (Ubuntu 16.04 and 20.04, Debian 11), and every engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
+	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
 
 format:
@@ -128,6 +129,8 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	ln -sf gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	install -D -m 644 -t $(INTO)/lib/gpuslice $(TARGET)/release/libgpuslice.so
 	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
+	for branch in $(notdir $(wildcard $(TARGET)/sim/[0-9]*)); do \
+		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(TARGET)/sim/$$branch/lib*.so.1 || exit 1; done
 	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
 	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
 	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.

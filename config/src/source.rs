@@ -8,6 +8,10 @@ pub const MOUNTED_SLICE: &core::ffi::CStr = c"/.gpuslice/slice.json";
 /// file names its ledger and all else that it needs by their paths.
 pub const MOUNTED_IN_DEV: &core::ffi::CStr = c"/dev/gpuslice/slice.json";
 
+/// The file in the folder of a mounted slice, or in its place, that says why programs of the container
+/// run without the slice.
+pub const NO_SLICE: &str = "no-slice";
+
 /// The host's live meminfo that the hook has mounted, even where `/proc/meminfo` is a copy.
 pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
 

@@ -12,6 +12,10 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 /// One tebibyte.
 pub const TIB: u64 = 1 << 40;
+/// One pebibyte.
+pub const PIB: u64 = 1 << 50;
+/// One exbibyte.
+pub const EIB: u64 = 1 << 60;
 
 /// An amount of memory in bytes.
 ///
@@ -86,23 +90,59 @@ impl Bytes {
     }
 }
 
-/// For people: `8.00 GiB`, `512.00 MiB`, `17 B`. Never parsed back by us.
-impl fmt::Display for Bytes {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Bytes {
+    /// The amount for a sentence that compares it with another: with more digits where both would
+    /// read alike.
+    #[must_use]
+    pub const fn beside(self, other: Bytes) -> Beside {
+        Beside(self, other)
+    }
+
+    /// Hundredths of the largest unit that fits, rounded, and its name.
+    fn rounded(self) -> (u128, &'static str) {
         let (unit, name) = match self.0 {
+            EIB.. => (EIB, "EiB"),
+            PIB.. => (PIB, "PiB"),
             TIB.. => (TIB, "TiB"),
             GIB.. => (GIB, "GiB"),
             MIB.. => (MIB, "MiB"),
             KIB.. => (KIB, "KiB"),
-            bytes => return write!(out, "{bytes} B"),
+            bytes => return (u128::from(bytes).saturating_mul(100), "B"),
         };
         // To the nearest hundredth: 121.69 GiB is what a Spark's owner knows it by.
         let hundredths = u128::from(self.0)
             .saturating_mul(100)
             .saturating_add(u128::from(unit >> 1))
             >> unit.trailing_zeros();
+        (hundredths, name)
+    }
+}
+
+/// For people: `8.00 GiB`, `512.00 MiB`, `17 B`. Never parsed back by us.
+impl fmt::Display for Bytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < KIB {
+            return write!(out, "{} B", self.0);
+        }
+        let (hundredths, name) = self.rounded();
         let (whole, hundredths) = (hundredths / 100, hundredths % 100);
         write!(out, "{whole}.{hundredths:02} {name}")
+    }
+}
+
+/// An amount that is compared with another: `24260 MiB` beside `24259 MiB`, `12.00 GiB` beside
+/// `8.00 GiB`.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside(Bytes, Bytes);
+
+impl fmt::Display for Beside {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Beside(own, other) = *self;
+        match (own.whole_mib(), other.whole_mib()) {
+            _ if own == other || own.rounded() != other.rounded() => own.fmt(out),
+            (mib, others) if mib != others => write!(out, "{mib} MiB"),
+            _ => write!(out, "{} B", own.0),
+        }
     }
 }
 
@@ -299,6 +339,20 @@ mod tests {
         assert_eq!(Bytes::gib(8).to_string(), "8.00 GiB");
         assert_eq!(Bytes::new(130_663_165_952).to_string(), "121.69 GiB");
         assert_eq!(Bytes::new(17).to_string(), "17 B");
+        assert_eq!(Bytes::new(KIB - 1).to_string(), "1023 B");
+        assert_eq!(Bytes::MAX.to_string(), "16.00 EiB");
+        assert_eq!(Bytes::new(3 * PIB).to_string(), "3.00 PiB");
+    }
+
+    #[test]
+    fn amounts_that_are_compared_never_read_alike() {
+        let shown = |own: Bytes, other: Bytes| own.beside(other).to_string();
+        let card = Bytes::new(25_438_126_080);
+        assert_eq!(shown(Bytes::gib(80), card), "80.00 GiB");
+        assert_eq!(shown(Bytes::mib(24_260), card), "24260 MiB");
+        assert_eq!(shown(card, Bytes::mib(24_260)), "24259 MiB");
+        assert_eq!(shown(card.plus(Bytes::new(1)), card), "25438126081 B");
+        assert_eq!(shown(card, card), "23.69 GiB");
     }
 
     proptest::proptest! {

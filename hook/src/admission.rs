@@ -83,9 +83,10 @@ impl std::fmt::Display for Full {
         let Full { budget, room } = self;
         write!(
             out,
-            "a slice of {budget} does not fit on this host, which can promise {}: {} is available, \
+            "a slice of {} does not fit on this host, which can promise {}: {} is available, \
              {} of it stays the host's, {} is promised to other slices and not used yet{}",
-            room.left(),
+            budget.beside(room.left()),
+            room.left().beside(*budget),
             room.available,
             room.reserve,
             room.unused(),

@@ -4,6 +4,7 @@
 use crate::inventory::{Inventory, Target};
 use crate::learned::Headrooms;
 use crate::slice_options::{DeviceLimit, Headroom, Selector, SliceOptions};
+use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
 use gpuslice_config::units::Bytes;
 
@@ -37,18 +38,20 @@ pub enum BudgetError {
     OverTheCard {
         /// The option.
         option: &'static str,
-        /// Its value.
-        limit: Bytes,
+        /// Its value, as it differs from the GPU's memory.
+        limit: String,
         /// The GPU.
         target: String,
         /// Its memory in whole MiB.
         most: u64,
     },
     /// A limit that is none anywhere.
-    #[error("--memory {limit} is more than any GPU here has:{devices}")]
+    #[error("{option} {limit} is more than any GPU here has:{devices}")]
     OverEveryCard {
-        /// Its value.
-        limit: Bytes,
+        /// The option.
+        option: &'static str,
+        /// Its value, as it differs from the memory of the largest.
+        limit: String,
         /// What there is, one per line.
         devices: String,
     },
@@ -72,6 +75,17 @@ pub struct Budget {
     pub slice: Slice,
     /// What should be told.
     pub warnings: Vec<String>,
+    /// The cards that the slice does not limit although it names a limit for all.
+    pub too_small: Vec<TooSmall>,
+}
+
+/// A card with less memory than the limit of every card, which therefore does not limit it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooSmall {
+    /// The card.
+    pub uuid: DeviceUuid,
+    /// The message for the user.
+    pub message: String,
 }
 
 /// The slice that the options describe on these GPUs, where earlier runs of its name have
@@ -93,7 +107,7 @@ pub fn budget(
         Some(Headroom::Set(headroom)) => headroom,
         Some(Headroom::Learned) | None => Bytes::ZERO,
     };
-    let mut warnings = Vec::new();
+    let (mut warnings, mut too_small) = (Vec::new(), Vec::new());
     let limits = named.iter().map(|(_, memory)| *memory);
     if let Some(limit) = limits
         .chain(options.memory)
@@ -124,7 +138,7 @@ pub fn budget(
             .targets()
             .filter(|target| named.iter().all(|(other, _)| other.uuid != target.uuid))
             .collect();
-        warnings.extend(check(memory, &rest, inventory)?);
+        too_small = check("--memory", memory, &rest, inventory)?;
         for target in &rest {
             slice.list(learned.listed(target, memory, &mut warnings))?;
         }
@@ -150,7 +164,11 @@ pub fn budget(
     };
     slice.page_cache = options.page_cache.map_or(usual, Into::into);
     slice.page_cache_share = options.page_cache_share;
-    Ok(Budget { slice, warnings })
+    Ok(Budget {
+        slice,
+        warnings,
+        too_small,
+    })
 }
 
 /// What is said of options that are for unified memory only.
@@ -260,38 +278,53 @@ pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, Bud
 }
 
 /// Whether a limit limits nothing. A device that does not tell its memory is believed.
-fn over(limit: Bytes, target: &Target<'_>) -> bool {
+pub(crate) fn over(limit: Bytes, target: &Target<'_>) -> bool {
     limit > target.total && target.total > Bytes::ZERO
 }
 
-fn over_the_card(option: &'static str, limit: Bytes, target: &Target<'_>) -> BudgetError {
+/// The refusal of a limit that is more than its card has. `option` is how the user gave it.
+pub(crate) fn over_the_card(
+    option: &'static str,
+    limit: Bytes,
+    target: &Target<'_>,
+) -> BudgetError {
     BudgetError::OverTheCard {
         option,
-        limit,
+        limit: limit.beside(target.total).to_string(),
         target: target.to_string(),
         most: target.total.whole_mib(),
     }
 }
 
-/// A limit for all GPUs must limit one of them; the others are only told of.
-fn check(
+/// Checks a limit of all GPUs against those that have no limit of their own: it must limit one of
+/// them. Returns those that it does not limit.
+///
+/// # Errors
+/// When it limits none of them.
+pub(crate) fn check(
+    option: &'static str,
     memory: Bytes,
     rest: &[Target<'_>],
     inventory: &Inventory,
-) -> Result<Vec<String>, BudgetError> {
+) -> Result<Vec<TooSmall>, BudgetError> {
     let too_small: Vec<&Target<'_>> = rest.iter().filter(|target| over(memory, target)).collect();
+    let largest = rest.iter().map(|target| target.total).max();
+    let largest = largest.unwrap_or_default();
     match too_small.as_slice() {
-        [only] if rest.len() == 1 => Err(over_the_card("--memory", memory, only)),
+        [only] if rest.len() == 1 => Err(over_the_card(option, memory, only)),
         [_, ..] if too_small.len() == rest.len() => Err(BudgetError::OverEveryCard {
-            limit: memory,
+            option,
+            limit: memory.beside(largest).to_string(),
             devices: inventory.to_string(),
         }),
         some => Ok(some
             .iter()
-            .map(|target| {
-                format!(
-                    "--memory {memory} is more than {target} has, which is therefore not limited"
-                )
+            .map(|target| TooSmall {
+                uuid: target.uuid,
+                message: format!(
+                    "{option} {} is more than {target} has, which is therefore not limited",
+                    memory.beside(target.total)
+                ),
             })
             .collect()),
     }

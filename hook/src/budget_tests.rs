@@ -209,10 +209,8 @@ fn a_limit_over_every_card_is_refused_and_over_some_is_told() {
     )
     .unwrap();
     assert_eq!(
-        made.warnings,
-        [
-            "--memory 32.00 GiB is more than GPU 0 (Card, 24.00 GiB) has, which is therefore not limited"
-        ]
+        made.too_small[0].message,
+        "--memory 32.00 GiB is more than GPU 0 (Card, 24.00 GiB) has, which is therefore not limited"
     );
 }
 
@@ -278,7 +276,7 @@ fn a_divided_gpu_is_named_by_instance_and_a_limit_for_all_takes_it_too() {
     )
     .unwrap();
     let listed: Vec<_> = limits(&made.slice).into_iter().map(|it| it.1).collect();
-    assert_eq!((listed, made.warnings.len()), (vec![20, 20, 20], 1));
+    assert_eq!((listed, made.too_small.len()), (vec![20, 20, 20], 1));
     let options = SliceOptions {
         device: vec![DeviceLimit {
             selector: Selector::Uuid(machine.devices[0].mig[1].uuid),

@@ -6,7 +6,7 @@ use crate::hook_entry::{self, ENVIRONMENT, HOOK, STAGES};
 use crate::inventory::Inventory;
 use crate::runtime::containerd_host;
 use crate::sizes::Size;
-use crate::{devices, exit, replace, standard_streams};
+use crate::{devices, devices_file, exit, replace, standard_streams};
 use clap::{Subcommand, ValueEnum};
 use gpuslice_config::units::{Bytes, GIB};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub struct Args {
 /// What can be done with CDI.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Write a device for each size, as in podman run --device gpuslice.io/slice=24gib
+    /// Write a CDI device for each size of slice, for podman run --device gpuslice.io/slice=24gib
     Generate(Generate),
 }
 
@@ -38,11 +38,11 @@ pub enum Verb {
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// Write it here and not on standard output
+    /// Write to a file instead of standard output [without FILE: /etc/cdi/gpuslice.yaml]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = USUAL)]
     pub output: Option<PathBuf>,
 
-    /// yaml or json [default: as the file is called, else yaml]
+    /// yaml or json [default: json for a file named *.json, else yaml]
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub format: Option<Format>,
 
@@ -81,6 +81,9 @@ pub enum Format {
 /// When there is no hook, no driver that works and no size, or the file cannot be written.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Generate(args) = &args.verb;
+    if let Some(file) = &args.output {
+        devices_file::refuse_simulated(args.sim.as_deref(), file)?;
+    }
     let hook = hook_entry::find(args.hook.as_deref(), HOOK)?;
     let mut sizes = match args.size.is_empty() {
         true => whole_gibibytes(&devices::list(args.sim.as_deref())?),
@@ -100,7 +103,9 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     match &args.output {
         None => standard_streams::print(text.as_bytes())?,
         Some(file) => {
-            replace::make_folder_of(file, 0o755)?;
+            if let Some(folder) = replace::make_folder_of(file, 0o755)? {
+                tell(&format!("made the folder {}", folder.display()));
+            }
             replace::replace(file, text.as_bytes())?;
             tell(&format!(
                 "{} devices of {KIND} in {}",

@@ -2,13 +2,15 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
+use crate::environment::{self, EnvironmentError};
 use crate::{
     cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
     runtime, standard_streams, status, tidy_up,
 };
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Runs programs in a slice of GPU memory, where every API gives the same, true answer.
 #[derive(Debug, Parser)]
@@ -22,37 +24,37 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  gpuslice devices                                       the GPUs that can be named
+  gpuslice devices                                       the GPUs, and their names for --device
   gpuslice run --memory 8GiB -- python3 train.py         every GPU shows 8 GiB
-  gpuslice status --watch                                who holds how much of which slice
-  gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    a machine that is not there";
+  gpuslice status --watch                                which process holds how much of which slice
+  gpuslice run --sim gb10 --memory 40GiB -- nvitop -1    on a simulated machine";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a command in a slice of GPU memory
     Run(run::Args),
-    /// Ask every memory API by every route and compare the answers
+    /// Query every memory API by every route and compare the answers
     Check(check::Args),
-    /// Show the slices that are running: what they may hold, and who holds what
+    /// Show the running slices: their limits, and the memory that each process holds
     Status(status::Args),
-    /// Show where the memory of slices is, on device and host, and what of it grows
+    /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
-    /// List the headroom that runs have learned, or forget it
+    /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
     DropCache(cache::DropArgs),
-    /// Show how much of model files is in the page cache
+    /// Show how much of each model file is in the page cache
     Residency(cache::ResidencyArgs),
-    /// List the GPUs of this machine, by the names that other verbs take
+    /// List the GPUs of this machine and the names that other commands accept
     Devices(devices::Args),
-    /// Remove what dead runs and containers have left
+    /// Remove files of runs and containers that have ended
     Gc(gc::Args),
     /// Describe slices to container engines as CDI devices
     Cdi(cdi::Args),
-    /// Let a container engine give its containers slices
+    /// Configure a container engine to give its containers slices
     Runtime(runtime::Args),
-    /// Let the driver itself hold a cgroup to a limit, where it can
+    /// Set the driver's own memory limit of a cgroup
     DriverLimit(driver_limit::Args),
     /// Print a completion script for a shell
     Completions(pages::CompletionsArgs),
@@ -87,14 +89,7 @@ pub fn main() -> c_int {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to be told when even this cannot be written.
-            let _ = error.print();
-            let status = if error.use_stderr() {
-                exit::FAILED
-            } else {
-                exit::SUCCESS
-            };
-            return c_int::from(status);
+            return c_int::from(not_parsed(&error));
         }
     };
     let child_signal = ChildSignal::take();
@@ -105,6 +100,40 @@ pub fn main() -> c_int {
             c_int::from(exit::status_of(&error))
         }
     }
+}
+
+/// Prints why there is nothing to dispatch: a fault of the command line, or a text that was asked for.
+fn not_parsed(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        match lacks_limit(error).then(environment::named_slice).flatten() {
+            Some(named) => tell(&EnvironmentError::ConfigAndOptions(named).to_string()),
+            // Nobody is left to be told when even this cannot be written.
+            None => drop(error.print()),
+        }
+        return exit::FAILED;
+    }
+    let text = error.render();
+    let text = match std::io::stdout().is_terminal() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    };
+    match standard_streams::print(text.as_bytes()) {
+        Ok(()) => exit::SUCCESS,
+        Err(error) => {
+            tell(&format!("{error:#}"));
+            exit::FAILED
+        }
+    }
+}
+
+/// Whether options of a slice were given without a limit.
+fn lacks_limit(error: &clap::Error) -> bool {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.as_slice(),
+        _ => &[],
+    };
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing.iter().any(|argument| argument.contains("--memory"))
 }
 
 fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {

@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// The number of links that the kernel follows in one path.
 const LINKS: u32 = 40;
@@ -33,6 +33,20 @@ pub(crate) enum Destination {
     },
     /// A device, a pipe, a socket or an open file of a process, opened for writing.
     Stream(File),
+}
+
+/// An absolute path without links, as far as it exists.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for folder in absolute.ancestors() {
+        let rest = absolute.strip_prefix(folder).unwrap_or(Path::new(""));
+        match folder.canonicalize() {
+            Ok(found) if rest.as_os_str().is_empty() => return found,
+            Ok(found) => return found.join(rest),
+            Err(_) => {}
+        }
+    }
+    absolute
 }
 
 /// One component of a path.

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the list that containers are given slices by, instead of printing it
+    /// Write the list of GPUs for the OCI hook, instead of printing it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = devices_file::DEVICES, conflicts_with = "json")]
     pub write: Option<PathBuf>,
@@ -42,6 +42,11 @@ const NOTES: &str = "\
 Inside a slice, MEMORY is the whole GPU's and SLICE is the limit of the slice. Exit status 2: there
 is no working NVIDIA driver.
 
+--write writes the list of GPUs for the OCI hook, /run/gpuslice/devices.json, which requires root.
+gpuslice-devices.service does so at boot. If there is no list, the hook of the next container writes
+it. After a GPU was added, removed or divided by MIG, run `gpuslice devices --write` again: the hook
+gives slices of the listed GPUs only. status, check and runtime configure name the differences.
+
 JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor, driver_limits, mig
 [uuid, cuda_ordinal, name, total, slice], slice (the limit, or null)]. Amounts are bytes.";
 
@@ -50,6 +55,9 @@ JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor
 /// # Errors
 /// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
+    if let Some(file) = &args.write {
+        devices_file::refuse_simulated(args.sim.as_deref(), file)?;
+    }
     let inventory = list(args.sim.as_deref())?;
     if let Some(file) = &args.write {
         devices_file::write(file, &devices_file::text(&inventory)?)?;
@@ -150,7 +158,11 @@ fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> 
 /// When there is no driver that works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(simulated).transpose()?;
-    ask::ask(&variables(machine.as_ref()), "it is asked for its GPUs").map_err(no_driver)
+    ask::ask(
+        &variables(machine.as_ref()),
+        "querying the driver for its GPUs",
+    )
+    .map_err(no_driver)
 }
 
 /// The variables that a simulated machine sets; none for this one.

@@ -2,12 +2,14 @@
 //! cannot ask the driver itself.
 //! Touches: its arguments, and the file that `write` is given.
 
+use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
+use crate::{destination, sim};
 use gpuslice_oci::place::Places;
 use gpuslice_oci::tenants;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the hook reads it.
 pub const DEVICES: &str = "/run/gpuslice/devices.json";
@@ -70,12 +72,56 @@ fn listed(device: &Device) -> Listed<'_> {
     }
 }
 
+/// The folders that this host's container engines read, and the hook.
+const HOST: [&str; 5] = [
+    "/etc/cdi",
+    "/run/cdi",
+    "/var/run/cdi",
+    "/etc/gpuslice",
+    "/run/gpuslice",
+];
+
+/// A file of this host that would list GPUs that it does not have.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path} is for the GPUs of this host, and {machine} is a simulated machine: name a file in another \
+     folder"
+)]
+pub struct Simulated {
+    /// Which.
+    pub path: PathBuf,
+    /// The machine.
+    pub machine: String,
+}
+
+/// Refuses to write the GPUs of a simulated machine to a file that this host reads. `sim`: the
+/// machine of the option; a program of `gpuslice run --sim` finds another in its environment.
+///
+/// # Errors
+/// When the file is in one of the folders that this host reads.
+pub fn refuse_simulated(sim: Option<&str>, path: &Path) -> Result<(), Simulated> {
+    let Some(machine) = sim.map(str::to_owned).or_else(sim::of_environment) else {
+        return Ok(());
+    };
+    let path = destination::resolved(path);
+    let is_below = |folder: &&str| {
+        path.starts_with(folder) || path.starts_with(destination::resolved(Path::new(folder)))
+    };
+    match HOST.iter().any(is_below) {
+        true => Err(Simulated { path, machine }),
+        false => Ok(()),
+    }
+}
+
 /// Writes the file.
 ///
 /// # Errors
 /// When it or its folder cannot be made.
 pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
-    replace::make_folder_of(path, FOLDER_MODE)?;
+    let made = replace::make_folder_of(path, FOLDER_MODE)?;
+    if let Some(folder) = made.filter(|_| path != Path::new(DEVICES)) {
+        tell(&format!("made the folder {}", folder.display()));
+    }
     if path == Path::new(DEVICES) {
         // At boot: from then on the runs of all users see each other's slices.
         let _ = tenants::make(&Places::default());

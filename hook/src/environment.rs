@@ -10,13 +10,14 @@ use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
 use crate::tenancy::Tenancy;
-use crate::{preload, sim_host};
+use crate::{preload, sim_host, text};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{CStr, OsStr, OsString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,6 +36,13 @@ pub enum EnvironmentError {
          gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
+    /// Options of a slice in another.
+    #[error(
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \
+         leave out the options of the slice to stay in it, or leave it with `gpuslice run --bare -- \
+         gpuslice run --memory ...`"
+    )]
+    ConfigAndOptions(PathBuf),
     /// The library is missing.
     #[error(
         "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
@@ -72,7 +80,10 @@ pub enum EnvironmentError {
         source: io::Error,
     },
     /// A path that a list in the environment cannot hold.
-    #[error("{variable} cannot name {path}: it has a space or a colon")]
+    #[error(
+        "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
+         ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
+    )]
     Unnameable {
         /// Which.
         path: PathBuf,
@@ -107,10 +118,14 @@ pub struct Prepared {
     pub slice: Option<Slice>,
     /// Its file.
     pub file: Option<PathBuf>,
+    /// The preloaded library; None for a bare run.
+    pub library: Option<PathBuf>,
     /// The GPUs, where the driver had to be asked.
     pub inventory: Option<Inventory>,
     /// What a person should be told before the program starts.
     pub warnings: Vec<String>,
+    /// The messages that say where the slice does not hold.
+    pub gaps: Vec<String>,
     /// Removes the folder when it goes out of use.
     pub private: Option<PrivateDir>,
     /// What the slice was promised on unified memory; taken back when this goes out of use.
@@ -163,6 +178,31 @@ pub fn mounted_slice() -> Option<PathBuf> {
     places.map(path_of).into_iter().find(|path| path.exists())
 }
 
+/// The slice file that the environment names.
+#[must_use]
+pub fn named_slice() -> Option<PathBuf> {
+    let named = env::var_os(name_of(source::CONFIG));
+    named.filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Why programs of this container run without its slice, as the OCI hook has written it: the file and
+/// its text.
+#[must_use]
+pub fn no_slice() -> Option<(PathBuf, String)> {
+    let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
+    places.map(path_of).into_iter().find_map(|slice| {
+        let path = slice.with_file_name(source::NO_SLICE);
+        let is_file = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
+        let file = is_file.then(|| fs::File::open(&path).ok())??;
+        let mut why = String::new();
+        file.take(LONGEST_REASON).read_to_string(&mut why).ok()?;
+        Some((path, text::printable(why.trim_end())))
+    })
+}
+
+/// How much is read of a reason: a sentence.
+const LONGEST_REASON: u64 = 4096;
+
 /// A variable to set, or with None to remove.
 type Var = (OsString, Option<OsString>);
 
@@ -172,7 +212,7 @@ type Var = (OsString, Option<OsString>);
 /// When something is missing, wrong, or contradicts what is there.
 pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let beside = folder_of_executable()?;
-    let preload = preload_var(options, &beside)?;
+    let (preload, library) = preload_var(options, &beside)?;
     let sim = options.sim.as_deref();
     let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
     let library_path = env::var_os(sim::LIBRARY_PATH);
@@ -195,8 +235,9 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         }
         _ => None,
     };
-    let promise = plan.promise(state.as_deref(), meminfo.as_deref())?;
-    let tenancy = plan.claim(state.as_deref())?;
+    let watcher = private.as_ref().and_then(PrivateDir::watcher);
+    let promise = plan.promise(state.as_deref(), meminfo.as_deref(), watcher)?;
+    let tenancy = plan.claim(state.as_deref(), watcher)?;
     let file = plan.finish(
         private.as_mut(),
         meminfo.as_deref(),
@@ -222,8 +263,10 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
         vars,
         slice: plan.slice,
         file,
+        library,
         inventory: plan.inventory,
         warnings: plan.warnings,
+        gaps: plan.gaps,
         private,
         promise,
         tenancy,
@@ -256,16 +299,20 @@ fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
         .with_context(|| format!("cannot use {}", sim::STATE))
 }
 
-fn preload_var(options: &SliceOptions, beside: &Path) -> Result<Var, EnvironmentError> {
+/// The variable that preloads the library, and the library.
+fn preload_var(
+    options: &SliceOptions,
+    beside: &Path,
+) -> Result<(Var, Option<PathBuf>), EnvironmentError> {
     const PRELOAD: &str = "LD_PRELOAD";
     let existing = env::var_os(PRELOAD);
-    let value = if options.bare {
-        existing.and_then(|existing| preload::without_library(&existing))
-    } else {
-        let library = preload::find(beside)?;
-        Some(preload::with_library(existing.as_deref(), &library))
-    };
-    Ok((PRELOAD.into(), value))
+    if options.bare {
+        let value = existing.and_then(|existing| preload::without_library(&existing));
+        return Ok(((PRELOAD.into(), value), None));
+    }
+    let library = preload::find(beside)?;
+    let value = preload::with_library(existing.as_deref(), &library);
+    Ok(((PRELOAD.into(), Some(value)), Some(library)))
 }
 
 /// The log's file is named absolutely: the program may change its folder.

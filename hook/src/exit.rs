@@ -9,6 +9,8 @@ pub const SUCCESS: u8 = 0;
 pub const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: some of a file is left, or it is not known.
 pub const LEFT: u8 = 1;
+/// `status`, `report`: a slice could not be read.
+pub const UNREAD: u8 = 1;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
 pub const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver has no limits of its own.
@@ -24,33 +26,38 @@ pub const NOT_FOUND: u8 = 127;
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 8] = [
+pub const MEANINGS: [Meaning; 9] = [
     (SUCCESS, &[], "Success."),
-    (INCONSISTENT, &["check"], "The answers disagree."),
+    (
+        INCONSISTENT,
+        &["check"],
+        "The answers disagree, the slice is not in force, or in a slice a function could not be queried.",
+    ),
     (
         LEFT,
         &["drop-cache", "residency"],
-        "Some of what could be dropped is left, or the kernel does not say how much is cached.",
+        "Some pages that could be dropped are still cached, or the cached amount is unknown.",
+    ),
+    (
+        UNREAD,
+        &["status", "report"],
+        "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],
-        "There is no NVIDIA driver that works.",
+        "No working NVIDIA driver.",
     ),
     (
         NO_DRIVER_LIMIT,
         &["driver-limit"],
         "The driver has no limits of its own; the library alone holds the slice.",
     ),
-    (
-        FAILED,
-        &[],
-        "gpuslice itself failed, or was called wrongly.",
-    ),
+    (FAILED, &[], "Usage error, or gpuslice itself failed."),
     (
         CANNOT_EXECUTE,
         &["run"],
-        "The command was found and cannot be executed.",
+        "The command was found but cannot be executed.",
     ),
     (NOT_FOUND, &["run"], "The command was not found."),
 ];

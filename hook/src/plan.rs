@@ -2,8 +2,9 @@
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in
 //! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
 
-use crate::budget::budget;
-use crate::environment::{EnvironmentError, mounted_slice};
+use crate::budget::{self, TooSmall, budget};
+use crate::environment::{self, EnvironmentError, mounted_slice};
+use crate::former::Owners;
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
 use crate::inventory::cuda::CudaError;
@@ -13,14 +14,14 @@ use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::tenancy::{self, Card, Tenancy};
-use crate::{promise, sim, slice_file, slice_ledger};
+use crate::visible_gpus::{self, Seen};
+use crate::{promise, registry, sim, slice_file, slice_ledger};
 use anyhow::Context;
+use gpuslice_config::policy;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::units::Bytes;
-use gpuslice_config::{policy, source};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -29,10 +30,12 @@ use std::{env, fs, io};
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) slice: Option<Slice>,
-    /// The file that it was read from; None when it is still to be written.
+    /// The file that it was read from; None when one is still to be written.
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
+    /// The messages that say where the slice does not hold: --strict refuses to start then.
+    pub(crate) gaps: Vec<String>,
     /// Whether headroom is learned from the run when it ends.
     learns: bool,
     /// Whether it may start although it does not fit.
@@ -58,7 +61,7 @@ impl Plan {
         }
         match file {
             None => Plan::of_options(options, sim_vars),
-            Some(path) => Plan::of_file(path, sim_vars),
+            Some(path) => Plan::of_file(path, options, sim_vars),
         }
     }
 
@@ -68,7 +71,7 @@ impl Plan {
     ) -> anyhow::Result<Plan> {
         let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
         let name = options.name.clone();
-        let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
+        let name = name.unwrap_or_else(own_name);
         let mut warnings = Vec::new();
         let mut learns = options.headroom == Some(Headroom::Learned);
         let headrooms = match learns {
@@ -82,13 +85,23 @@ impl Plan {
         }
         let planned = budget(options, &inventory, &name, &headrooms)?;
         warnings.extend(planned.warnings);
-        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
-        let cards = tenancy::cards(options, &inventory, &planned.slice, visible.as_deref());
+        let named = options
+            .device
+            .iter()
+            .filter_map(|limit| budget::find(limit.selector, &inventory).ok())
+            .map(|target| target.uuid)
+            .collect::<Vec<_>>();
+        let visible = visible_devices();
+        let cards = tenancy::cards(&named, &inventory, &planned.slice, visible.as_deref());
+        let seen = Seen::with(visible.as_deref(), &inventory);
+        seen.check(&planned.slice, &inventory)?;
+        let gaps = gaps(&seen, &planned.slice, planned.too_small, &mut warnings);
         Ok(Plan {
             slice: Some(planned.slice),
             file: None,
             inventory: Some(inventory),
             warnings,
+            gaps,
             learns,
             // Who only looks has nothing to enforce either.
             overcommit: options.overcommit || options.no_enforce,
@@ -96,21 +109,52 @@ impl Plan {
         })
     }
 
-    fn of_file(path: PathBuf, sim_vars: &[(OsString, OsString)]) -> anyhow::Result<Plan> {
-        let slice = slice_file::read(&path)?;
-        let mut plan = Plan {
-            slice: Some(slice),
-            ..Plan::default()
-        };
-        if slice.limits_something() {
-            let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
-            plan.warnings = slice_file::compare(&path, &slice, &inventory)?;
-            plan.inventory = Some(inventory);
-        } else {
+    /// The slice of a file. One that names a ledger is shared by all runs of it, and used as it is.
+    /// Any other is a slice of this run alone: it gets a ledger, and is admitted, as one of the
+    /// options.
+    fn of_file(
+        path: PathBuf,
+        options: &SliceOptions,
+        sim_vars: &[(OsString, OsString)],
+    ) -> anyhow::Result<Plan> {
+        let mut slice = slice_file::read(&path)?;
+        let mut plan = Plan::default();
+        if !slice.limits_something() {
             let nothing = format!("slice file {} limits no device", path.display());
-            plan.warnings.push(nothing);
+            plan.gaps.push(nothing);
+            plan.file = Some(path);
+            plan.slice = Some(slice);
+            return Ok(plan);
         }
-        plan.file = Some(path);
+        let inventory = ask::ask(sim_vars, NEEDED).map_err(with_hint)?;
+        let too_small = slice_file::compare(&path, &slice, &inventory)?;
+        let visible = visible_devices();
+        let seen = Seen::with(visible.as_deref(), &inventory);
+        // A program that stays in its slice was told when the slice was made.
+        if options.config.is_some() {
+            seen.check(&slice, &inventory)?;
+        }
+        plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
+        // The file of the run that this program is in.
+        let stays = options.config.is_none() && registry::private_folder(&path).is_some();
+        if slice.ledger.is_some() || stays {
+            plan.file = Some(path);
+            if slice.ledger.is_none() {
+                plan.gaps.push(NO_TMPFS.to_owned());
+            }
+            if options.overcommit {
+                plan.warnings.push(NOT_ADMITTED.to_owned());
+            }
+        } else {
+            if slice.name.as_str().is_empty() {
+                slice.name = Text::new(&own_name());
+            }
+            let named = slice_file::own_limits(&slice);
+            plan.cards = tenancy::cards(&named, &inventory, &slice, visible.as_deref());
+            plan.overcommit = options.overcommit || !slice.enforce;
+        }
+        plan.slice = Some(slice);
+        plan.inventory = Some(inventory);
         Ok(plan)
     }
 
@@ -123,17 +167,22 @@ impl Plan {
         &mut self,
         simulated: Option<&Path>,
         meminfo: Option<&Path>,
+        watcher: Option<i32>,
     ) -> anyhow::Result<Option<OwnPromise>> {
         let writes = self.writes_file();
         let budget = self.unified_budget();
         let (true, Some(slice), Some(budget)) = (writes, &mut self.slice, budget) else {
             return Ok(None);
         };
+        // A slice file may name its own.
+        if slice.promises.is_some() || slice.promise.is_some() {
+            return Ok(None);
+        }
         let host = promise::host(meminfo.unwrap_or(Path::new("/proc/meminfo")))?;
         let reserve = slice.reserve;
         let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
         let name = slice.name.as_str();
-        let promises = Promises::of(simulated);
+        let promises = Promises::of(simulated).watched_by(watcher);
         if let Some(pid) = promises.run_called(name) {
             self.warnings.push(tenancy::same_name(name, pid));
         }
@@ -147,10 +196,15 @@ impl Plan {
     }
 
     /// Takes the slice's place on cards with memory of their own, where it fits beside the others.
-    pub(crate) fn claim(&mut self, simulated: Option<&Path>) -> anyhow::Result<Tenancy> {
+    pub(crate) fn claim(
+        &mut self,
+        simulated: Option<&Path>,
+        watcher: Option<i32>,
+    ) -> anyhow::Result<Tenancy> {
+        let owners = Owners::of(watcher);
         let name = self.slice.map(|slice| slice.name);
         let name = name.as_ref().map_or("", |name| name.as_str());
-        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit)?;
+        let mut tenancy = tenancy::claim(simulated, name, &self.cards, self.overcommit, owners)?;
         self.warnings.append(&mut tenancy.warnings);
         Ok(tenancy)
     }
@@ -192,26 +246,28 @@ impl Plan {
             return Ok(None);
         };
         let (true, Some(private)) = (writes, private) else {
-            // As it is: the ledger is only made if it is named and not there.
-            if let Some(ledger) = slice.ledger {
+            // As it is: the ledger is only made if it is named and not there. Another one in the place
+            // of a run's own would be one more budget.
+            if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
                 slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
             }
             return Ok(self.file.clone());
         };
         let folder = private.path().to_owned();
         let folder = folder.as_path();
-        if let Some(meminfo) = meminfo {
+        if let Some(meminfo) = meminfo.filter(|_| slice.meminfo.is_none()) {
             slice.meminfo = Some(text_of(meminfo.to_owned())?);
         }
         if private.is_on_tmpfs() {
-            let ledger = slice_ledger::make_in(folder, devices)?;
+            let (ledger, id) = slice_ledger::make_in(folder, devices)?;
+            slice.ledger_id = Some(id);
             let kept = private
                 .keep(&ledger)
                 .context("cannot talk to the watcher")?;
             slice.ledger = Some(text_of(ledger)?);
             slice.ledger_descriptor = Some(text_of(kept)?);
         } else {
-            self.warnings.push(NO_TMPFS.to_owned());
+            self.gaps.push(NO_TMPFS.to_owned());
         }
         let unwritable = || format!("cannot write to {}", folder.display());
         if let Some(promise) = promise {
@@ -238,8 +294,36 @@ impl Plan {
 const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
                         allocate is neither counted nor refused";
 
+const NOT_ADMITTED: &str = "--overcommit has no effect: a slice file that names a ledger is not \
+                            checked against the memory that other slices leave";
+
 const NOT_REMEMBERED: &str = "the headroom of a simulated run is remembered only where XDG_STATE_HOME \
                               is set";
+
+/// What a slice without a name is called.
+fn own_name() -> String {
+    format!("run-{}", std::process::id())
+}
+
+fn visible_devices() -> Option<String> {
+    env::var(visible_gpus::VARIABLE).ok()
+}
+
+/// The messages about GPUs that the program sees and the slice does not limit. Those that it does not
+/// see are only warned about.
+fn gaps(
+    seen: &Seen<'_>,
+    slice: &Slice,
+    too_small: Vec<TooSmall>,
+    warnings: &mut Vec<String>,
+) -> Vec<String> {
+    let is_seen = |card: &TooSmall| seen.contains(card.uuid);
+    let (seen_ones, hidden): (Vec<TooSmall>, Vec<TooSmall>) =
+        too_small.into_iter().partition(is_seen);
+    warnings.extend(hidden.into_iter().map(|card| card.message));
+    let gaps = seen_ones.into_iter().map(|card| card.message);
+    gaps.chain(seen.gap(slice)).collect()
+}
 
 fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {
     !sim_vars.is_empty() || env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty())
@@ -277,9 +361,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
 
 /// The slice file that was named, by option or by environment, as an absolute path.
 fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
-    let named = env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
-    let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = match (&options.config, named) {
+    let path = match (&options.config, environment::named_slice()) {
         (Some(path), _) => path.clone(),
         (None, Some(named)) if options.limits_something() => {
             return Err(EnvironmentError::ConfigAndLimit(named).into());
@@ -293,8 +375,9 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     })?))
 }
 
-/// The path, if the slice file's reader, which knows no escapes, can hold it.
+/// The path, made absolute, if the slice file's reader, which knows no escapes, can hold it.
 fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
+    let path = std::path::absolute(&path).unwrap_or(path);
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
     match path.to_str() {
         Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),

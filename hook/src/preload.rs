@@ -7,9 +7,11 @@ use gpuslice_oci::elf::Elf;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::num::NonZero;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The library.
@@ -34,13 +36,17 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
     let mut looked_in = vec![beside.to_owned()];
     looked_in.extend(installed(beside));
     looked_in.dedup();
-    let found = looked_in
-        .iter()
-        .map(|folder| folder.join(LIBRARY))
-        .find(|path| path.is_file())
+    // One that this user cannot see counts: to look further would find another version.
+    let is_there = |path: &PathBuf| match path.metadata() {
+        Ok(facts) => facts.is_file(),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    };
+    let mut paths = looked_in.iter().map(|folder| folder.join(LIBRARY));
+    let found = paths
+        .find(is_there)
         .ok_or(EnvironmentError::NoLibrary { looked_in })?;
     let separates = |byte: &u8| SEPARATORS.contains(byte);
-    if found.as_os_str().as_bytes().iter().any(separates) {
+    if found.as_os_str().as_bytes().iter().any(separates) || is_expanded(&found) {
         return Err(EnvironmentError::Unnameable {
             path: found,
             variable: "LD_PRELOAD",
@@ -52,13 +58,41 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
     }
 }
 
-/// Maps the start of the library as ld.so will: where that fails, ld.so starts the program without
-/// it.
+/// Whether ld.so would replace a part of the path, as it does in LD_PRELOAD and LD_LIBRARY_PATH.
+pub(crate) fn is_expanded(path: &Path) -> bool {
+    const VARIABLES: [&[u8]; 3] = [b"ORIGIN", b"LIB", b"PLATFORM"];
+    let mut parts = path.as_os_str().as_bytes().split(|byte| *byte == b'$');
+    // Before the first dollar there is none.
+    parts.next();
+    parts.any(|rest| {
+        let rest = rest.strip_prefix(b"{").unwrap_or(rest);
+        VARIABLES.iter().any(|name| rest.starts_with(name))
+    })
+}
+
+/// A function that the library defines, and no other library of its name.
+const OURS: &[u8] = b"cuMemGetInfo_v2";
+
+/// Looks whether the library is ours, and maps the start of it as ld.so will: where that fails, ld.so
+/// starts the program without it.
 fn loadable(library: &Path) -> Result<(), String> {
     let file = File::open(library).map_err(|error| error.to_string())?;
+    let mut start = [0; 5];
+    if file.read_at(&mut start, 0).is_ok() && start == *b"\x7fELF\x01" {
+        return Err("it is a 32-bit library".to_owned());
+    }
     let elf = Elf::read(&file).ok_or("it is not a library: install gpuslice again")?;
     if elf.machine() != MACHINE {
         return Err("it is built for another kind of processor".to_owned());
+    }
+    if file
+        .metadata()
+        .is_ok_and(|facts| facts.len() < elf.length())
+    {
+        return Err("it is cut short: install gpuslice again".to_owned());
+    }
+    if elf.soname().as_deref() != Some(LIBRARY.as_bytes()) || !elf.defines(OURS) {
+        return Err("it is another library of that name: install gpuslice again".to_owned());
     }
     let code = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
     // SAFETY: a new mapping at an address that the kernel chooses; nothing reads it.
@@ -85,6 +119,23 @@ fn loadable(library: &Path) -> Result<(), String> {
         )),
         Err(error) => Err(format!("it cannot be mapped as code: {}", error.desc())),
     }
+}
+
+/// The file or folder whose mode keeps other users from reading the library; None where they can.
+#[must_use]
+pub fn closed_to_others(library: &Path) -> Option<PathBuf> {
+    const READ: u32 = 0o004;
+    const SEARCH: u32 = 0o001;
+    let lacks = |path: &Path, right: u32| {
+        let facts = fs::metadata(path);
+        facts.is_ok_and(|facts| facts.mode() & right == 0)
+    };
+    // Through links, as ld.so goes.
+    let real = fs::canonicalize(library).unwrap_or_else(|_| library.to_owned());
+    let folders = library.ancestors().skip(1).chain(real.ancestors().skip(1));
+    let mut closed = folders.filter(|folder| lacks(folder, SEARCH));
+    let file = lacks(&real, READ).then_some(library);
+    file.or_else(|| closed.next()).map(Path::to_owned)
 }
 
 fn is_noexec(path: &Path) -> bool {
@@ -164,6 +215,20 @@ mod tests {
             ordered("libx.so:libasan.so.8"),
             OsStr::new(&format!("{OURS}:libx.so:libasan.so.8"))
         );
+    }
+
+    #[test]
+    fn ld_so_expands_its_own_variables_and_no_others() {
+        for (path, is_expanded) in [
+            ("/opt/a$LIB/x", true),
+            ("/opt/$LIBRARY", true),
+            ("/opt/${PLATFORM}", true),
+            ("/opt/$ORIGIN", true),
+            ("/opt/a$b/$", false),
+            ("/opt/LIB", false),
+        ] {
+            assert_eq!(super::is_expanded(Path::new(path)), is_expanded, "{path}");
+        }
     }
 
     #[test]

@@ -44,6 +44,12 @@ impl PrivateDir {
         &self.path
     }
 
+    /// The watcher's process, where it is known.
+    #[must_use]
+    pub fn watcher(&self) -> Option<i32> {
+        self.watcher.pid()
+    }
+
     /// Has the watcher keep one file of it open, and says where: `/proc/PID/fd/N`.
     ///
     /// # Errors

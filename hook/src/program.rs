@@ -90,6 +90,36 @@ pub fn look(command: &OsStr) -> Result<(), Unreached> {
     Ok(())
 }
 
+/// The programs that start a command as another user.
+const USER_CHANGERS: [&str; 11] = [
+    "capsh",
+    "chpst",
+    "chroot",
+    "gosu",
+    "runuser",
+    "s6-setuidgid",
+    "setpriv",
+    "setuidgid",
+    "start-stop-daemon",
+    "su",
+    "su-exec",
+];
+
+/// The first program that a command names, also in a shell's script, that starts programs as another
+/// user. A script in a file is not read.
+#[must_use]
+pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
+    let words = command.iter().flat_map(|word| {
+        let bytes = word.as_bytes();
+        bytes.split(|byte| byte.is_ascii_whitespace() || b";&|()".contains(byte))
+    });
+    let mut names = words.filter_map(|word| word.rsplit(|byte| *byte == b'/').next());
+    names.find_map(|name| {
+        let mut known = USER_CHANGERS.into_iter();
+        known.find(|known| known.as_bytes() == name)
+    })
+}
+
 /// The file that `execvp` starts.
 fn find(command: &OsStr) -> Option<PathBuf> {
     let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

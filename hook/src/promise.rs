@@ -6,16 +6,16 @@
 //! watcher removes it, or, where that was killed too, whoever makes the next one.
 
 use crate::admission::{Full, Neighbour, Room};
+use crate::former::{self, Owners};
 use crate::past_the_library;
 use crate::registry;
 use gpuslice_config::meminfo::{self, HostMemory};
-use gpuslice_config::promises::{self, SIZE};
+use gpuslice_config::promises::{self, Held, SIZE};
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::run_folder;
 use gpuslice_oci::tenants::{self, Process};
 use nix::fcntl::OFlag;
-use nix::unistd::Pid;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -57,7 +57,10 @@ pub enum PromiseError {
         source: io::Error,
     },
     /// It does not fit.
-    #[error("{0}\n--overcommit starts it all the same, and is shown free what is really left")]
+    #[error(
+        "{0}\n--overcommit starts it all the same; its FREE is then the memory that is available on \
+         the host"
+    )]
     Full(Full),
 }
 
@@ -68,6 +71,8 @@ pub struct Promises {
     /// Others that stand beside them.
     containers: Option<PathBuf>,
     simulated: bool,
+    /// Who makes a promise; None where former slices of this process count like any other.
+    owners: Option<Owners>,
 }
 
 /// A run's own promise. Dropping it takes it back; a run that becomes its command leaves that to
@@ -95,7 +100,10 @@ impl Promises {
     #[must_use]
     pub fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
-            Some(state) => Promises::in_folder(&state.join(FOLDER)),
+            Some(state) => Promises {
+                owners: Some(Owners::of(None)),
+                ..Promises::in_folder(&state.join(FOLDER))
+            },
             None => {
                 let folder = registry::shared_folder().join(FOLDER);
                 let containers = Some(PathBuf::from(CONTAINERS));
@@ -103,6 +111,7 @@ impl Promises {
                     containers: containers.filter(|containers| *containers != folder),
                     folder,
                     simulated: false,
+                    owners: Some(Owners::of(None)),
                 }
             }
         }
@@ -115,7 +124,32 @@ impl Promises {
             folder: folder.to_owned(),
             containers: None,
             simulated: true,
+            owners: None,
         }
+    }
+
+    /// Has a run's watcher own its promise where a former slice of this process still stands.
+    #[must_use]
+    pub fn watched_by(self, watcher: Option<i32>) -> Promises {
+        Promises {
+            owners: self.owners.map(|_| Owners::of(watcher)),
+            ..self
+        }
+    }
+
+    /// The promise of a former slice of this process that has ended.
+    fn has_ended(&self, held: &Held) -> bool {
+        let own = self.owners.map(|owners| owners.own);
+        let is_own = own.is_some() && owner(&held.slice).map(|maker| maker.process) == own;
+        is_own
+            && self
+                .file(held)
+                .is_some_and(|file| !former::is_used(&file, LINK))
+    }
+
+    fn file(&self, held: &Held) -> Option<PathBuf> {
+        let name = promises::file_name(held.budget, &held.slice)?;
+        Some(self.folder.join(name))
     }
 
     /// The promises that stand. What the dead have left is removed.
@@ -126,10 +160,10 @@ impl Promises {
         let living = own.into_iter().filter(|held| {
             let lives = tenants::stands(&self.folder, held)
                 || owner(&held.slice).is_some_and(|owner| owner.has_left_something(&self.folder));
-            if !lives && let Some(name) = promises::file_name(held.budget, &held.slice) {
-                let _ = fs::remove_file(self.folder.join(name));
+            if !lives && let Some(file) = self.file(held) {
+                let _ = fs::remove_file(file);
             }
-            lives
+            lives && !self.has_ended(held)
         });
         let all = living.chain(containers.into_iter().flatten().flatten());
         all.map(|held| Neighbour {
@@ -144,7 +178,8 @@ impl Promises {
     #[must_use]
     pub fn run_called(&self, name: &str) -> Option<i32> {
         let held = tenants::promised(&self.folder).unwrap_or_default();
-        let mut makers = held.iter().filter_map(|held| owner(&held.slice));
+        let others = held.iter().filter(|held| !self.has_ended(held));
+        let mut makers = others.filter_map(|held| owner(&held.slice));
         let same = makers.find(|maker| maker.name == name.replace('/', "_"));
         same.map(|maker| maker.process.pid)
     }
@@ -184,7 +219,8 @@ impl Promises {
         };
         // More would be taken from those that were admitted.
         let promised = budget.at_most(room.left());
-        let file = promises::file_name(promised, &own_id(name));
+        self.withdraw_ended();
+        let file = promises::file_name(promised, &self.own_id(name));
         let file = file.map(|file| self.folder.join(file));
         if let Some(path) = &file {
             write(path).map_err(failed)?;
@@ -202,6 +238,26 @@ impl Promises {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let mut owners = own.iter().filter_map(|held| owner(&held.slice));
         owners.any(|maker| !maker.process.lives())
+    }
+
+    /// Withdraws what former slices of this process were promised, where they have ended.
+    fn withdraw_ended(&self) {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let ended = own.iter().filter(|held| self.has_ended(held));
+        for file in ended.filter_map(|held| self.file(held)) {
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    /// The id of a new promise, by its owner.
+    fn own_id(&self, name: &str) -> String {
+        let owners = self.owners.unwrap_or_else(|| Owners::of(None));
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let is_taken = self.owners.is_some()
+            && own
+                .iter()
+                .any(|held| owner(&held.slice).is_some_and(|maker| maker.process == owners.own));
+        tenants::promise_id(&owners.of_record(is_taken), &name.replace('/', "_"))
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -266,7 +322,8 @@ pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     }
 }
 
-/// Takes back the promise of a run that has ended.
+/// Takes back the promise of a run that has ended, unless it is by now that of a later run of the
+/// same process.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;
@@ -274,7 +331,8 @@ pub fn forget(private: &Path) {
     let name = file.file_name().and_then(|name| name.to_str());
     let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
     let ours = slice.is_some_and(|id| owner(id).is_some());
-    if ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref()) {
+    let is_promise = ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
+    if is_promise && !former::is_used(&file, LINK) {
         let _ = fs::remove_file(file);
     }
 }
@@ -301,12 +359,6 @@ struct Maker<'a> {
 fn owner(id: &str) -> Option<Maker<'_>> {
     let (process, name) = tenants::promise_owner(id)?;
     Some(Maker { process, name, id })
-}
-
-fn own_id(name: &str) -> String {
-    let pid = Pid::this().as_raw();
-    let process = Process::of(pid).unwrap_or(Process { pid, starttime: 0 });
-    tenants::promise_id(&process, &name.replace('/', "_"))
 }
 
 impl Maker<'_> {

@@ -1,6 +1,7 @@
 //! Promises of a machine: made one at a time, and gone with their makers.
 
 use super::*;
+use nix::unistd::Pid;
 use std::process::{Command, Stdio};
 
 fn host(available: u64) -> HostMemory {
@@ -13,7 +14,8 @@ fn host(available: u64) -> HostMemory {
 
 fn machine() -> (tempfile::TempDir, Promises) {
     let state = tempfile::tempdir().unwrap();
-    let promises = Promises::of(Some(state.path()));
+    // This process stands for many: none of its promises is that of a former slice.
+    let promises = Promises::in_folder(&state.path().join(FOLDER));
     (state, promises)
 }
 

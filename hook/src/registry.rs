@@ -6,7 +6,7 @@
 //! that the ledger or the environments name lives.
 
 use crate::slice_ledger;
-use crate::{slice_file, tidy_up};
+use crate::{folder_users, former, slice_file, tidy_up};
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -37,19 +37,34 @@ impl Drop for Registration {
     }
 }
 
-/// Adds this process's slice. `own` says that its file is in this process's private folder.
+/// Adds this process's slice. `own` says that its file is in this process's private folder, which
+/// `watcher` watches. The link carries the watcher's number where a former slice of this process has
+/// the name and still has processes.
 ///
 /// # Errors
 /// When no folder serves.
-pub fn register(name: &str, file: &Path, own: bool) -> io::Result<Registration> {
+pub fn register(
+    name: &str,
+    file: &Path,
+    own: bool,
+    watcher: Option<i32>,
+) -> io::Result<Registration> {
     let name = match name {
         "" => "slice".to_owned(),
         name => name.replace('/', "_"),
     };
-    let name = format!("{name}-{}", std::process::id());
+    let link_in = |folder: &Path| {
+        let link = folder.join(format!("{name}-{}", std::process::id()));
+        let former = fs::read_link(&link).ok();
+        let former = former.as_deref().and_then(private_folder);
+        match watcher.filter(|_| former.is_some_and(former::is_used_by_others)) {
+            Some(watcher) => folder.join(format!("{name}-{watcher}")),
+            None => link,
+        }
+    };
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders() {
-        let link = folder.join(&name);
+        let link = link_in(&folder);
         match make(&folder).and_then(|()| link_to(file, &link)) {
             Ok(()) => {
                 if let Some(private) = private_folder(file).filter(|_| own) {
@@ -66,12 +81,14 @@ pub fn register(name: &str, file: &Path, own: bool) -> io::Result<Registration> 
 /// In a private folder: the link that leads to it from the registry.
 const ENTRY: &str = "entry";
 
-/// Takes the link to a private folder out of the registry.
-pub fn forget(private: &Path) {
-    let Ok(link) = fs::read_link(private.join(ENTRY)) else {
-        return;
-    };
-    if fs::read_link(&link).is_ok_and(|file| file.parent() == Some(private)) {
+/// The link that leads to a private folder, as the folder names it.
+pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
+    fs::read_link(private.join(ENTRY)).ok()
+}
+
+/// Removes the link to a private folder from the registry.
+pub(crate) fn forget(link: &Path, private: &Path) {
+    if fs::read_link(link).is_ok_and(|file| file.parent() == Some(private)) {
         let _ = fs::remove_file(link);
     }
 }
@@ -108,14 +125,14 @@ impl Entry {
         if !self.file.exists() {
             return false;
         }
-        holds_something(&self.file) || tidy_up::another_user(&self.file).is_some()
+        holds_something(&self.file) || folder_users::another_user(&self.file).is_some()
             // The moment between the link and the command.
             || self.pid.is_some_and(is_gpuslice)
     }
 
     fn clean(&self) {
         if let Some(private) = private_folder(&self.file).filter(|private| is_ours(private)) {
-            tidy_up::finish(private);
+            tidy_up::finish(private, link_of(private).as_deref());
         }
         let _ = fs::remove_file(&self.link);
     }

@@ -126,22 +126,25 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Makes the folder of a file that is to be written, and those above it.
+/// Makes the folder of a file that is to be written, and those above it. Returns the folder if it
+/// was not there.
 ///
 /// # Errors
 /// When it is not there and cannot be made.
-pub fn make_folder_of(path: &Path, mode: u32) -> Result<(), ReplaceError> {
+pub fn make_folder_of(path: &Path, mode: u32) -> Result<Option<PathBuf>, ReplaceError> {
     let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     else {
-        return Ok(());
+        return Ok(None);
     };
+    let is_new = !folder.exists();
     let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
     made.map_err(|source| ReplaceError {
         path: folder.to_owned(),
         source,
-    })
+    })?;
+    Ok(is_new.then(|| folder.to_owned()))
 }
 
 #[cfg(test)]

@@ -8,14 +8,16 @@
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
 use crate::exit::{self, Status};
-use crate::program;
+use crate::private_dir::PrivateDir;
 use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
+use crate::{preload, program};
 use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
 use std::ffi::{CString, NulError, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 /// `gpuslice run`.
 #[derive(clap::Args, Debug)]
@@ -25,8 +27,9 @@ pub struct Args {
     #[command(flatten)]
     pub slice: SliceOptions,
 
-    /// Refuse to start a program that the slice does not hold for: one that is static, 32-bit,
-    /// set-user-ID or not loaded by glibc. Without it, a warning names such a program
+    /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
+    /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
+    /// ledger. Without it, a warning says so
     #[arg(long)]
     pub strict: bool,
 
@@ -42,7 +45,7 @@ signals, job control and exit status are the command's. gpuslice's own: 125 when
 Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
 share one limit when they share a slice file (--config) that names a ledger, on tmpfs:
   {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
-A slice file that names none only changes what programs see: nothing is counted or refused.
+A slice file that names none describes a slice of that run alone, as the options do.
 
 Inside a slice, run without a limit stays in it, and run with a limit is refused: a slice cannot be
 divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory 8GiB -- CMD`
@@ -86,16 +89,33 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
 /// Says so where the slice will not hold for the command.
 fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
     let command = args.command.first().filter(|_| prepared.slice.is_some());
-    match command.map_or(Ok(()), |command| program::look(command)) {
-        Ok(()) => Ok(()),
-        Err(unreached) if args.strict => bail!("{unreached}; --strict refuses to start it"),
-        Err(unreached) => {
-            crate::cli::tell(&format!(
-                "warning: {unreached} (--strict refuses to start it)"
-            ));
-            Ok(())
+    let unreached = command.and_then(|command| program::look(command).err());
+    let unreached = unreached.map(|unreached| unreached.to_string());
+    let library = prepared.library.as_ref().filter(|_| command.is_some());
+    let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
+    for gap in prepared.gaps.iter().chain(&unreadable).chain(&unreached) {
+        if args.strict {
+            bail!("{gap}; --strict refuses to start it");
         }
+        crate::cli::tell(&format!("warning: {gap} (--strict refuses to start it)"));
     }
+    Ok(())
+}
+
+/// The message about a command that may go on as a user who cannot read the library, so that ld.so
+/// starts programs without it. Only root's can.
+fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    let changer = program::user_changer(command)?;
+    let closed = preload::closed_to_others(library)?;
+    Some(format!(
+        "{changer} may change the user, and other users cannot read {}, which the mode of {} forbids: \
+         install it where every user can read it",
+        library.display(),
+        closed.display()
+    ))
 }
 
 /// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second
@@ -106,10 +126,13 @@ fn register(prepared: &Prepared) -> Option<Registration> {
         .private
         .as_ref()
         .is_some_and(|private| file.starts_with(private.path()));
-    if !own && registry::running().iter().any(|entry| entry.file == *file) {
+    // Also removes the links of runs that have ended.
+    let is_listed = registry::running().iter().any(|entry| entry.file == *file);
+    if is_listed && !own {
         return None;
     }
-    let registered = registry::register(slice.name.as_str(), file, own);
+    let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);
+    let registered = registry::register(slice.name.as_str(), file, own, watcher);
     registered
         .inspect_err(|error| {
             crate::cli::tell(&format!(

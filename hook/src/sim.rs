@@ -2,7 +2,8 @@
 //! Touches: the file system, to look, and to make the folder of the machine's state.
 
 use crate::environment::EnvironmentError;
-use crate::preload::installed;
+use crate::preload::{installed, is_expanded};
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ impl Sim {
             .ok_or(EnvironmentError::NoSimulator { looked_in })?;
         // ld.so has no way to write a path with a colon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
-        if driver.as_os_str().as_bytes().iter().any(separates) {
+        if driver.as_os_str().as_bytes().iter().any(separates) || is_expanded(&driver) {
             return Err(EnvironmentError::Unnameable {
                 path: driver,
                 variable: LIBRARY_PATH,
@@ -52,10 +53,18 @@ impl Sim {
         })
     }
 
-    /// The variables that put the driver in place of the real one.
+    /// The variables that put the driver in place of the real one. A machine with a driver branch
+    /// (`rtx3090@550`) finds that branch's libraries first.
     #[must_use]
     pub fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
-        let mut path = self.driver.clone().into_os_string();
+        let mut path = OsString::new();
+        if let Some(branch) = self.branch().map(|branch| self.driver.join(branch))
+            && branch.join("libcuda.so.1").is_file()
+        {
+            path.push(branch);
+            path.push(":");
+        }
+        path.push(&self.driver);
         if let Some(existing) = library_path.filter(|existing| !existing.is_empty()) {
             path.push(":");
             path.push(existing);
@@ -65,6 +74,28 @@ impl Sim {
             (SIM.into(), self.machine.clone()),
         ]
     }
+}
+
+impl Sim {
+    /// The driver branch that the machine's name ends with; `615-misc` is a way to load 615.
+    fn branch(&self) -> Option<&str> {
+        let (_, branch) = self.machine.to_str()?.rsplit_once('@')?;
+        branch
+            .split('-')
+            .next()
+            .filter(|branch| !branch.is_empty() && branch.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
+/// The simulated machine that a program of `gpuslice run --sim` finds: the driver's folder is then in
+/// the library path.
+#[must_use]
+pub fn of_environment() -> Option<String> {
+    let machine = env::var_os(SIM).filter(|machine| !machine.is_empty())?;
+    let folders = env::var_os(LIBRARY_PATH)?;
+    let is_simulated = |folder: PathBuf| folder.join("gpuslice-sim").is_file();
+    let any = env::split_paths(&folders).any(is_simulated);
+    any.then(|| machine.to_string_lossy().into_owned())
 }
 
 /// A scenario file is named absolutely: the program may change its folder. Names stay.

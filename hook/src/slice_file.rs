@@ -1,9 +1,10 @@
 //! Reads a slice file that a person names, and says clearly what is wrong with it.
 //! Touches: that file.
 
-use crate::budget::{self, BudgetError};
-use crate::inventory::Inventory;
+use crate::budget::{self, BudgetError, TooSmall};
+use crate::inventory::{Inventory, Target};
 use crate::slice_options::Selector;
+use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{self, MAX_FILE, Slice, SliceError};
 use nix::fcntl::OFlag;
 use std::fs::{File, OpenOptions};
@@ -100,34 +101,55 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Compares the slice with the GPUs that are there, and returns what a person should be told.
+/// Compares the slice with the GPUs that are there, and returns those that it does not limit although
+/// it has a limit for all.
 ///
 /// # Errors
-/// When it lists a GPU that is not there: its limit would silently hold for nothing.
+/// When it lists a GPU that is not there, or gives one more memory than it has: the limit would
+/// silently hold for nothing.
 pub fn compare(
     path: &Path,
     slice: &Slice,
     inventory: &Inventory,
-) -> Result<Vec<String>, SliceFileError> {
+) -> Result<Vec<TooSmall>, SliceFileError> {
+    let device = |fault| SliceFileError::Device {
+        path: path.to_owned(),
+        fault,
+    };
     let known = |uuid| inventory.devices.iter().any(|device| device.uuid == uuid);
     for listed in slice.devices().filter(|listed| !known(listed.uuid)) {
-        budget::find(Selector::Uuid(listed.uuid), inventory).map_err(|fault| {
-            SliceFileError::Device {
-                path: path.to_owned(),
-                fault,
-            }
-        })?;
+        budget::find(Selector::Uuid(listed.uuid), inventory).map_err(device)?;
     }
-    Ok(inventory
-        .targets()
-        .filter_map(|target| {
-            let memory = slice.device(target.uuid)?.memory;
-            (memory > target.total && target.total.get() > 0).then(|| {
-                format!(
-                    "slice file {}: {memory} is more than {target} has, which is therefore not limited",
-                    path.display()
-                )
-            })
+    let own = own_limits(slice);
+    let is_own = |target: &Target<'_>| own.contains(&target.uuid);
+    let (own, rest): (Vec<_>, Vec<_>) = inventory.targets().partition(is_own);
+    for target in &own {
+        let limit = slice.device(target.uuid).map(|device| device.memory);
+        if let Some(limit) = limit.filter(|limit| budget::over(*limit, target)) {
+            return Err(device(budget::over_the_card(MEMORY, limit, target)));
+        }
+    }
+    let Some(memory) = slice.memory else {
+        return Ok(Vec::new());
+    };
+    let too_small = budget::check(MEMORY, memory, &rest, inventory).map_err(device)?;
+    Ok(too_small
+        .into_iter()
+        .map(|TooSmall { uuid, message }| TooSmall {
+            uuid,
+            message: format!("slice file {}: {message}", path.display()),
         })
         .collect())
+}
+
+/// The key of a limit, as messages name it.
+const MEMORY: &str = "\"memory\"";
+
+/// The devices with a limit of their own. The slice file of a run also lists those that have the
+/// limit of all.
+#[must_use]
+pub fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
+    let listed = slice.devices();
+    let own = listed.filter(|listed| listed.memory.is_some() && listed.memory != slice.memory);
+    own.map(|listed| listed.uuid).collect()
 }

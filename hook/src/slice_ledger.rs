@@ -2,7 +2,9 @@
 //! Touches: the ledger's file.
 
 use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::ledger::{Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, size_for};
+use gpuslice_config::ledger::{
+    Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, key_of, size_for,
+};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::source;
 use nix::errno::Errno;
@@ -36,7 +38,8 @@ impl Writers {
     }
 }
 
-/// Makes the ledger of a run on so many devices in its private folder, and says where it is.
+/// Makes the ledger of a run on so many devices in its private folder, and says where it is, and the
+/// number by which its processes know it.
 ///
 /// What root starts may go on as another user (gosu, setpriv), and must still be counted. So
 /// root's ledger can be written to by everybody who knows its name, of 128 random bits, and those
@@ -46,19 +49,29 @@ impl Writers {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn make_in(folder: &Path, devices: usize) -> Result<PathBuf, SliceLedgerError> {
-    if !nix::unistd::geteuid().is_root() {
-        let path = folder.join(NAME);
-        return make(&path, Writers::User, devices).map(|()| path);
-    }
+pub fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLedgerError> {
     let mut bits = [0; 16];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
     random.map_err(|source| SliceLedgerError::Make {
         path: folder.join(NAME),
         source,
     })?;
-    let path = folder.join(format!("{NAME}.{:032x}", u128::from_ne_bytes(bits)));
-    make(&path, Writers::WhoKnowsIt, devices).map(|()| path)
+    let id = key_of(&bits).max(1);
+    let (path, writers) = match nix::unistd::geteuid().is_root() {
+        false => (folder.join(NAME), Writers::User),
+        true => {
+            let name = format!("{NAME}.{:032x}", u128::from_ne_bytes(bits));
+            (folder.join(name), Writers::WhoKnowsIt)
+        }
+    };
+    let ledger = made(&path, writers, devices)?;
+    match ledger.identify(id) {
+        true => Ok((path, id)),
+        false => Err(SliceLedgerError::Use {
+            path,
+            source: LedgerError::Another,
+        }),
+    }
 }
 
 /// Why there is no ledger.
@@ -89,17 +102,20 @@ pub enum SliceLedgerError {
 /// # Errors
 /// When it cannot be made, or is something else.
 pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
+    made(path, writers, devices).map(drop)
+}
+
+fn made(path: &Path, writers: Writers, devices: usize) -> Result<Ledger, SliceLedgerError> {
     let mode = writers.mode();
     reserve(path, mode, size_for(devices)).map_err(|source| SliceLedgerError::Make {
         path: path.to_owned(),
         source,
     })?;
-    Ledger::open(&c_path(path), Open::Create { mode, devices })
-        .map(drop)
-        .map_err(|source| SliceLedgerError::Use {
-            path: path.to_owned(),
-            source,
-        })
+    let opened = Ledger::open(&c_path(path), Open::Create { mode, devices });
+    opened.map_err(|source| SliceLedgerError::Use {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Takes the whole file from the file system at once: on one that is full, a program that comes

@@ -13,8 +13,10 @@ use std::str::FromStr;
 /// A slice, as the command line describes it.
 #[derive(Args, Clone, Debug, Default)]
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
+#[command(group = ArgGroup::new("slice").args(["memory", "device", "config"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)
+    /// Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a
+    /// number without a unit counts bytes)
     #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
@@ -42,8 +44,8 @@ pub struct SliceOptions {
     )]
     pub present_as: Option<PresentAsChoice>,
 
-    /// Show this much less than the limit; or by what earlier runs of this --name with the same
-    /// option were short
+    /// Report this much less than the limit, or, with "learned", the largest shortfall of earlier
+    /// runs of this --name with the same option
     #[arg(
         long,
         value_name = "SIZE|learned",
@@ -104,9 +106,9 @@ pub struct SliceOptions {
     #[arg(long, requires = "limit")]
     pub page_cache_share: bool,
 
-    /// Start although other slices leave no room for this one on a GPU, or on unified memory on the
-    /// host; it is then shown free what is really left, and may be refused memory below its limit
-    #[arg(long, requires = "limit")]
+    /// Start even if other slices leave no room for this one on a GPU (or on the host, on unified
+    /// memory). FREE is then the memory that is left, and allocations can be refused below the limit
+    #[arg(long, requires = "slice")]
     pub overcommit: bool,
 
     /// Only count: nothing is refused, and `gpuslice status` shows what is over the limit
@@ -117,12 +119,12 @@ pub struct SliceOptions {
     #[arg(long, value_name = "NAME", requires = "limit", value_parser = name)]
     pub name: Option<String>,
 
-    /// Use this slice file as it is [env: GPUSLICE_CONFIG]
-    #[arg(long, value_name = "FILE", conflicts_with = "limit")]
+    /// Read the slice from this file [env: GPUSLICE_CONFIG]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "device"])]
     pub config: Option<PathBuf>,
 
-    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several
-    /// (2xh200, rtx3090+h200) or a scenario file (machine.toml)
+    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor,
+    /// n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
 
@@ -135,7 +137,7 @@ pub struct SliceOptions {
     pub log_file: Option<PathBuf>,
 
     /// No slice and no preload at all, for comparisons
-    #[arg(long, conflicts_with_all = ["limit", "config"])]
+    #[arg(long, conflicts_with_all = ["memory", "device", "config"])]
     pub bare: bool,
 }
 
@@ -263,11 +265,15 @@ fn limit(text: &str) -> Result<Bytes, String> {
     if limit >= Bytes::mib(1) {
         return Ok(limit);
     }
-    let meant = match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!(" (did you mean {text}GiB?)"),
-        false => String::new(),
-    };
-    Err(format!("no program can live in {limit}{meant}"))
+    // As many GiB as a machine may have, or more.
+    const MOST_GIB: Bytes = Bytes::new(1 << 10);
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("no program can live in {limit} (try 12GiB)"));
+    }
+    let unit = if limit < MOST_GIB { "GiB" } else { "MiB" };
+    Err(format!(
+        "{text} without a unit is {limit}, in which no program can live (did you mean {text}{unit}?)"
+    ))
 }
 
 /// A size that may also be nothing.

@@ -6,9 +6,10 @@
 //! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created it, and
 //! otherwise in a folder of this user's. A simulated machine has its own.
 
+use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
 use crate::registry;
-use crate::slice_options::SliceOptions;
+use crate::visible_gpus;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
@@ -35,8 +36,8 @@ pub struct Card {
 /// A run has no place.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no room for {name}: {full}{hint}\n--overcommit starts it all the same, and it is shown free \
-     what the GPU has left"
+    "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
+     memory that is free on the GPU"
 )]
 pub struct NoRoom {
     name: String,
@@ -62,22 +63,16 @@ impl Drop for Tenancy {
     }
 }
 
-/// The cards with memory of their own that a slice counts on: those that --device names, and of the
-/// others those that `CUDA_VISIBLE_DEVICES` leaves visible.
+/// The cards with memory of their own that a slice counts on: those that are `named` with a limit
+/// of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[must_use]
 pub fn cards(
-    options: &SliceOptions,
+    named: &[DeviceUuid],
     inventory: &Inventory,
     slice: &Slice,
     visible: Option<&str>,
 ) -> Vec<Card> {
-    let named: Vec<DeviceUuid> = options
-        .device
-        .iter()
-        .filter_map(|limit| crate::budget::find(limit.selector, inventory).ok())
-        .map(|target| target.uuid)
-        .collect();
-    let visible = visible.and_then(|text| self::visible(text, inventory));
+    let visible = visible.and_then(|text| visible_gpus::named(text, inventory));
     let is_seen = |uuid: &DeviceUuid| visible.as_ref().is_none_or(|seen| seen.contains(uuid));
     let card = |target: Target<'_>| {
         let memory = slice.device(target.uuid)?.memory;
@@ -94,36 +89,6 @@ pub fn cards(
     inventory.targets().filter_map(card).collect()
 }
 
-/// What CUDA makes of its variable: every name up to the first that it does not know. None: it has
-/// a form that is not known here.
-fn visible(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
-    let mut seen = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let of_device: Vec<DeviceUuid> = match name.parse::<u32>() {
-            Ok(ordinal) => inventory
-                .targets()
-                .filter(|target| target.device.cuda_ordinal == Some(ordinal))
-                .map(|target| target.uuid)
-                .collect(),
-            Err(_) if name.contains('/') => return None,
-            Err(_) if name.starts_with("GPU-") || name.starts_with("MIG-") => inventory
-                .targets()
-                .filter(|target| {
-                    let is = |uuid: DeviceUuid| uuid.to_string().starts_with(name);
-                    is(target.uuid) || is(target.device.uuid)
-                })
-                .map(|target| target.uuid)
-                .collect(),
-            Err(_) => Vec::new(),
-        };
-        if of_device.is_empty() {
-            break;
-        }
-        seen.extend(of_device);
-    }
-    Some(seen)
-}
-
 /// How long a run waits for memory that another run is about to release, and for the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -138,20 +103,21 @@ pub fn claim(
     name: &str,
     cards: &[Card],
     overcommit: bool,
+    owners: Owners,
 ) -> Result<Tenancy, Box<NoRoom>> {
     if cards.is_empty() {
         return Ok(Tenancy::default());
     }
     let folders = Folders::of(simulated);
     let start = Instant::now();
-    let (lock, held, full) = loop {
+    let (lock, ended, held, full) = loop {
         let lock = folders.lock();
-        let held = folders.tenants();
+        let (ended, held) = folders.tenants(owners.own);
         let full = full(cards, &held);
         match full {
             // Its watcher is about to give it back, unless something was left in the background.
             Some(_) if start.elapsed() < PATIENCE && held.iter().any(is_ending) => {}
-            full => break (lock, held, full),
+            full => break (lock, ended, held, full),
         }
         drop(lock);
         std::thread::sleep(INTERVAL);
@@ -167,7 +133,8 @@ pub fn claim(
     match full {
         Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
         Some(full) => tenancy.warnings.push(format!(
-            "{full}: started all the same, so a slice on it may be refused memory below its limit"
+            "{full}; the run starts all the same, and slices on this GPU can be refused memory below \
+             their limits"
         )),
         None => {}
     }
@@ -182,13 +149,21 @@ pub fn claim(
         .filter(|budget| budget.memory > Bytes::ZERO)
         .collect();
     if !budgets.is_empty() {
-        match folders.write(name, &budgets) {
+        let is_taken = held.iter().any(|tenant| tenant.owner == Some(owners.own));
+        match folders.write(&owners.of_record(is_taken), name, &budgets) {
             Ok(file) => tenancy.file = Some(file),
             Err(error) => tenancy.warnings.push(format!(
-                "other runs will not see what this one may hold: cannot write to {}: {error}",
+                "other runs cannot count this run: cannot write to {}: {error}",
                 folders.own.display()
             )),
         }
+    }
+    // Of the former slices of this process, of which the new record may have replaced one.
+    for former in ended
+        .iter()
+        .filter(|file| tenancy.file.as_ref() != Some(*file))
+    {
+        let _ = fs::remove_file(former);
     }
     drop(lock);
     Ok(tenancy)
@@ -291,11 +266,16 @@ impl Folders {
         self.machine.iter().chain([&self.own])
     }
 
-    fn tenants(&self) -> Vec<Tenant> {
+    /// The records of former slices of this process that have ended, and the tenants.
+    fn tenants(&self, own: Process) -> (Vec<PathBuf>, Vec<Tenant>) {
         self.each().for_each(|folder| tenants::remove_dead(folder));
-        self.each()
-            .flat_map(|folder| tenants::living(folder))
-            .collect()
+        let living = self.each().flat_map(|folder| tenants::living(folder));
+        let user = geteuid().as_raw();
+        let has_ended = |tenant: &Tenant| {
+            tenant.owner == Some(own) && tenant.uid == user && !former::is_used(&tenant.file, LINK)
+        };
+        let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
+        (ended.into_iter().map(|tenant| tenant.file).collect(), held)
     }
 
     /// A lock that is held too long does not keep other runs from starting.
@@ -334,16 +314,14 @@ impl Folders {
         let _ = DirBuilder::new().mode(0o700).create(&self.own);
     }
 
-    fn write(&self, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
-        let pid = nix::unistd::getpid().as_raw();
-        let owner = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
+    fn write(&self, owner: &Process, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
         let machine = self.machine.as_ref();
         if let Some(Ok(written)) =
-            machine.map(|folder| tenants::write(folder, &owner, name, budgets))
+            machine.map(|folder| tenants::write(folder, owner, name, budgets))
         {
             return Ok(written);
         }
-        tenants::write(&self.own, &owner, name, budgets)
+        tenants::write(&self.own, owner, name, budgets)
     }
 }
 
@@ -366,12 +344,14 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Removes the record of a run that has ended.
+/// Removes the record of a run that has ended, unless it is by now that of a later run of the same
+/// process.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;
     };
-    if file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref()) {
+    let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
+    if is_record && !former::is_used(&file, LINK) {
         let _ = fs::remove_file(file);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::inventory::{Device, MigInstance};
-use crate::slice_options::{DeviceLimit, Selector};
+use crate::slice_options::{DeviceLimit, Selector, SliceOptions};
 
 const A: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 const B: &str = "GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
@@ -60,7 +60,8 @@ fn counted(visible: Option<&str>, named: &[&str]) -> Vec<String> {
         ..SliceOptions::default()
     };
     let budget = crate::budget::budget(&options, &inventory, "x", &Default::default()).unwrap();
-    let cards = cards(&options, &inventory, &budget.slice, visible);
+    let named: Vec<DeviceUuid> = named.iter().map(|uuid| uuid.parse().unwrap()).collect();
+    let cards = cards(&named, &inventory, &budget.slice, visible);
     cards.iter().map(|card| card.uuid.to_string()).collect()
 }
 
@@ -119,8 +120,8 @@ fn what_does_not_fit_is_refused_with_the_names_of_who_has_the_rest() {
     assert_eq!(
         refusal.to_string(),
         "no room for run-7: GPU 0 (Card, 24.00 GiB) has 4.00 GiB left, 5.00 GiB are asked for: held \
-         by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same, and it is shown \
-         free what the GPU has left"
+         by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same; its FREE is \
+         then the memory that is free on the GPU"
     );
     // A record that claims more than a card has holds the card, and no more.
     let (left, holders) = card(1).left(&[tenant("liar", 1 << 30)]);

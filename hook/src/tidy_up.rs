@@ -11,6 +11,7 @@
 //! with a command that is process 1 of a container) the folder stays until the next
 //! `gpuslice status` of this user.
 
+use crate::folder_users::another_user;
 use crate::{exit, learned, promise, registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_oci::tenants;
@@ -24,7 +25,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -68,9 +69,15 @@ impl Watcher {
         self.tell(HOLD, file)
     }
 
+    /// Its process, where it is known.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.pid.parse().ok()
+    }
+
     fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
         let told = self.told.as_mut();
-        let told = told.ok_or_else(|| io::Error::other("it hears nothing"))?;
+        let told = told.ok_or_else(|| io::Error::other("the run's watcher accepts no messages"))?;
         let mut message = vec![what];
         message.extend(file.as_os_str().as_bytes());
         message.push(0);
@@ -173,11 +180,13 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     let held = do_what_is_told();
+    // The command may remove the folder, in which the link is named.
+    let link = registry::link_of(&args.folder);
     user.wait();
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
     }
-    finish(&args.folder);
+    finish(&args.folder, link.as_deref());
     // A run that was killed while it started may have left a child that has its environment only
     // now, and whose simulated machine makes the folder again.
     std::thread::sleep(INTERVAL);
@@ -186,11 +195,14 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// What is done when a run has ended: its ledger is learned from, and nothing of it stays.
-pub fn finish(folder: &Path) {
+/// Cleans up after a run that has ended: learns from its ledger, and removes the `link` to its folder,
+/// its records and the folder.
+pub fn finish(folder: &Path, link: Option<&Path>) {
     // Nobody is left to be told when that fails; `gpuslice headroom` says what stops it.
     let _ = learned::learn(folder);
-    registry::forget(folder);
+    if let Some(link) = link {
+        registry::forget(link, folder);
+    }
     promise::forget(folder);
     tenancy::forget(folder);
     remove(folder);
@@ -257,7 +269,7 @@ pub(crate) enum Process {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Process {
-    fn open(pid: Pid) -> io::Result<Process> {
+    pub(crate) fn open(pid: Pid) -> io::Result<Process> {
         // SAFETY: pidfd_open takes two numbers and no pointer.
         let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
         match RawFd::try_from(number) {
@@ -297,57 +309,6 @@ pub(crate) fn start_time(pid: Pid) -> Option<String> {
     let state = fields.next()?;
     let started = fields.nth(18)?;
     (state != "Z").then(|| started.to_owned())
-}
-
-/// A process whose environment names the folder, or a file. Everybody can name a folder of root's,
-/// and would keep it for as long as he likes: another user's process is believed only where it
-/// knows the name of the ledger, which is random, or has the ledger open.
-pub(crate) fn another_user(folder: &Path) -> Option<Process> {
-    let own = geteuid().as_raw();
-    let ledger = ledger_of(folder);
-    let folder = folder.as_os_str().as_bytes();
-    fs::read_dir("/proc")
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .find_map(|pid| {
-            // Others' processes cannot be read; they cannot enter the folder either.
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let names = |text: &[u8]| environment.windows(text.len()).any(|window| window == text);
-            let stranger = || {
-                fs::metadata(format!("/proc/{pid}"))
-                    .ok()
-                    .map(|facts| facts.uid())
-            };
-            let ledger = || ledger.as_ref();
-            let is_user = names(folder)
-                && (stranger()? == own
-                    || ledger().is_some_and(|(path, facts)| {
-                        names(path.as_os_str().as_bytes()) || has_open(pid, facts)
-                    }));
-            is_user.then(|| Process::open(Pid::from_raw(pid)).ok())?
-        })
-}
-
-/// The ledger of root's run, whose name nobody can guess.
-fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
-    let mut entries = fs::read_dir(folder).ok()?.flatten();
-    let ledger = entries.find(|entry| {
-        let name = entry.file_name();
-        name.as_bytes().starts_with(b"ledger.") && name.len() > SECRET
-    })?;
-    Some((ledger.path(), ledger.metadata().ok()?))
-}
-
-/// The letters of a ledger's random name.
-const SECRET: usize = 32;
-
-/// Whether a process has a file open.
-fn has_open(pid: i32, file: &fs::Metadata) -> bool {
-    let open = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten();
-    let mut open = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
-    open.any(|facts| (facts.dev(), facts.ino()) == (file.dev(), file.ino()))
 }
 
 fn remove(folder: &Path) {

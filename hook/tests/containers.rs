@@ -5,6 +5,9 @@
 )]
 #[path = "support/member.rs"]
 mod member;
+#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#[path = "../../tests/containers/src/patience.rs"]
+mod patience;
 mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
@@ -17,7 +20,6 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -109,8 +111,7 @@ struct Sleeper(Child);
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        patience::kill(&mut self.0);
     }
 }
 
@@ -188,17 +189,11 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     let (out, err, status) = host.told(&["gc", "--force"]);
     // What is dead goes all the same.
     assert_eq!((out, status), (gone("dead"), 125));
-    let begins = format!(
-        "gpuslice: {} is no record of a slice any more (",
-        cut.display()
-    );
-    let sign = format!("process {}, which it names, lives", other.0.id());
+    let begins = format!("gpuslice: {} is not a valid slice record (", cut.display());
+    let sign = format!("its process {} still runs", other.0.id());
     assert!(err.starts_with(&begins) && err.contains(&sign), "{err}");
     let (shown, _, _) = host.told(&["status"]);
-    let line = format!(
-        "cut\n  {} is no record of a slice any more (",
-        cut.display()
-    );
+    let line = format!("cut\n  {} is not a valid slice record (", cut.display());
     assert!(
         shown.contains("team/living (container living") && shown.contains(&line),
         "{shown}"
@@ -206,7 +201,7 @@ fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gon
     drop(other);
     let (_, err, status) = host.told(&["gc"]);
     assert!(
-        status == 125 && err.contains("nothing says that its container lives: gpuslice gc --force"),
+        status == 125 && err.contains("its container shows no sign of life (gpuslice gc --force"),
         "{err}"
     );
     let removed = format!("removed the record {}\n", cut.display());
@@ -250,8 +245,7 @@ fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut member = command.spawn().unwrap();
-    let mut out = BufReader::new(member.stdout.take().unwrap());
-    assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
+    patience::lines(&mut member, "a container's member").until("ready");
     let children = format!("/proc/{0}/task/{0}/children", member.id());
     let here = fs::read_to_string(children)
         .unwrap()
@@ -374,7 +368,9 @@ fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
     // No machine can be short of an exbibyte.
     member.is_refused(Bytes::new(1 << 60));
     let (shown, err, status) = host.told(&["status"]);
-    assert_eq!((err.as_str(), status), ("", 0));
+    let said = "gpuslice: slice team/damaged could not be read\n";
+    assert_eq!((err.as_str(), status), (said, 1));
+    assert!(shown.contains(", used ?\n"), "{shown}");
     let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
     assert!(shown.contains(line), "{shown}");
     assert!(

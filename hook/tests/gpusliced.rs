@@ -209,7 +209,7 @@ fn more_closes_than_the_kernel_remembers_leave_no_model_behind() {
     let model = folder.path().join(own("model.overflown"));
     write(&model);
     kill(pid, Signal::SIGCONT).unwrap();
-    daemon.until("more files were closed than the kernel tells at once");
+    daemon.until("the kernel's event queue overflowed");
     daemon.until(&(own("/model.overflown") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
 }

@@ -205,7 +205,7 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 fn make_install_builds_nothing_and_switches_no_hook_on() {
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("target");
-    fs::create_dir_all(target.join("sim")).unwrap();
+    fs::create_dir_all(target.join("sim/550")).unwrap();
     fs::create_dir_all(target.join("release")).unwrap();
     let root = place.path().join("root");
     let (done, said) = make(&target, &root, "/usr", "install");
@@ -219,6 +219,7 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         "release/libgpuslice.so",
         "sim/gpuslice-sim",
         "sim/libcuda.so.1",
+        "sim/550/libcuda.so.1",
     ] {
         fs::write(target.join(file), "").unwrap();
     }
@@ -228,6 +229,7 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         assert!(done, "{said}");
         let installed = below(&root);
         let at = |path: &str| root.join(prefix.trim_start_matches('/')).join(path);
+        assert!(at("lib/gpuslice/sim/550/libcuda.so.1").is_file());
         let hook = at("share/gpuslice/hooks.d/50-gpuslice-createRuntime.json");
         let text = fs::read_to_string(&hook).unwrap();
         assert!(

@@ -138,11 +138,33 @@ fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("TMPDIR", runtime.path());
     let message = "gpuslice: warning: neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: \
-                   what programs allocate is neither counted nor refused\n";
+                   what programs allocate is neither counted nor refused (--strict refuses to start it)\n";
     assert_eq!(
         told(&mut command),
         ("0\n".to_owned(), message.to_owned(), 1)
     );
+}
+
+#[test]
+fn where_there_is_no_tmpfs_a_run_inside_stays_in_the_slice() {
+    let (runtime, shared) = (on_disk(), on_disk());
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c"])
+        .arg("mount --bind $0 /dev/shm; exec \"$@\"")
+        .arg(shared.path())
+        .arg(HERE.executable())
+        .args(["run", "--sim=rtx3090", "--memory=20GiB", "--", "sh", "-c"])
+        .arg("echo $GPUSLICE_CONFIG; $0 run -- sh -c 'echo $GPUSLICE_CONFIG'")
+        .arg(HERE.executable())
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .env("TMPDIR", runtime.path());
+    let (out, err, status) = told(&mut command);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((lines.len(), status), (2, 0), "{err}");
+    assert_eq!(lines[0], lines[1]);
+    let warning = "nor /dev/shm is on tmpfs: what programs allocate is neither counted nor refused";
+    assert_eq!(err.matches(warning).count(), 2, "{err}");
 }
 
 #[test]

@@ -171,20 +171,11 @@ fn a_program_with_file_capabilities_is_named_to_who_is_not_root() {
         .arg(&program)
         .status();
     assert!(status.unwrap().success());
-    // Where other users can start it.
-    let installed = folder.path().join("bin");
-    fs::create_dir(&installed).unwrap();
-    let copy = |from: PathBuf, to: &Path| {
-        let copied = Command::new("cp").arg("-rL").arg(from).arg(to).status();
-        assert!(copied.unwrap().success());
-    };
-    copy(HERE.executable(), &installed);
-    copy(HERE.folder.join("libgpuslice.so"), &installed);
-    copy(HERE.folder.with_file_name("sim"), folder.path());
+    let gpuslice = installed(folder.path(), &HERE.folder.join("libgpuslice.so"));
     let run = |prefix: &[&str]| {
         let (first, rest) = prefix.split_first().unwrap();
         let mut command = Command::new(first);
-        command.args(rest).arg(installed.join("gpuslice"));
+        command.args(rest).arg(&gpuslice);
         command
             .arg("run")
             .args(SLICED)
@@ -226,28 +217,194 @@ fn a_library_that_the_loader_would_leave_out_stops_the_run() {
     assert_eq!(told(&mut command), (String::new(), message, 125));
 }
 
+/// gpuslice in a folder of its own, with a library and the simulator. Other users can start it.
+fn installed(root: &Path, library: &Path) -> PathBuf {
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let copy = |from: &Path, to: &Path| {
+        let copied = Command::new("cp").arg("-rL").args([from, to]).status();
+        assert!(copied.unwrap().success());
+    };
+    copy(&HERE.executable(), &bin);
+    copy(library, &bin.join("libgpuslice.so"));
+    copy(&HERE.folder.with_file_name("sim"), root);
+    bin.join("gpuslice")
+}
+
+/// A run in a slice by that gpuslice, of a command.
+fn run_by(gpuslice: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(gpuslice);
+    for name in ["LD_PRELOAD", "GPUSLICE_CONFIG", "XDG_RUNTIME_DIR"] {
+        command.env_remove(name);
+    }
+    command.arg("run").args(SLICED).args(words);
+    command
+}
+
 #[test]
-fn a_library_that_is_none_stops_the_run() {
+fn a_library_that_is_none_of_ours_stops_the_run() {
     let place = folder();
-    let copied = Command::new("cp")
-        .arg(HERE.executable())
-        .arg(place.path())
-        .status();
-    assert!(copied.unwrap().success());
-    let library = place.path().join("libgpuslice.so");
-    let mut other = fs::read(HERE.folder.join("libgpuslice.so")).unwrap();
-    other[18] = 243;
-    for (bytes, why) in [
-        (&b""[..], "it is not a library: install gpuslice again"),
-        (&other, "it is built for another kind of processor"),
-    ] {
-        fs::write(&library, bytes).unwrap();
-        let mut command = Command::new(place.path().join("gpuslice"));
+    let ours = HERE.folder.join("libgpuslice.so");
+    let changed = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&ours).unwrap();
+        change(&mut bytes);
+        let path = place.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let foreign = place.path().join("foreign.so");
+    let source = place.path().join("a.c");
+    fs::write(&source, "int answer(void) { return 42; }").unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libgpuslice.so", "-o"]);
+    assert_eq!(told(cc.args([&foreign, &source])).2, 0);
+    for (number, (library, why)) in [
+        (
+            changed("empty", &|bytes| bytes.clear()),
+            "it is not a library: install gpuslice again",
+        ),
+        (
+            changed("machine", &|bytes| bytes[18] = 243),
+            "it is built for another kind of processor",
+        ),
+        (
+            changed("narrow", &|bytes| bytes[4] = 1),
+            "it is a 32-bit library",
+        ),
+        (
+            // Without the last byte of its data, the second part that is loaded.
+            changed("short", &|bytes| {
+                let number = |at: usize| {
+                    let bytes = bytes[at..at + 8].try_into().unwrap();
+                    usize::try_from(u64::from_le_bytes(bytes)).unwrap()
+                };
+                let end = number(64 + 56 + 8) + number(64 + 56 + 32);
+                bytes.truncate(end - 1);
+            }),
+            "it is cut short: install gpuslice again",
+        ),
+        (
+            foreign,
+            "it is another library of that name: install gpuslice again",
+        ),
+        (
+            HERE.executable(),
+            "it is another library of that name: install gpuslice again",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let gpuslice = installed(&place.path().join(number.to_string()), &library);
+        let library = gpuslice.with_file_name("libgpuslice.so");
         let message = format!(
             "gpuslice: {} cannot be preloaded: {why}\n",
             library.display()
         );
-        let seen = told(command.args(["run", "--", "echo", "started"]));
-        assert_eq!(seen, (String::new(), message, 125));
+        let refused = (String::new(), message, 125);
+        assert_eq!(told(&mut run_by(&gpuslice, &["echo", "started"])), refused);
+        let mut bare = Command::new(&gpuslice);
+        assert_eq!(told(bare.args(["run", "--", "echo", "started"])), refused);
+    }
+}
+
+#[test]
+fn a_library_whose_path_ld_so_would_read_otherwise_stops_the_run() {
+    let place = folder();
+    let ours = HERE.folder.join("libgpuslice.so");
+    for name in ["a b", "a:b", "a$LIB", "a${ORIGIN}", "$PLATFORM"] {
+        let gpuslice = installed(&place.path().join(name), &ours);
+        let message = format!(
+            "gpuslice: LD_PRELOAD cannot name {}: it has a space, a colon or a variable of ld.so \
+             ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere\n",
+            gpuslice.with_file_name("libgpuslice.so").display()
+        );
+        let seen = told(&mut run_by(&gpuslice, &["echo", "started"]));
+        assert_eq!(seen, (String::new(), message, 125), "{name}");
+    }
+    // ld.so expands no other word.
+    let gpuslice = installed(&place.path().join("a$b"), &ours);
+    let script = "grep -q libgpuslice.so /proc/$$/maps && echo loaded";
+    let seen = told(&mut run_by(&gpuslice, &["--", "sh", "-c", script]));
+    assert_eq!(seen, ("loaded\n".to_owned(), String::new(), 0));
+}
+
+#[test]
+fn a_library_that_this_user_cannot_read_stops_the_run() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = folder();
+    let gpuslice = installed(place.path(), &HERE.folder.join("libgpuslice.so"));
+    let library = gpuslice.with_file_name("libgpuslice.so");
+    let as_another = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        let run = run_by(&gpuslice, &["echo", "started"]);
+        command.arg(run.get_program()).args(run.get_args());
+        told(command.env_remove("XDG_RUNTIME_DIR"))
+    };
+    let refused = |library: &Path| {
+        let message = format!(
+            "gpuslice: {} cannot be preloaded: Permission denied (os error 13)\n",
+            library.display()
+        );
+        (String::new(), message, 125)
+    };
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&library, 0o600);
+    assert_eq!(as_another(), refused(&library));
+    // Where packages put it, in a folder that only root can search.
+    let packaged = place.path().join("lib/gpuslice");
+    fs::create_dir_all(&packaged).unwrap();
+    fs::rename(&library, packaged.join("libgpuslice.so")).unwrap();
+    mode(&packaged.join("libgpuslice.so"), 0o644);
+    mode(&packaged, 0o700);
+    assert_eq!(as_another(), refused(&packaged.join("libgpuslice.so")));
+    mode(&packaged, 0o755);
+    assert_eq!(as_another().0, "started\n");
+}
+
+#[test]
+fn a_program_that_changes_the_user_is_named_where_others_cannot_read_the_library() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = folder();
+    let private = place.path().join("private");
+    let gpuslice = installed(&private, &HERE.folder.join("libgpuslice.so"));
+    let library = gpuslice.with_file_name("libgpuslice.so");
+    let setpriv = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "true",
+    ];
+    let script = ["sh", "-c", "exec setpriv --reuid=65534 --clear-groups true"];
+    let run = |options: &[&str], words: &[&str]| {
+        told(&mut run_by(&gpuslice, &[options, &["--"], words].concat()))
+    };
+    let quiet = (String::new(), String::new(), 0);
+    assert_eq!(run(&["--strict"], &setpriv), quiet);
+    for (path, mode) in [(&private, 0o700), (&library, 0o600)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let gap = format!(
+            "setpriv may change the user, and other users cannot read {}, which the mode of {} \
+             forbids: install it where every user can read it",
+            library.display(),
+            path.display()
+        );
+        for words in [&setpriv[..], &script] {
+            let (_, err, _) = run(&[], words);
+            let warning = format!("gpuslice: warning: {gap} (--strict refuses to start it)\n");
+            assert!(err.starts_with(&warning), "{err}");
+            let refusal = format!("gpuslice: {gap}; --strict refuses to start it\n");
+            assert_eq!(run(&["--strict"], words), (String::new(), refusal, 125));
+        }
+        assert_eq!(run(&["--strict"], &["true"]), quiet);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 }

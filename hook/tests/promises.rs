@@ -4,8 +4,11 @@
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/machine.rs"]
+mod machine;
 mod support;
 
+use machine::{Machine, end};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -14,55 +17,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, eventually, spawn, start, told};
-use tempfile::TempDir;
+use support::{Home, Installation, eventually, spawn, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("promises"));
 
-/// A simulated GB10 that several runs share: 115.65 GiB are available, 8 stay the host's.
-struct Spark {
-    home: Home,
-    state: TempDir,
-}
-
-impl Spark {
-    fn new() -> Spark {
-        Spark {
-            home: Home::new(),
-            state: tempfile::tempdir_in("/dev/shm").unwrap(),
-        }
-    }
-
-    fn run(&self, options: &[&str], script: &str) -> std::process::Command {
-        let options = [&["--sim=gb10"], options].concat();
-        let mut command = HERE.run(&options, script);
-        self.home
-            .of(&mut command)
-            .env("GPUSLICE_SIM_STATE", self.state.path());
-        command
-    }
-
-    /// A run that lasts until its standard input ends.
-    fn slice(&self, options: &[&str]) -> (Child, PathBuf) {
-        let mut command = self.run(options, "echo $GPUSLICE_CONFIG; read line");
-        let (child, config) = start(command.stdin(Stdio::piped()));
-        (child, config.into())
-    }
-
-    fn promises(&self) -> Vec<PathBuf> {
-        let listed = fs::read_dir(self.state.path().join("promises"));
-        let listed = listed.into_iter().flatten();
-        listed.map(|entry| entry.unwrap().path()).collect()
-    }
-
-    fn gone(&self) {
-        eventually("the promises are gone", || self.promises().is_empty());
-    }
-}
-
-fn end(mut child: Child) {
-    drop(child.stdin.take());
-    child.wait().unwrap();
+/// A simulated GB10: 115.65 GiB are available, 8 stay the host's.
+fn spark() -> Machine {
+    Machine::new(&HERE, "gb10")
 }
 
 fn keys(config: &Path) -> Value {
@@ -71,10 +32,10 @@ fn keys(config: &Path) -> Value {
 
 #[test]
 fn a_slice_that_the_host_cannot_promise_is_refused_and_who_holds_what_is_said() {
-    let spark = Spark::new();
+    let spark = spark();
     let (child, config) = spark.slice(&["--memory=60GiB", "--name=llama"]);
     let file = keys(&config)["promise"].as_str().map(PathBuf::from);
-    assert_eq!(spark.promises(), [file.unwrap()]);
+    assert_eq!(spark.records("promises"), [file.unwrap()]);
     let (out, err, status) = told(&mut spark.run(&["--memory=48GiB"], "echo started"));
     assert_eq!((out.as_str(), status), ("", 125));
     let pid = child.id();
@@ -84,20 +45,21 @@ fn a_slice_that_the_host_cannot_promise_is_refused_and_who_holds_what_is_said() 
             "gpuslice: a slice of 48.00 GiB does not fit on this host, which can promise 47.65 GiB: \
              115.65 GiB is available, 8.00 GiB of it stays the host's, 60.00 GiB is promised to \
              other slices and not used yet:\n  llama (pid {pid})  60.00 GiB, 60.00 GiB of it not \
-             used\n--overcommit starts it all the same, and is shown free what is really left\n"
+             used\n--overcommit starts it all the same; its FREE is then the memory that is available on the \
+             host\n"
         )
     );
     let (out, err, status) = told(&mut spark.run(&["--memory=47GiB"], "echo started"));
     assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
     end(child);
-    spark.gone();
+    spark.is_empty("promises");
     let (out, _, status) = told(&mut spark.run(&["--memory=107GiB"], "echo started"));
     assert_eq!((out.as_str(), status), ("started\n", 0));
 }
 
 #[test]
 fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
-    let spark = Spark::new();
+    let spark = spark();
     let mut children: Vec<Child> = (0..12)
         .map(|_| {
             let mut command = spark.run(&["--memory=20GiB"], "echo started; read line");
@@ -113,14 +75,14 @@ fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
     });
     // 107.65 GiB can be promised.
     assert_eq!(started.count(), 5);
-    assert_eq!(spark.promises().len(), 5);
+    assert_eq!(spark.records("promises").len(), 5);
     children.into_iter().for_each(end);
-    spark.gone();
+    spark.is_empty("promises");
 }
 
 #[test]
 fn what_is_started_all_the_same_is_told_of_it_and_takes_nothing_from_the_others() {
-    let spark = Spark::new();
+    let spark = spark();
     let (first, _) = spark.slice(&["--memory=100GiB", "--name=first"]);
     for option in ["--overcommit", "--no-enforce"] {
         let mut command = spark.run(&["--memory=50GiB", option], "cat $GPUSLICE_CONFIG");
@@ -137,17 +99,17 @@ fn what_is_started_all_the_same_is_told_of_it_and_takes_nothing_from_the_others(
         let budget: u64 = name.split('.').next().unwrap().parse().unwrap();
         // What 100 GiB left of 107.65: 121267812 kB less 8.0 GiB less 100 GiB.
         assert_eq!(budget, (121_267_812 << 10) - (108u64 << 30), "{option}");
-        eventually("one is left", || spark.promises().len() == 1);
+        eventually("one is left", || spark.records("promises").len() == 1);
     }
     end(first);
-    spark.gone();
+    spark.is_empty("promises");
 }
 
 #[test]
 fn a_promise_whose_run_and_watcher_were_killed_is_dropped_by_the_next() {
-    let spark = Spark::new();
+    let spark = spark();
     drop(told(&mut spark.run(&["--memory=1GiB"], "true")));
-    spark.gone();
+    spark.is_empty("promises");
     let folder = spark.state.path().join("promises");
     let left = folder.join(format!(
         "{}.run@{}.0.left",
@@ -162,21 +124,16 @@ fn a_promise_whose_run_and_watcher_were_killed_is_dropped_by_the_next() {
 
 #[test]
 fn a_command_that_cannot_be_started_is_promised_nothing() {
-    let spark = Spark::new();
-    let mut command = HERE.gpuslice();
-    spark
-        .home
-        .of(&mut command)
-        .env("GPUSLICE_SIM_STATE", spark.state.path())
-        .args(["run", "--sim=gb10", "--memory=50GiB", "--", "/nowhere"]);
+    let spark = spark();
+    let mut command = spark.run_command(&["--memory=50GiB"], &["/nowhere"]);
     let (_, _, status) = told(&mut command);
     assert_eq!(status, 127);
-    assert_eq!(spark.promises(), [] as [PathBuf; 0]);
+    assert_eq!(spark.records("promises"), [] as [PathBuf; 0]);
 }
 
 #[test]
 fn a_card_with_memory_of_its_own_promises_nothing() {
-    let spark = Spark::new();
+    let spark = spark();
     let mut command = HERE.run(&["--sim=rtx3090", "--memory=8GiB"], "cat $GPUSLICE_CONFIG");
     let (out, _, status) = told(spark.home.of(&mut command));
     assert_eq!(status, 0);
@@ -189,7 +146,7 @@ fn a_card_with_memory_of_its_own_promises_nothing() {
 
 #[test]
 fn status_shows_what_was_promised_and_what_is_spent() {
-    let spark = Spark::new();
+    let spark = spark();
     let (child, config) = spark.slice(&["--memory=60GiB", "--name=llama"]);
     let slice = keys(&config);
     let file = slice["promise"].as_str().unwrap();
@@ -210,7 +167,7 @@ fn status_shows_what_was_promised_and_what_is_spent() {
 
 #[test]
 fn what_was_asked_of_a_host_that_runs_short_stands_in_the_slice_file() {
-    let spark = Spark::new();
+    let spark = spark();
     let options = [
         "--memory=8GiB",
         "--host-allowance=1GiB",
@@ -234,7 +191,7 @@ fn what_was_asked_of_a_host_that_runs_short_stands_in_the_slice_file() {
 
 #[test]
 fn a_run_that_follows_another_at_once_does_not_find_the_others_promise() {
-    let spark = Spark::new();
+    let spark = spark();
     for _ in 0..10 {
         let (out, err, status) = told(&mut spark.run(&["--memory=100GiB"], "echo started"));
         assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
@@ -243,7 +200,7 @@ fn a_run_that_follows_another_at_once_does_not_find_the_others_promise() {
 
 #[test]
 fn what_a_command_left_in_the_background_keeps_the_promise() {
-    let spark = Spark::new();
+    let spark = spark();
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut spark.run(&["--memory=100GiB"], script));
     assert_eq!(status, 0);
@@ -252,7 +209,7 @@ fn what_a_command_left_in_the_background_keeps_the_promise() {
     let (out, err, status) = told(&mut next);
     kill(left, Signal::SIGKILL).unwrap();
     assert_eq!((out.as_str(), status), ("", 125), "{err}");
-    spark.gone();
+    spark.is_empty("promises");
 }
 
 #[test]

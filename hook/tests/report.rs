@@ -11,7 +11,7 @@ mod support;
 
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::units::Bytes;
-use member::{GPU, Member};
+use member::{GPU, Member, ledger_of};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -311,7 +311,7 @@ fn one_look_is_a_table_and_who_is_in_no_slice_is_told_so() {
     assert_eq!(status, 125);
     assert_eq!(
         err,
-        "gpuslice: process 1 is in no slice that can be seen from here\n"
+        "gpuslice: process 1 is in no slice that is visible from here\n"
     );
 }
 
@@ -344,4 +344,33 @@ fn a_plot_without_a_time_to_look_is_an_error_that_names_the_fix() {
     let message = "gpuslice: --plot draws memory over time: add --watch or --for SECONDS\n";
     assert_eq!((out.as_str(), err.as_str(), status), ("", message, 125));
     assert!(!plot.exists());
+}
+
+#[test]
+fn memory_in_a_ledger_that_cannot_be_read_is_unknown_and_not_zero() {
+    let program = Program::start(&["--sim=rtx3090"]);
+    let ledger = ledger_of(&program.config);
+    let ledger = fs::OpenOptions::new().write(true).open(ledger).unwrap();
+    ledger.set_len(100).unwrap();
+    let why = "the ledger is 100 bytes long, which is no ledger's length";
+    let (out, err, status) = program.report(&[]);
+    let said = "gpuslice: slice held could not be read\n";
+    assert_eq!((err.as_str(), status), (said, 1), "{out}");
+    assert!(out.contains(&format!("  {why}\n")), "{out}");
+    assert!(out.contains(&format!("  {GPU}  ? of 8.00 GiB\n")), "{out}");
+    let row = out
+        .lines()
+        .find(|line| line.ends_with("  python3"))
+        .unwrap();
+    let [_, device, context, host] = row.split_whitespace().collect::<Vec<_>>()[..4] else {
+        panic!("{row}");
+    };
+    assert!(device == "?" && context == "?" && host != "?", "{row}");
+    let (json, _, status) = program.report(&["--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let slice = &json["slices"][0];
+    assert_eq!((status, &slice["error"]), (1, &why.into()));
+    let device = &slice["devices"][0];
+    assert_eq!([&device["used"], &device["by_kind"]], [&Value::Null; 2]);
+    assert_eq!(slice["processes"][0]["device"], Value::Null);
 }

@@ -3,14 +3,18 @@
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/machine.rs"]
+mod machine;
 mod support;
 
+use machine::{Machine, end};
 use std::fs;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use support::{Installation, told};
+use support::{Home, Installation, eventually, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("run"));
 
@@ -202,13 +206,108 @@ fn in_a_container_that_has_a_slice_another_is_refused() {
 }
 
 #[test]
-fn hidden_devices_can_be_named_and_stay_hidden_from_the_command() {
-    let mut command = HERE.run(
-        &["--sim=2xh200", "--device=1=8GiB"],
-        "echo $CUDA_VISIBLE_DEVICES; grep -c uuid $GPUSLICE_CONFIG",
+fn a_limit_on_a_gpu_that_the_program_does_not_see_is_refused() {
+    let refused = |machine: &str, options: &[&str], visible: Option<&str>, message: &str| {
+        let mut command = HERE.run(&[&[machine], options].concat(), "echo started");
+        if let Some(visible) = visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        let message = format!("gpuslice: the program would not be limited: {message}\n");
+        assert_eq!(told(&mut command), (String::new(), message, 125));
+    };
+    let only_the_other = "it sees GPU 1 (CUDA_VISIBLE_DEVICES=1), and the slice limits GPU 0; set \
+                          CUDA_VISIBLE_DEVICES=0";
+    refused(
+        "--sim=2xh200",
+        &["--device=0=8GiB"],
+        Some("1"),
+        only_the_other,
     );
-    command.env("CUDA_VISIBLE_DEVICES", "0");
-    assert_eq!(told(&mut command), ("0\n1\n".to_owned(), String::new(), 0));
+    let card = "\"uuid\":\"GPU-200aaaaa-2222-4333-8444-555566660000\"";
+    let file = slice_file(&format!("\"devices\":[{{{card},\"memory\":8589934592}}]"));
+    let options = ["--config", file.path().to_str().unwrap()];
+    refused("--sim=2xh200", &options, Some("1"), only_the_other);
+    refused(
+        "--sim=2xh200",
+        &["--device=0=8GiB"],
+        Some("GPU-200aaaaa-2222-4333-8444-555566660001"),
+        "it sees GPU 1 (CUDA_VISIBLE_DEVICES=GPU-200aaaaa-2222-4333-8444-555566660001), and the slice \
+         limits GPU 0; set CUDA_VISIBLE_DEVICES=0",
+    );
+    let [first, second] = ["MIG-a1111111", "MIG-b2222222"]
+        .map(|start| format!("{start}-3333-5444-8555-666677770000"));
+    refused(
+        "--sim=h200-mig",
+        &[&format!("--device={second}=8GiB")],
+        None,
+        &format!(
+            "it sees {first} (CUDA_VISIBLE_DEVICES is not set), and the slice limits {second}; set \
+         CUDA_VISIBLE_DEVICES={second}"
+        ),
+    );
+    // A limit of all GPUs that the one GPU that is left does not have.
+    refused(
+        "--sim=2xh200+rtx3090",
+        &["--memory=80GiB"],
+        Some("2"),
+        "it sees GPU 2 (CUDA_VISIBLE_DEVICES=2), and the slice limits GPU 0 and GPU 1; set \
+         CUDA_VISIBLE_DEVICES=0,1",
+    );
+}
+
+#[test]
+fn a_gpu_that_the_program_sees_without_a_limit_is_named() {
+    let run = |options: &[&str], visible: Option<&str>| {
+        let mut command = HERE.run(&[&["--sim=2xh200"], options].concat(), "echo started");
+        if let Some(visible) = visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        told(&mut command)
+    };
+    let started = |err: &str| ("started\n".to_owned(), err.to_owned(), 0);
+    let gap = "the program sees GPU 0 and GPU 1, and the slice does not limit GPU 1; \
+               CUDA_VISIBLE_DEVICES=0 hides it";
+    for visible in [None, Some("1,0")] {
+        let warning = format!("gpuslice: warning: {gap} (--strict refuses to start it)\n");
+        assert_eq!(run(&["--device=0=8GiB"], visible), started(&warning));
+        let refusal = format!("gpuslice: {gap}; --strict refuses to start it\n");
+        let refused = (String::new(), refusal, 125);
+        assert_eq!(run(&["--device=0=8GiB", "--strict"], visible), refused);
+    }
+    for (options, visible) in [
+        (&["--strict", "--device=0=8GiB"][..], Some("0")),
+        (&["--strict", "--device=0=8GiB", "--device=1=4GiB"], None),
+        (&["--strict", "--memory=8GiB"], None),
+        (&["--strict", "--device=0=8GiB"], Some("")),
+    ] {
+        assert_eq!(
+            run(options, visible),
+            started(""),
+            "{options:?} {visible:?}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_of_all_gpus_limits_every_gpu_that_the_program_sees() {
+    let ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
+        count = ctypes.c_int(); c.cuDeviceGetCount(ctypes.byref(count)); \
+        total = ctypes.c_size_t(); \
+        print(*[c.cuDeviceTotalMem_v2(ctypes.byref(total), n) or total.value >> 30 for n in range(count.value)])";
+    let options = ["--sim=2xh200+rtx3090", "--memory=8GiB"];
+    let script = format!("python3 -c \"{ask}\"");
+    for (visible, totals) in [
+        (None, "8 8 8\n"),
+        (Some("1"), "8\n"),
+        (Some("2,0"), "8 8\n"),
+    ] {
+        let mut command = HERE.run(&options, &script);
+        if let Some(visible) = visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        let seen = told(&mut command);
+        assert_eq!(seen, (totals.to_owned(), String::new(), 0), "{visible:?}");
+    }
 }
 
 #[test]
@@ -241,16 +340,120 @@ fn a_slice_file_that_is_no_file_is_refused_at_once() {
     }
 }
 
-#[test]
-fn a_slice_file_is_used_as_it_is() {
+/// A slice file with these keys behind its version.
+fn slice_file(keys: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, b"{\"version\":1,\"memory\":8589934592}").unwrap();
+    write!(file, "{{\"version\":1,{keys}}}").unwrap();
+    file
+}
+
+#[test]
+fn a_slice_file_that_names_a_ledger_is_used_as_it_is() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ledger = place.path().join("ledger");
+    let file = slice_file(&format!(
+        "\"memory\":8589934592,\"ledger\":\"{}\"",
+        ledger.display()
+    ));
     let path = file.path().to_str().unwrap();
     let options = ["--sim=rtx3090", "--config", path];
     let mut command = HERE.run(&options, "echo $GPUSLICE_CONFIG");
     assert_eq!(told(&mut command).0.trim(), path);
     let mut command = HERE.run(&["--sim=rtx3090"], "echo $GPUSLICE_CONFIG");
     assert_eq!(told(command.env("GPUSLICE_CONFIG", path)).0.trim(), path);
+    let options = [&options[..], &["--overcommit"]].concat();
+    let (out, err, status) = told(&mut HERE.run(&options, "echo started"));
+    let warning = "gpuslice: warning: --overcommit has no effect: a slice file that names a ledger is \
+                   not checked against the memory that other slices leave\n";
+    assert_eq!(
+        (out.as_str(), err.as_str(), status),
+        ("started\n", warning, 0)
+    );
+}
+
+/// Allocates three GiB as often as there is room, up to three times, and prints the answers.
+const THREE_TIMES_THREE_GIB: &str = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
+    context = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); \
+    c.cuCtxSetCurrent(context); at = ctypes.c_uint64(); \
+    print(*[c.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(3 << 30)) for _ in range(3)])";
+
+#[test]
+fn a_slice_file_without_a_ledger_limits_its_program() {
+    let script = format!("python3 -c \"{THREE_TIMES_THREE_GIB}\"");
+    let card = "GPU-3090aaaa-1111-4222-8333-444455550000";
+    for keys in [
+        "\"memory\":8589934592".to_owned(),
+        format!("\"devices\":[{{\"uuid\":\"{card}\",\"memory\":8589934592}}]"),
+    ] {
+        let file = slice_file(&keys);
+        let path = file.path().to_str().unwrap();
+        let options = ["--sim=rtx3090", "--strict", "--config", path];
+        let refused = ("0 0 2\n".to_owned(), String::new(), 0);
+        assert_eq!(told(&mut HERE.run(&options, &script)), refused, "{keys}");
+        let mut command = HERE.run(&["--sim=rtx3090"], &script);
+        let seen = told(command.env("GPUSLICE_CONFIG", path));
+        assert_eq!(seen, refused, "{keys}");
+    }
+}
+
+#[test]
+fn a_limit_over_the_card_is_refused_by_option_and_by_slice_file() {
+    let card = "GPU-3090aaaa-1111-4222-8333-444455550000";
+    let more = "is more than GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has; give at most 24259MiB";
+    let limit = 40u64 << 30;
+    let refused = |options: &[&str], message: &str| {
+        let seen = told(&mut HERE.run(&[&["--sim=rtx3090"], options].concat(), "echo started"));
+        let message = format!("gpuslice: {message}\n");
+        assert_eq!(seen, (String::new(), message, 125));
+    };
+    refused(&["--memory=40GiB"], &format!("--memory 40.00 GiB {more}"));
+    for keys in [
+        format!("\"memory\":{limit}"),
+        format!("\"devices\":[{{\"uuid\":\"{card}\",\"memory\":{limit}}}]"),
+        format!("\"memory\":1073741824,\"devices\":[{{\"uuid\":\"{card}\",\"memory\":{limit}}}]"),
+        format!("\"ledger\":\"/dev/shm/none\",\"memory\":{limit}"),
+    ] {
+        let file = slice_file(&keys);
+        let path = file.path().display();
+        let message = format!("slice file {path}: \"memory\" 40.00 GiB {more}");
+        refused(&["--config", &path.to_string()], &message);
+    }
+}
+
+#[test]
+fn a_slice_file_without_a_ledger_is_admitted_as_the_options_are() {
+    let machine = Machine::new(&HERE, "rtx3090");
+    let spark = Machine::new(&HERE, "gb10");
+    let card = slice_file("\"name\":\"mine\",\"memory\":12884901888");
+    let unified = slice_file("\"name\":\"mine\",\"memory\":64424509440");
+    for (machine, file, full) in [
+        (
+            machine,
+            card,
+            "has 11.69 GiB left, 12.00 GiB are asked for: held by mine (pid ",
+        ),
+        (
+            spark,
+            unified,
+            "a slice of 60.00 GiB does not fit on this host",
+        ),
+    ] {
+        let options = ["--config", file.path().to_str().unwrap()];
+        let (child, _) = machine.slice(&options);
+        let (out, err, status) = told(&mut machine.run(&options, "echo started"));
+        assert!(
+            err.contains(full) && (out.as_str(), status) == ("", 125),
+            "{err}"
+        );
+        let options = [&options[..], &["--overcommit"]].concat();
+        let (out, err, status) = told(&mut machine.run(&options, "echo started"));
+        assert!(
+            err.contains(full) && (out.as_str(), status) == ("started\n", 0),
+            "{err}"
+        );
+        end(child);
+        assert_eq!(told(&mut machine.run(&options[..2], "echo started")).2, 0);
+    }
 }
 
 #[test]
@@ -368,10 +571,7 @@ fn a_program_that_gives_up_root_is_still_counted_and_refused() {
     }
     let state = tempfile::tempdir().unwrap();
     // Three GiB of eight: twice is granted, the third time is out of memory.
-    let ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
-        context = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); \
-        c.cuCtxSetCurrent(context); at = ctypes.c_uint64(); \
-        print(*[c.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(3 << 30)) for _ in range(3)])";
+    let ask = THREE_TIMES_THREE_GIB;
     let script = format!(
         "chmod -R a+rwX $GPUSLICE_SIM_STATE; stat -c %a $GPUSLICE_CONFIG; \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{ask}\""
@@ -430,7 +630,7 @@ fn a_slice_file_that_limits_nothing_is_told() {
     let option = format!("--config={}", file.display());
     let (out, err, status) = told(&mut HERE.run(&["--sim=rtx3090", &option], "echo started"));
     let expected = format!(
-        "gpuslice: warning: slice file {} limits no device\n",
+        "gpuslice: warning: slice file {} limits no device (--strict refuses to start it)\n",
         file.display()
     );
     assert_eq!((out.as_str(), err, status), ("started\n", expected, 0));
@@ -502,4 +702,34 @@ fn a_slice_inside_a_slice_is_refused_with_the_two_ways_on() {
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((lines.len(), status), (3, 0), "{err}");
     assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
+}
+
+#[test]
+fn no_link_to_a_run_that_has_ended_stays_in_the_folder_of_runs() {
+    let home = Home::new();
+    let links = || {
+        let listed = fs::read_dir(home.runtime.path().join("gpuslice")).unwrap();
+        let links = listed.map(|entry| entry.unwrap().path());
+        links
+            .filter(|path| path.is_symlink())
+            .collect::<Vec<PathBuf>>()
+    };
+    // A program may remove the folder of its run, and the link to it must go all the same.
+    for script in ["true", "rm -r $(dirname $GPUSLICE_CONFIG)"] {
+        let (_, err, status) = told(home.of(&mut HERE.run(&SLICED, script)));
+        assert_eq!((err.as_str(), status), ("", 0));
+        eventually("the link is gone", || links().is_empty());
+    }
+    // Runs share a slice file, so the next run removes the link of one that nobody uses.
+    let file = home.state.path().join("a.json");
+    let ledger = home.state.path().join("ledger");
+    let text = format!(
+        "{{\"version\":1,\"name\":\"team\",\"memory\":8589934592,\"ledger\":\"{}\"}}",
+        ledger.display()
+    );
+    fs::write(&file, text).unwrap();
+    let options = ["--sim=rtx3090", "--config", file.to_str().unwrap()];
+    assert_eq!(told(home.of(&mut HERE.run(&options, "true"))).2, 0);
+    assert_eq!(told(home.of(&mut HERE.run(&SLICED, "true"))).2, 0);
+    eventually("the links are gone", || links().is_empty());
 }

@@ -56,6 +56,9 @@ fn output_that_cannot_be_written_is_an_error_that_is_said() {
         "residency $0",
         "man",
         "completions bash",
+        "--version",
+        "--help",
+        "run --help",
     ] {
         for (redirections, why) in [
             (">/dev/full", "No space left on device (os error 28)"),

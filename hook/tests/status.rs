@@ -44,6 +44,14 @@ fn status(home: &Home, options: &[&str]) -> String {
     out
 }
 
+/// What is shown, and said, where a slice cannot be read.
+fn unread(home: &Home, options: &[&str]) -> (String, String) {
+    let mut command = HERE.gpuslice();
+    let (out, err, status) = told(home.of(&mut command).arg("status").args(options));
+    assert_eq!(status, 1, "{out}{err}");
+    (out, err)
+}
+
 fn own_user() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
     user.unwrap().name
@@ -61,7 +69,10 @@ const NOTHING: &str = "no slices are running\n";
 fn nothing_is_running_where_nothing_was_started() {
     let home = Home::new();
     assert_eq!(status(&home, &[]), NOTHING);
-    assert_eq!(status(&home, &["--json"]), "{\n  \"slices\": []\n}\n");
+    assert_eq!(
+        status(&home, &["--json"]),
+        "{\n  \"slices\": [],\n  \"device_list\": null\n}\n"
+    );
     assert_eq!(fs::read_dir(home.runtime.path()).unwrap().count(), 0);
 }
 
@@ -112,7 +123,7 @@ fn who_holds_what_is_shown_while_it_is_held() {
             }],
             "without_library": [],
         }],
-    }]});
+    }], "device_list": null});
     assert_eq!(json, expected);
     end(child);
 }
@@ -242,7 +253,7 @@ fn a_run_that_has_removed_its_slice_file_keeps_its_folder() {
     let (child, config) = slice(&home, &LLAMA);
     let folder = PathBuf::from(&config).parent().unwrap().to_owned();
     fs::remove_file(&config).unwrap();
-    let shown = status(&home, &[]);
+    let shown = unread(&home, &[]).0;
     assert!(
         shown.contains(&config) && shown.contains("No such file"),
         "{shown}"
@@ -285,19 +296,33 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
     let ledger = ledger_of(&other);
     let ledger = fs::OpenOptions::new().write(true).open(ledger).unwrap();
     ledger.set_len(100).unwrap();
-    let shown = status(&home, &[]);
+    let (shown, said) = unread(&home, &[]);
+    assert_eq!(
+        said,
+        format!("gpuslice: 2 slices could not be read: {config}, other\n")
+    );
     let expected = [
         format!("{config} (pid {})", bad.id()),
         format!("  slice file {config}, line 1: unknown key \"memroy\""),
         String::new(),
         format!("other (pid {})", cut.id()),
         "  the ledger is 100 bytes long, which is no ledger's length".to_owned(),
-        format!("  {GPU}  limit 4.00 GiB"),
+        format!("  {GPU}  limit 4.00 GiB, used ?"),
         String::new(),
         format!("third (pid {})", good.id()),
         format!("  {GPU}  limit 2.00 GiB, used 0 B, left 2.00 GiB"),
     ];
     assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+    let json: Value = serde_json::from_str(&unread(&home, &["--json"]).0).unwrap();
+    let slices = json["slices"].as_array().unwrap();
+    let errors: Vec<bool> = slices.iter().map(|it| it["error"].is_string()).collect();
+    assert_eq!(errors, [true, true, false]);
+    let device = &slices[1]["devices"][0];
+    for key in ["used", "left", "by_kind", "refusals"] {
+        assert_eq!(device[key], Value::Null, "{key}");
+    }
+    // One that can be read is well whatever the others are.
+    assert!(status(&home, &["third"]).starts_with("third (pid "));
     [bad, cut, good].into_iter().for_each(end);
 }
 
@@ -307,7 +332,9 @@ fn a_slice_file_whose_path_is_no_text_is_escaped_in_json() {
     let home = Home::new();
     let name = std::ffi::OsStr::from_bytes(b"bad\xff.json");
     let file = home.state.path().join(name);
-    fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
+    let ledger = home.state.path().join("ledger");
+    let text = json!({"version": 1, "memory": 8u64 << 30, "ledger": ledger});
+    fs::write(&file, text.to_string()).unwrap();
     let mut command = HERE.gpuslice();
     home.of(&mut command)
         .args(["run", "--sim=rtx3090", "--config"])
@@ -401,7 +428,10 @@ fn a_full_tmpfs_is_told_and_kills_nobody() {
 fn a_watch_goes_on_until_it_is_interrupted() {
     for (options, lines) in [
         (&["--watch"][..], [NOTHING, "\n", NOTHING]),
-        (&["--watch", "--json"], ["{\"slices\":[]}\n"; 3]),
+        (
+            &["--watch", "--json"],
+            ["{\"slices\":[],\"device_list\":null}\n"; 3],
+        ),
     ] {
         let home = Home::new();
         let mut command = HERE.gpuslice();
@@ -555,7 +585,7 @@ fn one_slice_is_shown_by_its_name_or_by_a_process() {
         ("nosuch", "gpuslice: no slice is called \"nosuch\"\n"),
         (
             "1",
-            "gpuslice: process 1 is in no slice that can be seen from here\n",
+            "gpuslice: process 1 is in no slice that is visible from here\n",
         ),
     ] {
         let mut command = HERE.gpuslice();
@@ -564,4 +594,21 @@ fn one_slice_is_shown_by_its_name_or_by_a_process() {
     }
     end(one);
     end(two);
+}
+
+#[test]
+fn records_of_containers_that_cannot_be_listed_are_not_no_slices() {
+    let home = Home::new();
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("run/gpuslice");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("slices"), "").unwrap();
+    let (out, err) = unread(&home, &["--root", root.path().to_str().unwrap()]);
+    let slices = folder.join("slices");
+    let slices = slices.display();
+    assert_eq!(
+        out,
+        format!("{slices}\n  cannot read {slices}: Not a directory (os error 20)\n")
+    );
+    assert_eq!(err, format!("gpuslice: slice {slices} could not be read\n"));
 }

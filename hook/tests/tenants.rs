@@ -3,8 +3,11 @@
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
+#[path = "support/machine.rs"]
+mod machine;
 mod support;
 
+use machine::{Machine, end};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -13,67 +16,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use support::{Home, Installation, eventually, start, told};
-use tempfile::TempDir;
+use support::{Installation, start, told};
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("tenants"));
 
 const CARD: &str = "GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB)";
 const HINT: &str =
-    "--overcommit starts it all the same, and it is shown free what the GPU has left\n";
+    "--overcommit starts it all the same; its FREE is then the memory that is free on the GPU\n";
 
-/// A simulated RTX 3090 that several runs share.
-struct Machine {
-    home: Home,
-    state: TempDir,
-}
-
-impl Machine {
-    fn new() -> Machine {
-        Machine {
-            home: Home::new(),
-            state: tempfile::tempdir_in("/dev/shm").unwrap(),
-        }
-    }
-
-    fn run(&self, options: &[&str], script: &str) -> Command {
-        let options = [&["--sim=rtx3090"], options].concat();
-        let mut command = HERE.run(&options, script);
-        self.home
-            .of(&mut command)
-            .env("GPUSLICE_SIM_STATE", self.state.path());
-        command
-    }
-
-    /// A run that lasts until its standard input ends, and its private folder.
-    fn slice(&self, options: &[&str]) -> (Child, PathBuf) {
-        let mut command = self.run(options, "echo $GPUSLICE_CONFIG; read line");
-        let (child, config) = start(command.stdin(Stdio::piped()));
-        (child, Path::new(&config).parent().unwrap().to_owned())
-    }
-
-    fn records(&self) -> Vec<String> {
-        let listed = fs::read_dir(self.state.path().join("tenants"));
-        let names = listed.into_iter().flatten();
-        names
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
-
-    fn starts(&self, options: &[&str]) {
-        let (out, err, status) = told(&mut self.run(options, "echo started"));
-        assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
-    }
-}
-
-fn end(mut child: Child) {
-    drop(child.stdin.take());
-    child.wait().unwrap();
+fn card() -> Machine {
+    Machine::new(&HERE, "rtx3090")
 }
 
 #[test]
 fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named() {
-    let machine = Machine::new();
+    let machine = card();
     let (child, _) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let pid = child.id();
     let full = format!(
@@ -87,8 +44,8 @@ fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named()
     for option in ["--overcommit", "--no-enforce"] {
         let started = told(&mut machine.run(&["--memory=12GiB", option], "echo started"));
         let warning = format!(
-            "gpuslice: warning: {full}: started all the same, so a slice on it may be refused \
-             memory below its limit\n"
+            "gpuslice: warning: {full}; the run starts all the same, and slices on this GPU can be \
+             refused memory below their limits\n"
         );
         assert_eq!(started, ("started\n".to_owned(), warning, 0), "{option}");
     }
@@ -98,16 +55,9 @@ fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named()
 
 #[test]
 fn a_second_slice_of_one_name_is_told_of_the_first() {
-    for sim in ["--sim=rtx3090", "--sim=gb10"] {
-        let machine = Machine::new();
-        let run = |script: &str| {
-            let mut command = HERE.run(&[sim, "--memory=8GiB", "--name=llama"], script);
-            machine
-                .home
-                .of(&mut command)
-                .env("GPUSLICE_SIM_STATE", machine.state.path());
-            command
-        };
+    for sim in ["rtx3090", "gb10"] {
+        let machine = Machine::new(&HERE, sim);
+        let run = |script: &str| machine.run(&["--memory=8GiB", "--name=llama"], script);
         let (child, _) = start(run("echo started; read line").stdin(Stdio::piped()));
         let warning = format!(
             "gpuslice: warning: another slice is called llama already (pid {}); each has a limit of \
@@ -122,13 +72,92 @@ fn a_second_slice_of_one_name_is_told_of_the_first() {
     }
 }
 
+/// A run, then a bare run in the same process, then a second run in the same process.
+fn one_after_the_other(machine: &Machine, first: &[&str], then: &[&str], script: &str) -> Command {
+    let gpuslice = HERE.executable().display().to_string();
+    let mut words = vec![gpuslice.as_str(), "run", "--bare", "--"];
+    words.extend([gpuslice.as_str(), "run"]);
+    words.extend(then.iter().copied().chain(["--", "sh", "-c", script]));
+    machine.run_command(first, &words)
+}
+
+#[test]
+fn a_run_inside_a_bare_run_is_not_refused_for_its_own_former_slice() {
+    for (sim, first, then) in [
+        ("rtx3090", "--memory=20GiB", "--memory=20GiB"),
+        ("gb10", "--memory=60GiB", "--memory=60GiB"),
+        ("gb10", "--memory=60GiB", "--memory=50GiB"),
+    ] {
+        let machine = Machine::new(&HERE, sim);
+        let folder = if sim == "gb10" { "promises" } else { "tenants" };
+        for name in [&[][..], &["--name=llama"]] {
+            let [first, then] = [first, then].map(|memory| [&[memory][..], name].concat());
+            let script = "echo started; read line";
+            let mut command = one_after_the_other(&machine, &first, &then, script);
+            let (child, line) = start(command.stdin(Stdio::piped()).stderr(Stdio::inherit()));
+            assert_eq!(line, "started", "{sim}");
+            // One slice, so one record.
+            assert_eq!(machine.records(folder).len(), 1, "{sim}");
+            end(child);
+            machine.is_empty(folder);
+            let mut command = one_after_the_other(&machine, &first, &then, "echo started");
+            let seen = told(&mut command);
+            assert_eq!(seen, ("started\n".to_owned(), String::new(), 0), "{sim}");
+        }
+        machine.is_empty(folder);
+    }
+}
+
+#[test]
+fn a_former_slice_that_still_has_processes_keeps_its_place_beside_the_next() {
+    for (sim, memory, left) in [
+        ("rtx3090", "20GiB", "3.69 GiB"),
+        ("gb10", "100GiB", "7.65 GiB"),
+    ] {
+        let machine = Machine::new(&HERE, sim);
+        let folder = if sim == "gb10" { "promises" } else { "tenants" };
+        let gpuslice = HERE.executable().display().to_string();
+        let next = |size: &str, script: &str| {
+            format!(
+                "sleep 60 <&- >&- 2>&- & echo $!; exec {gpuslice} run --bare -- \
+                 {gpuslice} run --memory={size} -- sh -c '{script}'"
+            )
+        };
+        let kill_left = |out: &str| {
+            let pid = out.lines().next().unwrap().parse().unwrap();
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        };
+        let memory = format!("--memory={memory}");
+        let (out, err, status) = told(&mut machine.run(&[&memory], &next("9GiB", "echo started")));
+        kill_left(&out);
+        assert!(err.contains(left) && status == 125, "{sim}: {out}{err}");
+        machine.is_empty(folder);
+        // Beside the next slice, and after it.
+        let mut command = machine.run(&[&memory], &next("1GiB", "echo started; exec sleep 60"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "started");
+        let refused = || {
+            let (_, err, status) = told(&mut machine.run(&["--memory=9GiB"], "echo started"));
+            assert_eq!(status, 125, "{sim}: {err}");
+        };
+        refused();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        refused();
+        kill_left(&first);
+        machine.is_empty(folder);
+    }
+}
+
 #[test]
 fn an_overcommitted_slice_takes_nothing_from_those_that_are_admitted_later() {
-    let machine = Machine::new();
+    let machine = card();
     let (first, _) = machine.slice(&["--memory=20GiB"]);
     let (second, _) = machine.slice(&["--memory=20GiB", "--overcommit"]);
     let (third, _) = machine.slice(&["--memory=20GiB", "--overcommit"]);
-    assert_eq!(machine.records().len(), 2);
+    assert_eq!(machine.records("tenants").len(), 2);
     end(first);
     // What the second was admitted for is what was left: 3.69 GiB.
     machine.starts(&["--memory=20GiB"]);
@@ -140,7 +169,7 @@ fn an_overcommitted_slice_takes_nothing_from_those_that_are_admitted_later() {
 
 #[test]
 fn of_many_runs_that_start_at_once_as_many_are_admitted_as_the_card_holds() {
-    let machine = Machine::new();
+    let machine = card();
     let mut children: Vec<Child> = (0..10)
         .map(|_| {
             let mut command = machine.run(&["--memory=4GiB"], "echo started; read line");
@@ -157,12 +186,12 @@ fn of_many_runs_that_start_at_once_as_many_are_admitted_as_the_card_holds() {
     // 23.69 GiB.
     assert_eq!(started.count(), 5);
     children.into_iter().for_each(end);
-    eventually("the records are gone", || machine.records().is_empty());
+    machine.is_empty("tenants");
 }
 
 #[test]
 fn a_run_that_follows_another_at_once_finds_its_place_free() {
-    let machine = Machine::new();
+    let machine = card();
     for _ in 0..10 {
         machine.starts(&["--memory=20GiB"]);
     }
@@ -170,7 +199,7 @@ fn a_run_that_follows_another_at_once_finds_its_place_free() {
 
 #[test]
 fn what_a_command_left_in_the_background_keeps_its_place() {
-    let machine = Machine::new();
+    let machine = card();
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut machine.run(&["--memory=20GiB"], script));
     assert_eq!(status, 0);
@@ -178,7 +207,7 @@ fn what_a_command_left_in_the_background_keeps_its_place() {
     let (_, err, status) = told(&mut machine.run(&["--memory=20GiB"], "echo started"));
     kill(left, Signal::SIGKILL).unwrap();
     assert_eq!(status, 125, "{err}");
-    eventually("the record is gone", || machine.records().is_empty());
+    machine.is_empty("tenants");
 }
 
 /// The watcher of a run: the process that has its private folder locked open.
@@ -200,41 +229,31 @@ fn watcher(private: &Path) -> Pid {
 
 #[test]
 fn a_run_whose_watcher_was_killed_keeps_its_place_until_it_ends() {
-    let machine = Machine::new();
-    let (mut child, private) = machine.slice(&["--memory=20GiB"]);
-    kill(watcher(&private), Signal::SIGKILL).unwrap();
+    let machine = card();
+    let (mut child, config) = machine.slice(&["--memory=20GiB"]);
+    kill(watcher(config.parent().unwrap()), Signal::SIGKILL).unwrap();
     let (_, err, status) = told(&mut machine.run(&["--memory=20GiB"], "echo started"));
     assert_eq!(status, 125, "{err}");
     child.kill().unwrap();
     child.wait().unwrap();
     // Nobody is left to take the record back, so the next run does.
     machine.starts(&["--memory=20GiB"]);
-    assert!(machine.records().len() <= 1);
+    assert!(machine.records("tenants").len() <= 1);
 }
 
 #[test]
 fn a_command_that_cannot_be_started_takes_no_place() {
-    let machine = Machine::new();
-    let mut command = HERE.gpuslice();
-    machine
-        .home
-        .of(&mut command)
-        .env("GPUSLICE_SIM_STATE", machine.state.path())
-        .args(["run", "--sim=rtx3090", "--memory=20GiB", "--", "/nowhere"]);
+    let machine = card();
+    let mut command = machine.run_command(&["--memory=20GiB"], &["/nowhere"]);
     assert_eq!(told(&mut command).2, 127);
-    assert!(machine.records().is_empty());
+    assert!(machine.records("tenants").is_empty());
 }
 
 #[test]
 fn runs_on_different_cards_of_one_machine_do_not_meet() {
-    let machine = Machine::new();
+    let machine = Machine::new(&HERE, "2xh200");
     let on = |options: &[&str], visible: Option<&str>| {
-        let options = [&["--sim=2xh200"], options].concat();
-        let mut command = HERE.run(&options, "echo started; read line");
-        machine
-            .home
-            .of(&mut command)
-            .env("GPUSLICE_SIM_STATE", machine.state.path());
+        let mut command = machine.run(options, "echo started; read line");
         if let Some(visible) = visible {
             command.env("CUDA_VISIBLE_DEVICES", visible);
         }
@@ -256,14 +275,16 @@ fn runs_on_different_cards_of_one_machine_do_not_meet() {
                 that it uses\n";
     assert!(err.contains(hint), "{err}");
     end(first);
-    let (first, _) = start(on(&["--device=0=100GiB"], Some("1")).stdin(Stdio::piped()));
+    // The program sees both, and the slice limits one.
+    let (first, line) = start(on(&["--device=0=100GiB"], None).stdin(Stdio::piped()));
+    assert_eq!(line, "started");
     end(first);
     end(second);
 }
 
 #[test]
 fn instances_of_a_card_are_cards_of_their_own() {
-    let machine = Machine::new();
+    let machine = Machine::new(&HERE, "h200-mig");
     let list = told(
         HERE.gpuslice()
             .args(["devices", "--sim=h200-mig", "--json"]),
@@ -274,11 +295,8 @@ fn instances_of_a_card_are_cards_of_their_own() {
     let uuid = |index: usize| instances[index]["uuid"].as_str().unwrap();
     let on = |index: usize| {
         let device = format!("--device={}={}", uuid(index), instances[index]["total"]);
-        let mut command = HERE.run(&["--sim=h200-mig", &device], "echo started; read line");
-        machine
-            .home
-            .of(&mut command)
-            .env("GPUSLICE_SIM_STATE", machine.state.path());
+        let mut command = machine.run(&[&device], "echo started; read line");
+        command.env("CUDA_VISIBLE_DEVICES", uuid(index));
         command
     };
     let (first, _) = start(on(0).stdin(Stdio::piped()));

@@ -27,27 +27,27 @@ end
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Print version'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Ask every memory API by every route and compare the answers'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the slices that are running: what they may hold, and who holds what'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show where the memory of slices is, on device and host, and what of it grows'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List the headroom that runs have learned, or forget it'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Query every memory API by every route and compare the answers'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the running slices: their limits, and the memory that each process holds'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show the device and host memory of slices by process, and its growth'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List or reset the headroom that runs have learned'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of model files is in the page cache'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine, by the names that other verbs take'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "gc" -d 'Remove what dead runs and containers have left'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of each model file is in the page cache'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "devices" -d 'List the GPUs of this machine and the names that other commands accept'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "gc" -d 'Remove files of runs and containers that have ended'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "cdi" -d 'Describe slices to container engines as CDI devices'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Let a container engine give its containers slices'
-complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Let the driver itself hold a cgroup to a limit, where it can'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "runtime" -d 'Configure a container engine to give its containers slices'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "driver-limit" -d 'Set the driver\'s own memory limit of a cgroup'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "man" -d 'Print a man page'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "help" -d 'Print the help of a command, as --help does'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l memory -d 'Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a number without a unit counts bytes)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l headroom -d 'Report this much less than the limit, or, with "learned", the largest shortfall of earlier runs of this --name with the same option' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
@@ -59,25 +59,25 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache -d 
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program that the slice does not hold for: one that is static, 32-bit, set-user-ID or not loaded by glibc. Without it, a warning names such a program'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program where the slice does not hold: the program is static, 32-bit, set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a ledger. Without it, a warning says so'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory (24GiB, 24576MiB or bytes; 24Gi, 24G and 24GB are 24GiB)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a number without a unit counts bytes)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l total -d 'What TOTAL shows: the slice, or the device\'s own total (for flags that are percentages of the machine) [default: slice]' -r -f -a "slice\t'The slice\'s'
 device\t'The device\'s own'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l present-as -d 'On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs that read /proc/meminfo of an integrated one [default: uma]' -r -f -a "uma\t'An integrated device'
 discrete\t'A discrete one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Show this much less than the limit; or by what earlier runs of this --name with the same option were short' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l headroom -d 'Report this much less than the limit, or, with "learned", the largest shortfall of earlier runs of this --name with the same option' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l reserve -d 'On unified memory, what the host keeps for itself [default: by the machine\'s size]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l host-allowance -d 'On unified memory, how much host memory of the slice\'s processes is not charged to it [default: 4GiB]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l managed -d 'Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs that oversubscribe on purpose; it is then neither counted nor limited [default: count]' -r -f -a "count\t'Counted at the call'
@@ -89,28 +89,28 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache -
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Use this slice file as it is [env: GPUSLICE_CONFIG]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'How long one route may take to answer; without it, 120 for the first, which may have to load the driver, and for the others three times what that took, but at least 10' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l timeout -d 'Seconds that one route may take [default: 120 for the first, which may have to load the driver; for the others three times as long as the first took, and at least 10]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start although other slices leave no room for this one on a GPU, or on unified memory on the host; it is then shown free what is really left, and may be refused memory below its limit'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Print JSON for programs instead of a table'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s v -l verbose -d 'List every function and route with its answer'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Show it again every second, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Refresh every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Look for so many seconds, and show it once, at the end' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'How many seconds lie between two looks' -r
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw it over time, with --watch or --for: an SVG picture, up to date as long as it is watched' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Show it again and again, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Measure for so many seconds, and print once at the end' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'Seconds between two measurements' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw the memory over time to an SVG file, with --watch or --for' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Refresh at the interval of --every, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l json -d 'Print JSON; with --watch, one line each time'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
@@ -127,7 +127,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l suffix -
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l all -d 'In folders, every file, and not only what model files are called'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand residency" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d 'Write the list that containers are given slices by, instead of printing it' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l write -d 'Write the list of GPUs for the OCI hook, instead of printing it' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l sim -d 'The GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -l json -d 'Print JSON'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand devices" -s h -l help -d 'Print help'
@@ -135,31 +135,31 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l root -d 'The ho
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -l force -d 'Remove records of slices, too, that cannot be read, where nothing says that their container lives'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand gc" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a device for each size, as in podman run --device gpuslice.io/slice=24gib'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write it here and not on standard output' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l format -d 'yaml or json [default: as the file is called, else yaml]' -r -f -a "yaml\t'YAML'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and not __fish_seen_subcommand_from generate" -f -a "generate" -d 'Write a CDI device for each size of slice, for podman run --device gpuslice.io/slice=24gib'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l output -d 'Write to a file instead of standard output [without FILE: /etc/cdi/gpuslice.yaml]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l format -d 'yaml or json [default: json for a file named *.json, else yaml]' -r -f -a "yaml\t'YAML'
 json\t'JSON'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l size -d 'A size; may be given several times [default: every whole GiB that the largest GPU has]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l hook -d 'The hook\'s executable [default: gpuslice-hook beside gpuslice]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -l sim -d 'For the GPUs of a simulated machine, as in `gpuslice run`' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand cdi; and __fish_seen_subcommand_from generate" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -s h -l help -d 'Print help'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -f -a "configure" -d 'Let a container engine give its containers slices'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and not __fish_seen_subcommand_from configure" -f -a "configure" -d 'Configure a container engine to give its containers slices'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l runtime -d 'The engine' -r -f -a "docker\t'Docker Engine'
 containerd\t'containerd, for Kubernetes'
 crio\t'CRI-O'
 podman\t'podman'
 nvidia\t'nvidia-container-runtime, below which gpuslice-runtime is put'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l by -d 'How: by a hook that the engine runs, or by gpuslice-runtime in place of its runtime' -r -f -a "hooks\t'The engine runs gpuslice-hook'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l by -d 'How containers get slices: by a hook, or by gpuslice-runtime in place of the engine\'s runtime' -r -f -a "hooks\t'The engine runs gpuslice-hook'
 runtime\t'The engine runs gpuslice-runtime, which runs the real one'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l config -d 'Its configuration [default: where the engine reads it]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l hooks-dir -d 'podman, CRI-O: the folder that the hook\'s files are put into' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l size -d 'docker: a runtime `gpuslice-8gib` too, for an engine that passes no annotations on' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l config -d 'The engine\'s configuration file [default: the file that the engine reads]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l hooks-dir -d 'podman, CRI-O: the folder for the hook\'s files' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l size -d 'docker: also add a runtime for this size (gpuslice-8gib), for a Docker without annotations; may be repeated' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l hook -d 'The hook\'s executable [default: gpuslice-hook beside gpuslice]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l always -d 'podman, CRI-O: run the hook for every container, not only for those with an annotation'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l set-as-default -d 'Make it the runtime of containers that ask for none'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Take out what an earlier call has put in'
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show what would change, and change nothing'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l set-as-default -d 'Make gpuslice the default runtime'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l remove -d 'Revert an earlier call'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -l dry-run -d 'Show the changes and their result, and change nothing'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand runtime; and __fish_seen_subcommand_from configure" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l cgroup -d 'Absolute path of the cgroup\'s folder; it must be the leaf in which the processes run' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -l device -d 'Uuid of the GPU; the driver cannot limit MIG instances' -r

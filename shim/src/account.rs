@@ -155,7 +155,11 @@ impl Account {
         };
         // The next call has it, if it can be used again.
         self.runtime.ledger_again();
-        slice_ledger::say_no_slot(why, follows);
+        match why {
+            _ if self.runtime.refuses() => {}
+            ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.runtime.enforces()),
+            why => slice_ledger::say_no_slot(why, follows),
+        }
         asked
     }
 
@@ -232,6 +236,9 @@ impl Account {
         // What is refused for want of a slot says nothing of the limit.
         if self.ledger.counts(self.listed) {
             self.ledger.refused(self.listed, refusal.short_by);
+        }
+        if self.runtime.refuses() {
+            return;
         }
         if let Some(host) = refusal.host {
             return unified::say_refused(bytes, &host);

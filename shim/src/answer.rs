@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::host::{self, Reading};
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::runtime::{self, Runtime};
+use crate::slice_ledger;
 
 /// What the slice's processes hold on a device. None: nobody counts, and everything that is used on
 /// the device is taken for ours. More than there is: a limit is enforced and this process cannot be
@@ -19,10 +20,13 @@ use crate::runtime::{self, Runtime};
 fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     let ledger = runtime.ledger()?;
     let listed = device.listed?;
-    match ledger.counts(listed) {
-        true => Some(ledger.sum(listed)),
-        false => uncounted(runtime, listed),
+    if ledger.counts(listed) {
+        let sum = ledger.sum(listed);
+        if sum != Bytes::MAX {
+            return Some(sum);
+        }
     }
+    uncounted(runtime, listed)
 }
 
 /// The same for a process that cannot be counted, if it still cannot.
@@ -30,7 +34,11 @@ fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
 #[inline(never)]
 fn uncounted(runtime: &Runtime, listed: ledger::Device) -> Option<Bytes> {
     runtime.ledger_again();
-    match runtime.ledger()? {
+    let ledger = runtime.ledger()?;
+    if ledger.is_damaged() {
+        slice_ledger::say_damaged(runtime.enforces());
+    }
+    match ledger {
         ledger if ledger.counts(listed) => Some(ledger.sum(listed)),
         _ => runtime.enforces().then_some(Bytes::MAX),
     }

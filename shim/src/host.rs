@@ -334,6 +334,9 @@ pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
     }
     let charge = Bytes::new(private.host.charged.load(Ordering::Relaxed));
     let mut held = ledger.sum(listed);
+    if held == Bytes::MAX {
+        return;
+    }
     // Of two that write at once the later writes the older sum: so each looks again.
     for _ in 0..4 {
         promises::write(runtime, held.plus(charge));

@@ -42,7 +42,7 @@ fn roomy(function: extern "C" fn(*mut c_void) -> u8, argument: *mut c_void) {
 }
 
 fn view() -> Option<MemoryView> {
-    let runtime = runtime::slice().filter(|runtime| !runtime.presents_discrete())?;
+    let runtime = runtime::slice().filter(|runtime| runtime.shows_meminfo())?;
     let device = device::unified(runtime)?;
     answer::of_host(runtime, &device, None)
 }

@@ -353,9 +353,18 @@ pub(crate) fn not_in_libc<T: Failure>() -> T {
     T::FAILED
 }
 
+/// The next definition behind us. A namespace of dlmopen begins with us and has nothing behind us;
+/// before glibc 2.34 a look-up that fails there ends the process.
+pub(crate) fn behind(name: &CStr) -> *mut c_void {
+    match elf::is_from_the_start(elf::own_dynamic()) {
+        true => loader::next(name),
+        false => null_mut(),
+    }
+}
+
 /// A function of a library that somebody has loaded, wherever it is.
 pub(crate) fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
-    let address = loader::next(name);
+    let address = behind(name);
     if !address.is_null() {
         return address;
     }

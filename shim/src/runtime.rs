@@ -18,9 +18,20 @@ use crate::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 pub(crate) use crate::told::{is_known_to_be_unsliced, slice, unsliced};
 
+/// Whether the hook has mounted a slice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mounted {
+    Yes,
+    No,
+    /// There is one, from wherever, and nobody can read it.
+    Unreadable,
+}
+
 /// A slice, laid out for answering.
 pub(crate) struct Runtime {
     slice: &'static Slice,
+    /// Whether the slice is one that cannot be read: nothing is given.
+    refuses: bool,
     /// The budgets of the listed devices, in the slice's order.
     listed: &'static [DeviceSlice],
     /// The budget of every other device.
@@ -47,8 +58,10 @@ impl Runtime {
     pub(crate) fn of(
         slice: &'static Slice,
         listed: &'static [DeviceSlice],
-        mounted: bool,
+        mounted: Mounted,
     ) -> Runtime {
+        let refuses = mounted == Mounted::Unreadable;
+        let mounted = mounted == Mounted::Yes;
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
@@ -59,8 +72,13 @@ impl Runtime {
             None if mounted => own_cgroup(),
             _ => c_path(slice.cgroup.as_ref()),
         };
+        let ledger = match refuses {
+            true => SliceLedger::closed(),
+            false => SliceLedger::of(slice, mounted),
+        };
         Runtime {
             slice,
+            refuses,
             listed,
             others,
             meminfo: c_path(slice.meminfo.as_ref()),
@@ -68,7 +86,7 @@ impl Runtime {
             promise: place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE),
             cgroup,
             pressure: c_path(slice.thresholds.file.as_ref()),
-            ledger: SliceLedger::of(slice, mounted),
+            ledger,
         }
     }
 
@@ -119,13 +137,23 @@ impl Runtime {
         self.slice.present_as == PresentAs::Discrete
     }
 
+    /// Whether the slice cannot be read, so that nothing is given and all else is left alone.
+    pub(crate) fn refuses(&self) -> bool {
+        self.refuses
+    }
+
+    /// Whether the host's memory is shown as the slice's.
+    pub(crate) fn shows_meminfo(&self) -> bool {
+        !self.refuses && !self.presents_discrete()
+    }
+
     /// Whether libc may answer otherwise here than without us: of memory that a device shares, and of
     /// files that are models.
     pub(crate) fn changes_libc(&self) -> bool {
         let mut devices = self.slice.devices();
         let mut may_share =
             || self.others.is_some() || devices.any(|one| one.integrated != Some(false));
-        self.slice.page_cache != PageCache::Keep || !self.presents_discrete() && may_share()
+        self.slice.page_cache != PageCache::Keep || self.shows_meminfo() && may_share()
     }
 
     /// Where the slice's processes say what they hold.

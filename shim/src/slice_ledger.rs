@@ -30,6 +30,8 @@ pub(crate) struct SliceLedger {
 struct Named {
     path: &'static CStr,
     descriptor: &'static CStr,
+    /// The number that the slice file gives of it.
+    id: Option<u64>,
 }
 
 /// How long a ledger that is damaged is left alone, in nanoseconds.
@@ -53,6 +55,7 @@ impl SliceLedger {
         let file = Named {
             path,
             descriptor: descriptor.and_then(slice::Text::as_c_str).unwrap_or(c""),
+            id: slice.ledger_id,
         };
         let enforced = slice.enforce && slice.limits_something();
         match file.open() {
@@ -65,6 +68,17 @@ impl SliceLedger {
         }
         of.file = Some(file);
         of
+    }
+
+    /// The ledger of a slice that cannot be read.
+    #[cold]
+    pub(crate) fn closed() -> SliceLedger {
+        SliceLedger {
+            now: AtomicPtr::new(core::ptr::null_mut()),
+            first: Some(Ledger::closed(private::page().map(|page| &page.ledger))),
+            file: None,
+            again_at: AtomicU64::new(0),
+        }
     }
 
     /// Has [`SliceLedger::get`] answer, once this is where it stays.
@@ -125,7 +139,8 @@ impl Named {
     fn open(self) -> Result<Ledger, LedgerError> {
         // The page is wiped in a forked child.
         let private = &private::page().ok_or(LedgerError::Memory)?.ledger;
-        Ledger::open_with(self.path, self.descriptor, Open::Existing, private)
+        let open = self.id.map_or(Open::Existing, Open::Known);
+        Ledger::open_with(self.path, self.descriptor, open, private)
     }
 
     #[cold]
@@ -141,6 +156,22 @@ impl Named {
         ];
         count::LEDGER.say("ledger", &line);
     }
+}
+
+/// The ledger was overwritten while it was in use.
+#[cold]
+pub(crate) fn say_damaged(enforced: bool) {
+    let follows = match enforced {
+        true => {
+            "no GPU memory is given until the slice's programs have ended and it is started again"
+        }
+        false => "nothing is counted any more",
+    };
+    let line = [
+        Str("the ledger was overwritten while it was in use; "),
+        Str(follows),
+    ];
+    count::LEDGER.say("ledger", &line);
 }
 
 /// Why a claim found no slot, in words.

@@ -93,7 +93,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         return table::entry(row, Slot(slot));
     }
     let (library, name) = (functions::library(row), functions::name_c(row));
-    let global = loader::next(name);
+    let global = real::behind(name);
     if !global.is_null() {
         return for_all(row, global);
     }

@@ -18,6 +18,8 @@ pub(crate) struct Errno(pub(crate) u32);
 
 /// There is no such file.
 pub(crate) const ENOENT: Errno = Errno(2);
+/// The file is not for this user.
+pub(crate) const EACCES: Errno = Errno(13);
 /// A part of the path is not a directory.
 pub(crate) const ENOTDIR: Errno = Errno(20);
 /// It is a link, and was not to be followed.

@@ -11,11 +11,12 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, Slice};
 use gpuslice_config::source;
+use gpuslice_config::units::Bytes;
 use once_cell::race::OnceRef;
 
 use crate::count;
 use crate::log::{self, Level, Piece::Raw, Piece::Str};
-use crate::runtime::Runtime;
+use crate::runtime::{Mounted, Runtime};
 use crate::sys::{self, File};
 
 /// That the environment was asked, and what it had to say.
@@ -67,14 +68,14 @@ fn told() -> &'static Told {
 }
 
 /// What is known of the host where there is no slice. None: there is one, or one that cannot be
-/// used, and then the driver's answers stand.
+/// used.
 pub(crate) fn unsliced() -> Option<&'static Runtime> {
     static HOST: OnceRef<'static, Runtime> = OnceRef::new();
     let told = Some(told()).filter(|told| told.unsliced)?;
     let usual = || {
         let place = Place::map().ok_or(())?;
         let slice = begin(&mut place.slice);
-        Ok::<_, ()>((*place.runtime.write(Runtime::of(slice, &[], false))).is_placed())
+        Ok::<_, ()>((*place.runtime.write(Runtime::of(slice, &[], Mounted::No))).is_placed())
     };
     told.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
@@ -103,17 +104,10 @@ static FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
 fn build() -> Option<&'static Told> {
     let (file, path) = match open() {
         Opened::Nothing => return Some(&UNSLICED),
-        Opened::File(file, path) => (Some(file), path),
-        Opened::Failed(path) => (None, path),
+        Opened::File(file, path) => (Ok(file), path),
+        Opened::Failed(path, why) => (Err(why), path),
     };
-    let place = Place::map()?;
-    let at = core::ptr::from_mut(place).cast::<u8>();
-    let told = understand(file, path, place);
-    if told.is_none() && at != FIRST_PLACE.0.get().cast() {
-        // SAFETY: nobody else has seen the mapping, and nothing of it is used any more.
-        unsafe { sys::unmap(at, size_of::<Place>()) };
-    }
-    told
+    Some(understand(file, path, Place::map()?))
 }
 
 impl Place {
@@ -134,7 +128,7 @@ impl Place {
 enum Opened {
     Nothing,
     File(File, &'static CStr),
-    Failed(&'static CStr),
+    Failed(&'static CStr, sys::Errno),
 }
 
 fn open() -> Opened {
@@ -143,25 +137,43 @@ fn open() -> Opened {
             // What the hook has mounted wins, even when it cannot be used.
             Ok(file) => return Opened::File(file, mounted),
             Err(sys::ENOENT | sys::ENOTDIR) => {}
-            Err(_) => return Opened::Failed(mounted),
+            Err(why) => return Opened::Failed(mounted, why),
         }
     }
     let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
         return Opened::Nothing;
     };
-    File::open(path).map_or(Opened::Failed(path), |file| Opened::File(file, path))
+    match File::open(path) {
+        Ok(file) => Opened::File(file, path),
+        Err(why) => Opened::Failed(path, why),
+    }
 }
 
+/// Whether the hook has mounted it.
+fn is_mounted(path: &CStr) -> bool {
+    [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path)
+}
+
+/// The slice as it was when the run began, which the environment carries beside the file's name. An
+/// image sets a container's environment, so it is no substitute for a file that the hook mounted.
+fn in_environment(path: &CStr) -> Option<&'static CStr> {
+    let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
+    text.filter(|_| !is_mounted(path) && path != source::SLICE)
+}
+
+/// Says why a slice cannot be read, and what follows.
 #[cold]
 #[inline(never)]
 fn unusable(path: &CStr, why: &[u8]) {
-    let line = [
-        Raw(path.to_bytes()),
-        Str(": "),
-        Raw(why),
-        Str("; the driver's answers stand"),
-    ];
+    let follows = if in_environment(path).is_some() {
+        "; the slice as it was at the start stays in force"
+    } else if is_mounted(path) {
+        "; no GPU memory is given (start the container again)"
+    } else {
+        "; no GPU memory is given (repair it, or unset GPUSLICE_CONFIG)"
+    };
+    let line = [Raw(path.to_bytes()), Str(": "), Raw(why), Str(follows)];
     count::SLICE.say("slice", &line);
 }
 
@@ -196,39 +208,59 @@ fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
     parsed.is_ok()
 }
 
-/// The slice as it was when the run began: the environment carries it beside the file's name. An image
-/// sets a container's environment, so that it is no substitute for a damaged file that the hook mounted.
+/// Reads the slice of a file, or the one that the environment carries, and says where it is from.
 #[cold]
 #[inline(never)]
-fn from_environment(path: &CStr, is_damaged: bool, place: &mut MaybeUninit<Slice>) -> bool {
-    let is_mounted = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path);
-    let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
-    match text.filter(|_| !(is_damaged && is_mounted)) {
-        Some(text) => parse(text.to_bytes(), source::SLICE, place),
-        None if is_damaged => false,
-        None => {
-            unusable(path, b"cannot be opened");
-            false
+fn find(
+    file: Result<File, sys::Errno>,
+    path: &'static CStr,
+    text: &mut [u8; MAX_FILE],
+    place: &mut MaybeUninit<Slice>,
+) -> Option<&'static CStr> {
+    let text = match file {
+        Ok(file) => read(&file, path, text),
+        Err(why) => {
+            unusable(
+                path,
+                match why {
+                    sys::ENOENT | sys::ENOTDIR => b"does not exist",
+                    sys::EACCES => b"this user may not open it",
+                    _ => b"cannot be opened",
+                },
+            );
+            None
         }
+    };
+    if text.is_some_and(|text| parse(text, path, place)) {
+        return Some(path);
     }
+    let text = in_environment(path)?.to_bytes();
+    parse(text, source::SLICE, place).then_some(source::SLICE)
+}
+
+/// A slice that gives nothing of any device, and leaves all else alone: one was asked for, and nobody
+/// knows how much it is.
+#[cold]
+#[inline(never)]
+fn refuse(place: &mut MaybeUninit<Slice>) {
+    let slice = begin(place);
+    *slice = Slice::default();
+    slice.memory = Some(Bytes::new(1 << 60));
 }
 
 /// Lays a slice out in its place, without ever having it on the stack.
 fn understand(
-    file: Option<File>,
+    file: Result<File, sys::Errno>,
     path: &'static CStr,
     place: &'static mut Place,
-) -> Option<&'static Told> {
-    let is_damaged = file.is_some();
-    let text = file.and_then(|file| read(&file, path, &mut place.text));
-    let path = if text.is_some_and(|text| parse(text, path, &mut place.slice)) {
-        path
-    } else if from_environment(path, is_damaged, &mut place.slice) {
-        source::SLICE
-    } else {
-        return None;
-    };
-    // SAFETY: `parse` has written it.
+) -> &'static Told {
+    let found = find(file, path, &mut place.text, &mut place.slice);
+    if found.is_none() {
+        refuse(&mut place.slice);
+    }
+    let refuses = found.is_none();
+    let path = found.unwrap_or(path);
+    // SAFETY: `parse` or `refuse` has written it.
     let slice = unsafe { place.slice.assume_init_mut() };
     let limits = slice.limits_something();
     let name = slice.name.as_str();
@@ -238,17 +270,21 @@ fn understand(
         Str(" named "),
         Str(name),
     ];
-    if limits {
+    if limits && !refuses {
         log::say(Level::Info, "slice", &line, None);
     }
-    let mounted = core::ptr::eq(path, source::MOUNTED_SLICE);
+    let mounted = match refuses {
+        true => Mounted::Unreadable,
+        false if core::ptr::eq(path, source::MOUNTED_SLICE) => Mounted::Yes,
+        false => Mounted::No,
+    };
     let listed = list(slice, &mut place.listed);
     let runtime = (*place.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
-    Some(place.told.write(Told {
+    place.told.write(Told {
         runtime: limits.then_some(runtime),
         unsliced: !limits,
         host: Some(runtime),
-    }))
+    })
 }
 
 #[inline(never)]

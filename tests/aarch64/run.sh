@@ -111,8 +111,9 @@ for expandable in 0 1; do
     expect "the cache, expandable $expandable" "0 statistics 0 1 0 $((9 * gib / 2)) $((4 * gib))" torch $expandable
 done
 
-# NVIDIA's own libraries for Arm: their look-ups are those recorded on x86-64, and with the library
-# every function that it exports is its own.
+# The driver of a branch, on Arm: simulated, and NVIDIA's own. Look-ups, and what NULL does, are those
+# recorded on x86-64; with the library every function that it exports is its own. Without a GPU
+# every function refuses as it does bare. (driver_branches.rs compares the exports.)
 with_stand_ins() { # ANSWERS: what they are when the library stands in for what it exports
     aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '
         FNR == NR { if ($3 ~ /^cu/) exported[$3] = 1; next }
@@ -125,22 +126,50 @@ with_stand_ins() { # ANSWERS: what they are when the library stands in for what 
             print
         }' - "$1"
 }
-if tests/clients/nvidia.sh "$target/nvidia"; then
-    $cc -O1 -Wall -Werror -o "$machine/driver_lookups" $clients/driver_lookups.c -ldl
-    for branch in 535 550; do
-        recorded=tests/sim/recorded/lookups-$branch.txt
-        cut -d' ' -f1 "$recorded" | uniq | sed 's/^""$//' >"$state/names"
-        look_up() { # PRELOAD CONFIG
-            qemu-aarch64-static -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$PWD/$target/nvidia/$branch-arm64" \
-                -E LD_PRELOAD="$1" -E GPUSLICE_CONFIG="$2" "$machine/driver_lookups" libcuda.so.1 <"$state/names" | cksum
-        }
-        ours=$(with_stand_ins "$recorded" | cksum)
-        expect "look-ups of $branch, bare" "$(cksum <"$recorded")" look_up "" ""
-        expect "look-ups of $branch, without a slice" "$ours" look_up "$shim" ""
-        expect "look-ups of $branch, in a slice" "$ours" look_up "$shim" "$state/slice.json"
+for program in driver_lookups driver_nulls without_device; do
+    $cc -O1 -Wall -Werror -o "$machine/$program" "$clients/$program.c" -ldl
+done
+on_branch() { # FOLDER SCENARIO PRELOAD CONFIG PROGRAM LIBRARY: with the names on standard input
+    local folder=$1 scenario=$2
+    qemu-aarch64-static -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$folder" -E LD_PRELOAD="$3" \
+        -E GPUSLICE_CONFIG="$4" -E GPUSLICE_SIM="$scenario" "$machine/$5" "$6"
+}
+look_up() { on_branch "$1" "$2" "$3" "$4" driver_lookups libcuda.so.1 <"$state/names" | cksum; }
+# qemu names each signal on standard error.
+nulls() { on_branch "$@" driver_nulls libcuda.so.1 2>/dev/null; }
+refusals() { # FOLDER PRELOAD CONFIG: of both libraries
+    local library
+    for library in libcuda.so.1:cu libnvidia-ml.so.1:nvml; do
+        aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '{print $3}' | grep "^${library#*:}[A-Z]" | grep -v GetProcAddress |
+            on_branch "$1" "" "$2" "$3" without_device "${library%:*}"
     done
-else
+}
+nvidia=$PWD/$target/nvidia
+tests/clients/nvidia.sh "$target/nvidia" || {
     echo "aarch64: not compared with NVIDIA's libraries, which cannot be had here" >&2
-fi
+    nvidia=
+}
+for branch in 535 550; do
+    "$target/sim/gpuslice-sim" branch "$branch" --from "$machine" --to "$machine/$branch"
+    recorded=tests/sim/recorded/lookups-$branch.txt
+    cut -d' ' -f1 "$recorded" | uniq | sed 's/^""$//' >"$state/names"
+    nulls=$(cat tests/sim/recorded/nulls.txt)
+    folder=$PWD/$machine/$branch
+    expect "look-ups of the simulated $branch" "$(cksum <"$recorded")" look_up "$folder" "rtx3090@$branch" "" ""
+    expect "NULL, simulated $branch" "$nulls" nulls "$folder" "rtx3090@$branch" "" ""
+    expect "NULL, simulated $branch, in a slice" "$nulls" nulls "$folder" "rtx3090@$branch" "$shim" "$state/slice.json"
+    [ -n "$nvidia" ] || continue
+    folder=$nvidia/$branch-arm64
+    ours=$(with_stand_ins "$recorded" | cksum)
+    expect "look-ups of $branch, bare" "$(cksum <"$recorded")" look_up "$folder" "" "" ""
+    expect "look-ups of $branch, without a slice" "$ours" look_up "$folder" "" "$shim" ""
+    expect "look-ups of $branch, in a slice" "$ours" look_up "$folder" "" "$shim" "$state/slice.json"
+    expect "NULL, $branch, bare" "$nulls" nulls "$folder" "" "" ""
+    expect "NULL, $branch, in a slice" "$nulls" nulls "$folder" "" "$shim" "$state/slice.json"
+    bare=$(refusals "$folder" "" "")
+    [ "$(grep -c ': [0-9]' <<<"$bare")" -gt 90 ] || bare="more answers than: $bare"
+    expect "refusals of $branch, without a slice" "$bare" refusals "$folder" "$shim" ""
+    expect "refusals of $branch, in a slice" "$bare" refusals "$folder" "$shim" "$state/slice.json"
+done
 echo "aarch64: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -53,3 +53,14 @@ if ! [ "$old/libcuda.so.1" -nt "$out/libcuda.so.1" ] || ! [ "$old/libnvidia-ml.s
         cuGetProcAddress_v2,cuGetProcAddress_v2_ptsz,cuMemAllocAsync,cuMemAllocAsync_ptsz,nvmlDeviceGetMemoryInfo_v2 \
         --from "$out" --to "$old"
 fi
+
+# The driver of each branch that a scenario can name: a newer name is not there for the loader either.
+for branch in $("$out/gpuslice-sim" branches); do
+    fresh=yes
+    for library in libcuda.so.1 libnvidia-ml.so.1; do
+        [ "$out/$branch/$library" -nt "$out/$library" ] && [ "$out/$branch/$library" -nt "$out/gpuslice-sim" ] || fresh=no
+    done
+    [ "$fresh" = yes ] || "$out/gpuslice-sim" branch "$branch" --from "$out" --to "$out/$branch"
+    ln -sfn libcuda.so.1 "$out/$branch/libcuda.so"
+    ln -sfn libnvidia-ml.so.1 "$out/$branch/libnvidia-ml.so"
+done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Old C libraries, as Debian and Ubuntu published them, and the simulated driver linked for them.
-# Usage: tests/userlands/setup.sh NAME...    (xenial bionic focal bullseye)
+# Usage: tests/userlands/setup.sh NAME...    (xenial bionic focal bullseye; bionic-python focal-python: with Python 3.8)
 # Touches: target/userlands: packages, roots, a build of the simulated driver. Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,6 +11,7 @@ here=$(cd "$target/userlands" && pwd)
 # The oldest root has the headers: what is linked against it loads everywhere.
 OLDEST=xenial
 ubuntu=http://archive.ubuntu.com/ubuntu/pool/main
+universe=http://archive.ubuntu.com/ubuntu/pool/universe
 debian=http://deb.debian.org/debian/pool/main
 
 packages_of() { # NAME: SHA-256 and address of each package
@@ -39,6 +40,32 @@ LIST
         cat <<LIST
 05f7264da867b37f4c5ce49266b558ea1e81e05a9464f623152fca70f3550282 $debian/g/glibc/libc6_2.31-13+deb11u11_amd64.deb
 e478f2709d8474165bb664de42e16950c391f30eaa55bc9b3573281d83a29daf $debian/g/gcc-10/libgcc-s1_10.2.1-6_amd64.deb
+LIST
+        ;;
+    bionic-python) # glibc 2.27, Python 3.8.0, a shell
+        packages_of bionic
+        cat <<LIST
+565631b85c9373f8df30c00765589448c4a5ef5a83117bee37510c4e8531989d $universe/p/python3.8/python3.8-minimal_3.8.0-3ubuntu1~18.04.2_amd64.deb
+ebf5a3bf93dd7c8f5e45f4703c0e334bf3a715ebd0523df7d9fcf93ac5a0d0e0 $universe/p/python3.8/libpython3.8-minimal_3.8.0-3ubuntu1~18.04.2_amd64.deb
+8832a0a1f4663f76a8e82ba2d32c50eecfc8139415928f2fc69a8f1018f9d275 $universe/p/python3.8/libpython3.8-stdlib_3.8.0-3ubuntu1~18.04.2_amd64.deb
+fa26945b0aadfc72ec623c68be9cc59235a7fe42e2388f7015fd131f4fb06dc9 $ubuntu/libf/libffi/libffi6_3.2.1-8_amd64.deb
+2e6dafb986ee8ebbc4e1c344fab090a41710cab878fc9cd89336cdd1740518c5 $ubuntu/z/zlib/zlib1g_1.2.11.dfsg-0ubuntu2_amd64.deb
+202db01e1b4204b6e34e44b4f4a6ba6b3928089c2fa728db86e13cd4b8548191 $ubuntu/e/expat/libexpat1_2.2.5-3_amd64.deb
+51fe28b98b8e023325ae8868f29807cdb53f6f2eac943723b5e6bd47cde0cb2c $ubuntu/d/dash/dash_0.5.8-2.10_amd64.deb
+8658198b6e5df429446bfdfa128b86ad25948420188ade12bf673bfb88dbfdce $ubuntu/b/busybox/busybox-static_1.27.2-2ubuntu3_amd64.deb
+LIST
+        ;;
+    focal-python) # glibc 2.31, Python 3.8.2, a shell
+        packages_of focal
+        cat <<LIST
+b3f1fe647f9af294a184449845ea7f9b5f144c7e9fbfc8b7daf77288af86f131 $ubuntu/p/python3.8/python3.8-minimal_3.8.2-1ubuntu1_amd64.deb
+70686b82fdbc4dd1514c30bdff299ab6bc4f6e4a3a0d3f50c324d64720d25378 $ubuntu/p/python3.8/libpython3.8-minimal_3.8.2-1ubuntu1_amd64.deb
+6e455e429ee3dec44cf1440ea91c9cde4c03cf5e4a06e54b0d5b5d8b95b7de03 $ubuntu/p/python3.8/libpython3.8-stdlib_3.8.2-1ubuntu1_amd64.deb
+4584aa8fef1bf5086168ce2f7078cd2ebd78fdc4cc0d86d958d795d4e0b0f50d $ubuntu/libf/libffi/libffi7_3.3-4_amd64.deb
+dbfea100d99ffe17fcb94f62b396c0b27c15aa46e875556126c4f769dc77f1f1 $ubuntu/z/zlib/zlib1g_1.2.11.dfsg-2ubuntu1_amd64.deb
+342720dc6e3c55dee5b863a86dc2090d8c716f5c5116ab55066a5eb0433bd6c1 $ubuntu/e/expat/libexpat1_2.2.9-1build1_amd64.deb
+12607b28478fb815952f47c53394b57405244e675ff3220a982a0b8c7d826b0c $ubuntu/d/dash/dash_0.5.10.2-6_amd64.deb
+9d3f3287853ac1c26af7ac1cf2b9bc81e71b3a01e998c7f18a83c9b61de5d714 $ubuntu/b/busybox/busybox-static_1.30.1-4ubuntu6_amd64.deb
 LIST
         ;;
     *)

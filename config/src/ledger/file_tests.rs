@@ -60,13 +60,30 @@ fn what_is_no_ledger_is_refused() {
     assert_eq!(look(&at("other")).unwrap_err(), LedgerError::Magic);
 
     let mut newer = fs::read(place.path()).unwrap();
-    newer[8] = 3;
+    newer[8] = 9;
     fs::write(at("newer"), newer).unwrap();
-    assert_eq!(open(&at("newer")).unwrap_err(), LedgerError::Version(3));
-    assert_eq!(look(&at("newer")).unwrap_err(), LedgerError::Version(3));
+    assert_eq!(open(&at("newer")).unwrap_err(), LedgerError::Version(9));
+    assert_eq!(look(&at("newer")).unwrap_err(), LedgerError::Version(9));
 
     let long = at(&"x".repeat(250));
     assert_eq!(open(&long).unwrap_err(), LedgerError::Path);
+}
+
+#[test]
+fn another_ledger_than_the_slices_own_is_refused() {
+    let place = Place::new();
+    assert!(place.ledger.identify(7) && place.ledger.identify(7));
+    assert!(!place.ledger.identify(8));
+    let known = |id| Ledger::open(&c_path(&place.path()), Open::Known(id));
+    assert_eq!(known(8).unwrap_err(), LedgerError::Another);
+    assert_eq!(claim(&known(7).unwrap(), place.gpu, 1), Claim::Granted);
+    // Who was told no number takes any.
+    assert_eq!(claim(&place.open(), place.gpu, 1), Claim::Granted);
+    let other = place.folder.path().join("other");
+    let (mode, devices) = (0o600, 1);
+    Ledger::open(&c_path(&other), Open::Create { mode, devices }).unwrap();
+    fs::rename(other, place.path()).unwrap();
+    assert_eq!(known(7).unwrap_err(), LedgerError::Another);
 }
 
 #[test]
@@ -266,9 +283,9 @@ fn any_bytes_after_the_first_words_are_read_without_a_crash() {
         let _ = ledger.slots().count();
         assert_eq!(ledger.slots().count(), 0);
         let first = super::layout::Device(0);
-        assert_eq!(ledger.sum(first), Bytes::ZERO);
-        assert_eq!(claim(&ledger, first, LIMIT), Claim::Granted);
-        assert!(matches!(claim(&ledger, first, 1), Claim::Refused { .. }));
+        // But slots that are free and hold something are no ledger's.
+        assert_eq!(ledger.sum(first), Bytes::MAX);
+        assert_ne!(claim(&ledger, first, 1), Claim::Granted);
     }
 }
 

@@ -64,8 +64,10 @@ pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
+/// What stands there once a process has found that the ledger was overwritten.
+pub(super) const DAMAGED: u64 = u64::from_ne_bytes(*b"DAMAGED!");
 /// The version of the layout: another one is refused, never guessed at.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// What is held, for people: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +191,12 @@ impl Head {
 
     pub(super) const fn taken(self) -> bool {
         self.0 & Self::TAKEN != 0
+    }
+
+    /// Whether the slot is taken, for whatever device there is.
+    pub(super) const fn may_be_another_devices(self) -> bool {
+        // Six bits name the device, the one between is never set.
+        self.0 & (Self::TAKEN | Self::TAKEN >> 1) == Self::TAKEN
     }
 
     pub(super) const fn device(self) -> Device {

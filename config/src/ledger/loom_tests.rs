@@ -2,6 +2,7 @@
 //! may die at any step.
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
 
+use super::holding;
 use super::layout::Kind;
 use super::model::{GPU, Killed, Process, World};
 use super::protocol::{self, Amount, Outcome, Step};
@@ -20,6 +21,17 @@ fn amount(bytes: u64) -> Amount {
 fn claim(world: &World, slot: usize, bytes: u64) -> Outcome {
     let (process, own) = (Process::of(world), world.own(slot));
     protocol::claim(world.table(), &process, &own, GPU, amount(bytes), LIMIT)
+}
+
+fn release(world: &World, slot: usize, bytes: u64) {
+    let (process, own) = (Process::of(world), world.own(slot));
+    protocol::release(world.table(), &process, slot, own.holding, amount(bytes));
+}
+
+/// Whether a process finds its ledger overwritten.
+fn is_damaged(world: &World, slot: usize) -> bool {
+    let own = Some((slot, &world.holdings[slot]));
+    holding::are_damaged(world.table(), GPU, own)
 }
 
 fn sum(world: &World) -> u64 {
@@ -128,8 +140,7 @@ fn of_a_thread_that_asks_and_one_that_takes_at_once_not_more_than_fits_is_grante
         // It does not fit as long as the other has not given back, so it is asked for.
         let asking = Arc::clone(&world);
         let asker = thread::spawn(move || claim(&asking, 0, 8));
-        let process = Process::of(&world);
-        protocol::release(world.table(), &process, 0, amount(6));
+        release(&world, 0, 6);
         let taken = claim(&world, 0, 6);
         let asked = asker.join().unwrap();
         settled(&world);
@@ -167,12 +178,9 @@ fn what_is_released_meanwhile_can_be_claimed_and_no_more() {
         let world = Arc::new(World::with_processes(2));
         assert_eq!(claim(&world, 0, 10), Outcome::Granted);
         let releaser = Arc::clone(&world);
-        let release = thread::spawn(move || {
-            let process = Process::of(&releaser);
-            protocol::release(releaser.table(), &process, 0, amount(7));
-        });
+        let released = thread::spawn(move || release(&releaser, 0, 7));
         let outcome = claim(&world, 1, 6);
-        release.join().unwrap();
+        released.join().unwrap();
         let expected = if outcome == Outcome::Granted { 9 } else { 3 };
         assert_eq!(sum(&world), expected);
         settled(&world);
@@ -284,5 +292,54 @@ fn a_slot_gets_one_owner() {
         // It may have been looked at by both at once; then it is free for the next.
         let taken = mine.or(others).or_else(|| take(&world));
         assert_eq!(taken, Some(0));
+    });
+}
+
+#[test]
+fn claims_and_releases_of_other_threads_are_not_taken_for_damage() {
+    explore(None, || {
+        let world = Arc::new(World::with_processes(1));
+        assert_eq!(claim(&world, 0, 6), Outcome::Granted);
+        let busy = Arc::clone(&world);
+        let busy = thread::spawn(move || {
+            release(&busy, 0, 6);
+            claim(&busy, 0, 4)
+        });
+        assert!(!is_damaged(&world, 0));
+        assert_eq!(busy.join().unwrap(), Outcome::Granted);
+        assert!(!is_damaged(&world, 0));
+        world.table().used[0].store(3, SeqCst);
+        assert!(is_damaged(&world, 0));
+    });
+}
+
+#[test]
+fn two_busy_threads_are_not_taken_for_damage() {
+    explore(Some(3), || {
+        let world = Arc::new(World::with_processes(2));
+        let threads = [3u64, 2].map(|bytes| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                assert_eq!(claim(&world, 0, bytes), Outcome::Granted);
+                release(&world, 0, bytes);
+            })
+        });
+        assert!(!is_damaged(&world, 0));
+        threads.map(|thread| thread.join().unwrap());
+        assert!(!is_damaged(&world, 0));
+    });
+}
+
+#[test]
+fn a_process_that_comes_is_not_taken_for_damage() {
+    explore(None, || {
+        let world = Arc::new(World::with_processes_of(1, 3));
+        let newcomer = Arc::clone(&world);
+        let newcomer = thread::spawn(move || {
+            protocol::take(newcomer.table(), &Process::of(&newcomer), GPU).unwrap()
+        });
+        assert!(!is_damaged(&world, 0));
+        let slot = newcomer.join().unwrap();
+        assert!(!is_damaged(&world, 0) && !is_damaged(&world, slot));
     });
 }

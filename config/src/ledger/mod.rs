@@ -14,6 +14,7 @@
 //! no slot. It is granted nothing ([`Claim::NoSlot`]); what the driver has given it already it counts
 //! by itself ([`Claim::Private`]) until it gets a slot.
 
+mod holding;
 mod layout;
 mod protocol;
 mod reserve;
@@ -78,6 +79,8 @@ use shared::refuse;
 mod crash_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod file_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod holding_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod life_tests;
 #[cfg(all(test, loom))]

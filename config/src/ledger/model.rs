@@ -1,8 +1,9 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
+use super::holding::Holding;
 use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
 use super::protocol::{Kernel, Own, Step, Steps};
-use super::sync::{AtomicU32, AtomicU64};
+use super::sync::{AtomicU16, AtomicU32, AtomicU64};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
 use std::vec::Vec;
@@ -20,7 +21,8 @@ pub(super) struct World {
     /// The locks: 0 for nobody's.
     owners: Vec<AtomicU32>,
     seats: Vec<AtomicU32>,
-    pub(super) gates: Vec<AtomicU32>,
+    pub(super) gates: Vec<AtomicU16>,
+    pub(super) holdings: Vec<Holding>,
     bell: Bell,
     /// Nobody exports or imports.
     sharers: AtomicU32,
@@ -92,7 +94,8 @@ impl World {
             kinds: words(slots, || [(); KINDS].map(|()| word64())),
             owners: words(slots, word32),
             seats: words(slots, word32),
-            gates: words(slots, word32),
+            gates: words(slots, || AtomicU16::new(0)),
+            holdings: words(slots, Holding::default),
             bell: Bell::default(),
             sharers: word32(),
         }
@@ -132,6 +135,7 @@ impl World {
         Own {
             slot,
             gate,
+            holding: &self.holdings[slot],
             verify: false,
         }
     }
@@ -140,6 +144,7 @@ impl World {
     /// then it drops the lock.
     pub(super) fn die(&self, slot: usize) {
         self.gates[slot].store(0, SeqCst);
+        self.holdings[slot].forget();
         self.nodes[slot].set_word(OWNER_DIED);
         self.owners[slot].store(0, SeqCst);
         self.bell.ring();

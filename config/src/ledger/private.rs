@@ -1,9 +1,10 @@
 //! What a process knows of its own slots, and of nobody else's.
 //! Touches: one page that reads as zeros in a forked child, which therefore owns nothing.
 
-use super::layout::{DEVICES, Device, KINDS, Kind};
+use super::holding::Holding;
+use super::layout::{DEVICES, Device, KINDS, Kind, slots_for};
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 /// The slots of this process: all zeros at first, and again in a forked child.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct Private {
     pub(super) slotless: AtomicU64,
     /// Memory that the driver granted before this process had a slot; null if there was none.
     pub(super) tally: AtomicPtr<Tally>,
+    /// 1 once the ledger was found to be damaged: then nothing more is granted.
+    pub(super) damaged: AtomicU32,
     devices: [Mine; DEVICES],
 }
 
@@ -34,12 +37,16 @@ pub(super) struct Tally([[AtomicU64; KINDS]; DEVICES]);
 #[repr(C)]
 pub(super) struct Mine {
     /// One more than the slot; 0 when there is none.
-    pub(super) slot: AtomicU32,
+    pub(super) slot: AtomicU16,
+    /// See [`super::protocol::Own::gate`].
+    pub(super) gate: AtomicU16,
     /// The thread that carries the hint; 0 when none does yet.
     pub(super) thread: AtomicU32,
-    /// See [`super::protocol::Own::gate`].
-    pub(super) gate: AtomicU32,
+    /// What the slot must say.
+    pub(super) holding: Holding,
 }
+
+const _: () = assert!(slots_for(DEVICES) < u16::MAX as usize);
 
 /// A thread is at it, or none can carry a hint.
 pub(super) const NO_THREAD: u32 = u32::MAX;
@@ -55,11 +62,13 @@ impl Private {
             full_until: AtomicU64::new(0),
             slotless: AtomicU64::new(0),
             tally: AtomicPtr::new(core::ptr::null_mut()),
+            damaged: AtomicU32::new(0),
             devices: [const {
                 Mine {
-                    slot: AtomicU32::new(0),
+                    slot: AtomicU16::new(0),
                     thread: AtomicU32::new(0),
-                    gate: AtomicU32::new(0),
+                    gate: AtomicU16::new(0),
+                    holding: Holding::nothing(),
                 }
             }; DEVICES],
         }
@@ -68,12 +77,23 @@ impl Private {
     pub(super) fn mine(&self, device: Device) -> Option<&Mine> {
         self.devices.get(usize::from(device.0))
     }
+
+    /// The ledger was overwritten: no slot of this process is believed any more.
+    pub(super) fn spoil(&self) {
+        use core::sync::atomic::Ordering::Relaxed;
+        self.damaged.store(1, Relaxed);
+        // Whoever asks whether this process is counted is told that it is not.
+        self.slotless.store(u64::MAX, Relaxed);
+        self.devices
+            .iter()
+            .for_each(|mine| mine.holding.never_matches());
+    }
 }
 
 impl Mine {
     pub(super) fn slot(&self) -> Option<usize> {
         let slot = self.slot.load(core::sync::atomic::Ordering::SeqCst);
-        usize::try_from(slot.checked_sub(1)?).ok()
+        slot.checked_sub(1).map(usize::from)
     }
 }
 

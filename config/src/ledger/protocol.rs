@@ -3,9 +3,11 @@
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.
 
-use super::layout::{Device, Head, KINDS, Kind, OWNER_DIED, Table, Trust};
+use super::holding::Holding;
+use super::layout::{Device, Head, KINDS, Kind, Node, OWNER_DIED, Table, Trust};
 use super::sharing;
-use super::sync::{AtomicU32, AtomicU64, published};
+use super::sync::{AtomicU16, AtomicU32, AtomicU64, published};
+use crate::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Whoever is told of the steps of the protocol.
@@ -46,9 +48,9 @@ pub(super) trait Kernel: Steps {
 pub(super) enum Step {
     /// The seat is held.
     Seated = 1,
-    /// The used bytes of the dead are gone.
+    /// The used bytes of the dead are gone, by kind and in all.
     UsedWiped,
-    /// Their pending claims and kinds are gone.
+    /// Their pending claims are gone.
     AmountsWiped,
     /// Their head is gone: the slot is free.
     HeadWiped,
@@ -90,7 +92,9 @@ pub(super) enum Outcome {
 pub(super) struct Own<'a> {
     pub(super) slot: usize,
     /// 1 while a thread of this process insists on a claim that others stand in the way of.
-    pub(super) gate: &'a AtomicU32,
+    pub(super) gate: &'a AtomicU16,
+    /// What the slot must say.
+    pub(super) holding: &'a Holding,
     /// Whether every owner is verified from the start: a process that has just come asks the
     /// kernel once about everybody.
     pub(super) verify: bool,
@@ -119,8 +123,13 @@ pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64
             // Read after the owner was found alive: what a dead owner left here is gone by the
             // time that somebody else owns the slot.
             let held = used.load(SeqCst);
+            if held == 0 && is_zeroed(table, slot) {
+                return u64::MAX;
+            }
             total = total.wrapping_add(held);
             all_bits |= held;
+        } else if is_hidden(node, head, used) {
+            return u64::MAX;
         }
     }
     let imported = sharing::imported(table, device, lives(table, kernel, device, trust));
@@ -129,6 +138,31 @@ pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64
     } else {
         u64::MAX
     }
+}
+
+/// Whether a slot that says that nothing is used says by its kinds that something is. Its owner adds
+/// to the kinds last and takes from them first; so the slot was overwritten, and its owner will find
+/// that out. Asked again, because both words may have changed in between.
+#[cold]
+fn is_zeroed(table: Table<'_>, slot: usize) -> bool {
+    let (Some(used), Some(kinds)) = (table.used.get(slot), table.kinds.get(slot)) else {
+        return true;
+    };
+    let says_more = || kinds.iter().any(|held| held.load(SeqCst) != 0) && used.load(SeqCst) == 0;
+    (0..4).all(|_| says_more())
+}
+
+/// Whether a slot that says that it is free holds something. What a dead owner left is wiped before its
+/// slot is free; so its head was overwritten.
+#[inline(always)]
+fn is_hidden(node: &Node, head: Head, used: &AtomicU64) -> bool {
+    !head.may_be_another_devices() && used.load(SeqCst) != 0 && is_still_free(node, head)
+}
+
+/// Whether nobody has taken the slot in between: its head says how often it was taken.
+#[cold]
+fn is_still_free(node: &Node, head: Head) -> bool {
+    node.head() == head
 }
 
 /// Whether the owner of a slot with this head is to be counted on a device.
@@ -169,7 +203,7 @@ pub(super) fn claim<K: Kernel>(
         return Outcome::Refused { used };
     }
     if own.slot == 0 {
-        match slot.claim_alone(table.extent, kernel, amount, limit) {
+        match slot.claim_alone(table.extent, kernel, own.holding, amount, limit) {
             Alone::Granted => return Outcome::Granted,
             Alone::NotGranted => {}
             Alone::Contested => {
@@ -187,7 +221,7 @@ pub(super) fn claim<K: Kernel>(
         let asked = if asking { 0 } else { bytes };
         if seen.all().saturating_add(asked) <= limit {
             if asking {
-                slot.grant(kernel, amount);
+                slot.grant(kernel, own.holding, amount);
                 break Outcome::Granted;
             }
             slot.ask(kernel, bytes);
@@ -250,6 +284,7 @@ pub(super) fn contested(
     };
     let fits = tally(table, kernel, own, device, false).all() <= limit;
     if fits {
+        own.holding.add(amount.bytes);
         slot.sort(amount);
         kernel.step(Step::Sorted);
     } else {
@@ -261,18 +296,31 @@ pub(super) fn contested(
 
 /// Gives back what was granted; more than that gives back all.
 #[inline]
-pub(super) fn release(table: Table<'_>, kernel: &impl Steps, slot: usize, amount: Amount) {
+pub(super) fn release(
+    table: Table<'_>,
+    kernel: &impl Steps,
+    slot: usize,
+    holding: &Holding,
+    amount: Amount,
+) {
     let Some(used) = table.used.get(slot) else {
         return;
     };
-    take_from(used, amount.bytes);
-    kernel.step(Step::Released);
+    // A slot never says more by kind than in all: see `is_zeroed`.
     if amount.kind.written()
         && let Some(kinds) = table.kinds.get(slot)
         && let Some(held) = kinds.get(amount.kind as usize)
     {
         take_from(held, amount.bytes);
     }
+    let found = used.load(Relaxed);
+    let bytes = amount.bytes.min(found);
+    holding.take(bytes);
+    let rest = found.wrapping_sub(bytes);
+    if used.compare_exchange(found, rest, SeqCst, Relaxed).is_err() {
+        take_again(used, bytes);
+    }
+    kernel.step(Step::Released);
 }
 
 /// Makes this process the owner of a slot for a device. None: every slot has a living owner.
@@ -314,7 +362,8 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
     None
 }
 
-/// Records in this process's own slot what it holds already, whatever the limit.
+/// Records in this process's own slot what it holds already, whatever the limit. The caller has it
+/// known to the process.
 pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
     if let Some(columns) = Columns::of(table, slot) {
         columns.used.fetch_add(amount.bytes, SeqCst);
@@ -358,10 +407,10 @@ fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     };
     // Who has imported what it had exported pays, before it pays no more itself.
     sharing::wipe(table, slot);
+    columns.kinds.iter().for_each(|held| held.store(0, SeqCst));
     columns.used.store(0, SeqCst);
     kernel.step(Step::UsedWiped);
     columns.pending.store(0, SeqCst);
-    columns.kinds.iter().for_each(|held| held.store(0, SeqCst));
     kernel.step(Step::AmountsWiped);
     node.set_head(node.head().freed());
     kernel.step(Step::HeadWiped);
@@ -387,10 +436,15 @@ fn tally(
             // Pending before used: a claim that is granted in between is seen twice, never missed.
             let asked = pending.load(SeqCst);
             let held = used.load(SeqCst);
+            if held == 0 && is_zeroed(table, slot) {
+                all_bits = u64::MAX;
+            }
             tally.pending = tally.pending.wrapping_add(asked);
             tally.used = tally.used.wrapping_add(held);
             tally.senior |= slot < own.slot && asked > 0;
             all_bits |= asked | held;
+        } else if is_hidden(node, head, used) {
+            all_bits = u64::MAX;
         }
     }
     let mut lives = lives(table, kernel, device, trust);
@@ -448,16 +502,20 @@ impl<'a> Columns<'a> {
         &self,
         extent: &AtomicU32,
         kernel: &impl Steps,
+        holding: &Holding,
         amount: Amount,
         limit: u64,
     ) -> Alone {
         let alone = || extent.load(SeqCst) == 1;
+        let Some(room) = limit.checked_sub(amount.bytes) else {
+            return Alone::NotGranted;
+        };
         let mut held = self.used.load(SeqCst);
         loop {
-            let more = held.saturating_add(amount.bytes);
-            if more > limit || !alone() {
+            if held > room || !alone() || holding.seems_more_than(held) {
                 return Alone::NotGranted;
             }
+            let more = held.wrapping_add(amount.bytes);
             match self.used.compare_exchange(held, more, SeqCst, SeqCst) {
                 Ok(_) => break,
                 Err(now) => held = now,
@@ -471,9 +529,19 @@ impl<'a> Columns<'a> {
         if !alone() || undecided || self.used.load(SeqCst) > limit {
             return Alone::Contested;
         }
+        holding.add(amount.bytes);
         self.sort(amount);
         kernel.step(Step::Sorted);
         Alone::Granted
+    }
+
+    /// What is held where no other process has ever had a slot. None: one has, or the slot does not
+    /// say what this process has written.
+    #[inline(always)]
+    pub(super) fn sum_alone(&self, extent: &AtomicU32, holding: &Holding) -> Option<Bytes> {
+        let held = self.used.load(SeqCst);
+        let is_sure = extent.load(SeqCst) == 1 && held < ABSURD && !holding.seems_more_than(held);
+        is_sure.then_some(Bytes::new(held))
     }
 
     #[inline]
@@ -481,7 +549,7 @@ impl<'a> Columns<'a> {
         if amount.kind.written()
             && let Some(held) = self.kinds.get(amount.kind as usize)
         {
-            held.fetch_add(amount.bytes, Relaxed);
+            held.fetch_add(amount.bytes, SeqCst);
         }
     }
 
@@ -496,14 +564,22 @@ impl<'a> Columns<'a> {
         kernel.step(Step::Withdrawn);
     }
 
-    fn grant(&self, kernel: &impl Kernel, amount: Amount) {
+    fn grant(&self, kernel: &impl Kernel, holding: &Holding, amount: Amount) {
         self.used.fetch_add(amount.bytes, SeqCst);
+        holding.add(amount.bytes);
         kernel.step(Step::Granted);
         self.sort(amount);
         kernel.step(Step::Sorted);
         self.pending.fetch_sub(amount.bytes, SeqCst);
         kernel.step(Step::Settled);
     }
+}
+
+/// Another thread was faster.
+#[cold]
+#[inline(never)]
+fn take_again(held: &AtomicU64, bytes: u64) {
+    take_from(held, bytes);
 }
 
 #[inline]

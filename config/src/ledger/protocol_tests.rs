@@ -20,7 +20,8 @@ fn claim(world: &World, slot: usize, bytes: u64, limit: u64) -> Outcome {
 }
 
 fn release(world: &World, slot: usize, bytes: u64) {
-    protocol::release(world.table(), &Process::of(world), slot, amount(bytes));
+    let (process, own) = (Process::of(world), world.own(slot));
+    protocol::release(world.table(), &process, slot, own.holding, amount(bytes));
 }
 
 fn sum(world: &World) -> u64 {

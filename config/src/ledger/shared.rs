@@ -4,8 +4,9 @@
 use super::calls::{Calls, Flights, Here};
 use super::closed::{self, Places};
 use super::elsewhere;
-use super::file::{self, Foreign, Header};
-use super::layout::{self, Device, KINDS, Kind, Node, Table};
+use super::file::{self, Beginning, Foreign, Header};
+use super::holding;
+use super::layout::{self, Device, KINDS, Kind, Node, Table, Trust};
 use super::map;
 use super::private::{Mine, NO_THREAD, Private};
 use super::protocol::{self, Alone, Amount, Columns, Outcome, Own};
@@ -39,6 +40,16 @@ pub enum LedgerError {
     /// It was made by another version of gpuslice.
     #[error("the ledger has version {0}, not {ours}", ours = layout::VERSION)]
     Version(u32),
+    /// It is a ledger, and not the one that the slice was given.
+    #[error(
+        "it is another ledger than the one that the slice was started with (start the slice again)"
+    )]
+    Another,
+    /// A process that used it has found that it was overwritten.
+    #[error(
+        "the ledger was overwritten while it was in use (end the slice's programs and start the slice again)"
+    )]
+    Damaged,
     /// It cannot be mapped.
     #[error("cannot map the ledger: {0}")]
     Map(#[source] Errno),
@@ -70,6 +81,7 @@ impl From<Foreign> for LedgerError {
     fn from(foreign: Foreign) -> LedgerError {
         match foreign {
             Foreign::Magic => LedgerError::Magic,
+            Foreign::Damaged => LedgerError::Damaged,
             Foreign::Version(version) => LedgerError::Version(version),
         }
     }
@@ -80,6 +92,8 @@ impl From<Foreign> for LedgerError {
 pub enum Open {
     /// It must.
     Existing,
+    /// It must, and be the one that [`Ledger::identify`] has given this number.
+    Known(u64),
     /// It is made where there is none, with exactly this mode, whatever the umask.
     Create {
         /// 0o600 for the processes of one user, 0o666 where a container has several.
@@ -124,6 +138,11 @@ pub enum NoSlot {
     /// It has no room for another device, or the device's entry is garbled.
     #[error("it has no room for another device")]
     Unlisted,
+    /// It was overwritten while it was in use. Nothing is granted in it any more.
+    #[error(
+        "it was overwritten while it was in use (end the slice's programs and start the slice again)"
+    )]
+    Damaged,
 }
 
 /// The longest path of a ledger.
@@ -168,6 +187,8 @@ impl<const N: usize> Path<N> {
 /// It stays mapped until the process ends, dropped or not: the kernel and libc know of it.
 pub struct Ledger {
     pub(super) header: &'static Header,
+    /// The first words of the header, as they were.
+    begins: Beginning,
     pub(super) table: Table<'static>,
     /// The first slot, for the process that has its slice for itself.
     first: Option<(&'static Node, Columns<'static>)>,
@@ -246,7 +267,7 @@ impl Ledger {
     ) -> Result<Ledger, LedgerError> {
         let kept = Path::new(path).ok_or(LedgerError::Path)?;
         let access = match open {
-            Open::Existing => Access::Write,
+            Open::Existing | Open::Known(_) => Access::Write,
             Open::Create { .. } => Access::Create,
         };
         // Too long to be one: as none.
@@ -271,10 +292,18 @@ impl Ledger {
         let slots = layout::slots_of(stat.length).ok_or(wrong)?;
         let length = usize::try_from(stat.length).map_err(|_| wrong)?;
         let mapped = map::file(&fd, length, slots).map_err(LedgerError::Map)?;
-        if let Err(foreign) = mapped.header.begin(slots) {
-            map::forget(mapped);
-            return Err(foreign.into());
+        if let Open::Create { .. } = open {
+            mapped.header.begin(slots);
         }
+        let checked = mapped.header.check(slots).map_err(LedgerError::from);
+        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id));
+        let begins = match checked {
+            Ok(begins) if !is_another => begins,
+            checked => {
+                map::forget(mapped);
+                return Err(checked.err().unwrap_or(LedgerError::Another));
+            }
+        };
         let (header, table) = (mapped.header, mapped.table);
         let (path, identity) = match header.locks_are_beside() {
             true => {
@@ -286,6 +315,7 @@ impl Ledger {
         let node = table.nodes.first();
         Ok(Ledger {
             header,
+            begins,
             table,
             first: node.and_then(|node| Some((node, Columns::of(table, 0)?))),
             closed: false,
@@ -298,6 +328,12 @@ impl Ledger {
         })
     }
 
+    /// Gives a new ledger a number, by which processes know that it is theirs. False: it has another.
+    #[must_use]
+    pub fn identify(&self, id: u64) -> bool {
+        self.header.identify(id)
+    }
+
     /// A ledger that grants nothing, for a slice whose own cannot be used. `private`: as for
     /// [`Ledger::open_with`]; None where the kernel gives no page for it.
     #[must_use]
@@ -305,6 +341,7 @@ impl Ledger {
         let header = closed::header();
         Ledger {
             header,
+            begins: Beginning::NONE,
             table: Table {
                 extent: &header.extent,
                 used: &[],
@@ -361,15 +398,63 @@ impl Ledger {
     /// slot holds only that process knows.
     #[must_use]
     pub fn sum(&self, device: Device) -> Bytes {
+        if let Some(alone) = self.sum_alone(device) {
+            return alone;
+        }
         self.settle();
-        if let Some(mine) = self.private.mine(device)
+        let mine = self.private.mine(device);
+        if let Some(mine) = mine
             && let Some(slot) = mine.slot()
         {
             self.arm(mine, slot);
         }
+        if self.finds_damage(device) {
+            return Bytes::MAX;
+        }
         let calls = Calls::of(self);
         let device = self.in_file(device);
         Bytes::new(protocol::sum(self.table, &calls, device))
+    }
+
+    /// The same for the process that has its slice for itself: what its slot says. None: it has not.
+    #[inline(always)]
+    fn sum_alone(&self, device: Device) -> Option<Bytes> {
+        let (node, own) = self.first.as_ref()?;
+        let mine = self.private.mine(device)?;
+        let is_alone = mine.slot() == Some(0)
+            && self.begins == self.header.begins()
+            && node
+                .head()
+                .is_alive(self.in_file(device), Trust::unless(false));
+        is_alone.then(|| own.sum_alone(&self.header.extent, &mine.holding))?
+    }
+
+    /// Whether the ledger was overwritten, as far as this process can tell. Everybody is then told.
+    #[inline(always)]
+    fn finds_damage(&self, device: Device) -> bool {
+        let mine = self.private.mine(device);
+        let own = mine.and_then(|mine| Some((mine.slot()?, &mine.holding)));
+        let place = self.in_file(device);
+        let is_intact =
+            self.begins == self.header.begins() && holding::seem_intact(self.table, place, own);
+        !is_intact && self.find_damage(place, own)
+    }
+
+    #[cold]
+    fn find_damage(&self, place: Device, own: Option<(usize, &holding::Holding)>) -> bool {
+        let damaged =
+            self.begins != self.header.begins() || holding::are_damaged(self.table, place, own);
+        if damaged {
+            self.header.spoil();
+            self.private.spoil();
+        }
+        damaged
+    }
+
+    /// Whether the ledger was found to be overwritten. Nothing is granted in it any more.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.private.damaged.load(Relaxed) != 0
     }
 
     /// The bytes that this process holds on a device.
@@ -394,7 +479,7 @@ impl Ledger {
             let bytes = bytes.get();
             let amount = Amount { bytes, kind };
             let extent = &self.header.extent;
-            match own.claim_alone(extent, &Here, amount, limit.get()) {
+            match own.claim_alone(extent, &Here, &mine.holding, amount, limit.get()) {
                 Alone::Granted => return Claim::Granted,
                 Alone::Contested => {
                     if self.contested(mine, device, amount, limit) {
@@ -413,6 +498,7 @@ impl Ledger {
         let own = Own {
             slot: 0,
             gate: &mine.gate,
+            holding: &mine.holding,
             verify: false,
         };
         let (table, calls) = (self.table, Calls::of(self));
@@ -425,6 +511,9 @@ impl Ledger {
         let Some(mine) = self.private.mine(device) else {
             return Claim::NoSlot(NoSlot::Unlisted);
         };
+        if self.finds_damage(device) {
+            return slotless::claim(self, device, bytes, kind, limit, NoSlot::Damaged);
+        }
         let mut calls = Calls::of(self);
         let (slot, fresh) = match mine.slot() {
             Some(slot) => (slot, false),
@@ -444,6 +533,7 @@ impl Ledger {
         let own = Own {
             slot,
             gate: &mine.gate,
+            holding: &mine.holding,
             verify: fresh,
         };
         let bytes = bytes.get();
@@ -462,10 +552,12 @@ impl Ledger {
     /// fork is not the child's to give back.
     #[inline]
     pub fn release(&self, device: Device, bytes: Bytes, kind: Kind) {
-        match self.private.mine(device).and_then(Mine::slot) {
-            Some(slot) => {
+        let mine = self.private.mine(device);
+        match mine.and_then(|mine| Some((mine.slot()?, &mine.holding))) {
+            Some((slot, holding)) => {
                 let bytes = bytes.get();
-                protocol::release(self.table, &Here, slot, Amount { bytes, kind });
+                let amount = Amount { bytes, kind };
+                protocol::release(self.table, &Here, slot, holding, amount);
             }
             None => slotless::release(self, device, bytes, kind),
         }
@@ -545,6 +637,9 @@ impl Ledger {
         if self.closed {
             return Err(NoSlot::Closed);
         }
+        if self.is_damaged() {
+            return Err(NoSlot::Damaged);
+        }
         let here = self.in_file(device);
         if here == Device::UNLISTED {
             return Err(NoSlot::Unlisted);
@@ -572,7 +667,7 @@ impl Ledger {
             until.store(now.saturating_add(1), Relaxed);
             return Err(NoSlot::LocksDoNotStay);
         }
-        let number = u32::try_from(slot.saturating_add(1)).unwrap_or(0);
+        let number = u16::try_from(slot.saturating_add(1)).unwrap_or(0);
         let held = slotless::enter(self, device, slot);
         match mine.slot.compare_exchange(0, number, SeqCst, SeqCst) {
             Ok(_) => {

@@ -3,7 +3,8 @@
 //! Law: it is granted nothing. What the driver has given it already is counted by itself, never
 //! refused to be freed, and moves into its slot when it gets one.
 
-use super::calls::Calls;
+use super::calls::{Calls, Here};
+use super::holding::Holding;
 use super::layout::{Device, KINDS, Kind};
 use super::map;
 use super::private::{Mine, Tally};
@@ -33,7 +34,8 @@ pub(super) fn claim(
     if !tally.is_some_and(|tally| tally.add(device, bytes.get(), kind)) {
         return Claim::NoSlot(why);
     }
-    // Another thread may have got the slot, and moved what there was before this.
+    // Another thread may have got the slot, and moved what there was before this; and who has one in
+    // a ledger that was overwritten goes on counting there.
     if let Some(slot) = ledger.private.mine(device).and_then(Mine::slot) {
         drain(ledger, device, slot);
     }
@@ -51,8 +53,7 @@ pub(super) fn release(ledger: &Ledger, device: Device, bytes: Bytes, kind: Kind)
     if bytes != 0
         && let Some(slot) = ledger.private.mine(device).and_then(Mine::slot)
     {
-        let calls = super::calls::Here;
-        protocol::release(ledger.table, &calls, slot, Amount { bytes, kind });
+        give_back(ledger, device, slot, bytes, kind);
     }
 }
 
@@ -65,6 +66,9 @@ pub(super) fn look_again(ledger: &Ledger, device: Device) -> bool {
     let Some(mine) = ledger.private.mine(device) else {
         return false;
     };
+    if ledger.is_damaged() {
+        return false;
+    }
     let mut calls = Calls::of(ledger);
     calls.insist();
     mine.slot().is_some() || ledger.enter(&calls, mine, device).is_ok()
@@ -87,20 +91,24 @@ pub(super) fn enter(ledger: &Ledger, device: Device, slot: usize) -> Moved {
 /// meantime leaves the slot.
 pub(super) fn entered(ledger: &Ledger, device: Device, slot: usize, moved: Moved) {
     ledger.private.slotless.fetch_and(!bit(device), Relaxed);
+    known(ledger, device, moved.iter().sum());
     let Some(tally) = map::tally_at(&ledger.private.tally) else {
         return;
     };
     for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
         let bytes = tally.take(device, bytes, kind);
-        give_back(ledger, slot, bytes, kind);
+        give_back(ledger, device, slot, bytes, kind);
     }
     drain(ledger, device, slot);
 }
 
 /// Another thread was faster: the slot is given up, and holds nothing.
 pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
+    // It was never known to hold anything.
+    let holding = Holding::nothing();
     for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
-        give_back(ledger, slot, bytes, kind);
+        let amount = Amount { bytes, kind };
+        protocol::release(ledger.table, &Here, slot, &holding, amount);
     }
 }
 
@@ -110,13 +118,23 @@ fn drain(ledger: &Ledger, device: Device, slot: usize) {
         for (kind, word) in Kind::ALL.into_iter().zip(held) {
             let bytes = word.swap(0, SeqCst);
             protocol::record(ledger.table, slot, Amount { bytes, kind });
+            known(ledger, device, bytes);
         }
     }
 }
 
-fn give_back(ledger: &Ledger, slot: usize, bytes: u64, kind: Kind) {
-    let calls = super::calls::Here;
-    protocol::release(ledger.table, &calls, slot, Amount { bytes, kind });
+/// The slot has got so much more.
+fn known(ledger: &Ledger, device: Device, bytes: u64) {
+    if let Some(mine) = ledger.private.mine(device) {
+        mine.holding.add(bytes);
+    }
+}
+
+fn give_back(ledger: &Ledger, device: Device, slot: usize, bytes: u64, kind: Kind) {
+    if let Some(mine) = ledger.private.mine(device) {
+        let amount = Amount { bytes, kind };
+        protocol::release(ledger.table, &Here, slot, &mine.holding, amount);
+    }
 }
 
 fn held(ledger: &Ledger, device: Device) -> Option<&'static [super::sync::AtomicU64; KINDS]> {

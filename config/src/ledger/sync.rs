@@ -2,10 +2,10 @@
 //! Touches: nothing.
 
 #[cfg(not(all(test, loom)))]
-pub(super) use core::sync::atomic::{AtomicU32, AtomicU64};
+pub(super) use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 #[cfg(all(test, loom))]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64};
+pub(super) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Stands between publishing a claim and looking at the others'.
 ///

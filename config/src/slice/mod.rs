@@ -112,6 +112,9 @@ pub struct Slice {
     /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
     /// no ledger for any other.
     pub ledger: Option<Text<256>>,
+    /// What the ledger says that it is: another file in its place is refused. None: any ledger is
+    /// taken, as slice files from before this key and those of people say nothing.
+    pub ledger_id: Option<u64>,
     /// Where the watcher of a run has that ledger open, `/proc/PID/fd/N`: for whoever comes when the
     /// path leads there no more.
     pub ledger_descriptor: Option<Text<32>>,
@@ -156,6 +159,7 @@ impl Default for Slice {
             reserve: None,
             meminfo: None,
             ledger: None,
+            ledger_id: None,
             ledger_descriptor: None,
             page_cache: PageCache::Keep,
             page_cache_share: false,

@@ -70,6 +70,12 @@ pub enum SliceFault {
     /// A percentage over a hundred.
     #[error("\"{0}\" is not a percentage (0 to 100)")]
     Percent(Text<32>),
+    /// A path that means another file in every working directory.
+    #[error("\"{0}\" is not an absolute path")]
+    Relative(Text<32>),
+    /// A number that is none.
+    #[error("\"{0}\" is not a number of up to 16 hexadecimal digits")]
+    Hexadecimal(Text<32>),
     /// Headroom that leaves nothing.
     #[error("\"headroom\" is not less than \"memory\"")]
     Headroom,
@@ -159,6 +165,7 @@ fn slice_key(key: &str) -> Option<u32> {
         "memory" => 23,
         "headroom" => 24,
         "managed" => 25,
+        "ledger_id" => 26,
         _ => return None,
     })
 }
@@ -219,6 +226,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
             "meminfo" => slice.meminfo = Some(path(key, reader.string()?)?),
             "ledger" => slice.ledger = Some(path(key, reader.string()?)?),
+            "ledger_id" => slice.ledger_id = Some(hexadecimal(key, reader.string()?)?),
             "ledger_descriptor" => slice.ledger_descriptor = Some(path(key, reader.string()?)?),
             "page_cache" => {
                 slice.page_cache =
@@ -364,10 +372,19 @@ fn short<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
 
 /// A path leaves room for the NUL that C ends it with.
 fn path<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
+    if !text.starts_with('/') {
+        return Err(SliceFault::Relative(Text::new(key)));
+    }
     match text.len() < N {
         true => Ok(Text::new(text)),
         false => Err(SliceFault::TooLong(Text::new(key))),
     }
+}
+
+fn hexadecimal(key: &str, text: &str) -> Result<u64, SliceFault> {
+    let is_digits = text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u64::from_str_radix(text, 16).ok().filter(|_| is_digits);
+    number.ok_or(SliceFault::Hexadecimal(Text::new(key)))
 }
 
 fn one_of<T>(

@@ -118,6 +118,18 @@ fn what_is_wrong_is_named() {
             "line 1: \"ledger\" is too long",
         ),
         (
+            "{\"version\":1,\"ledger\":\"ledger\"}",
+            "line 1: \"ledger\" is not an absolute path",
+        ),
+        (
+            "{\"version\":1,\"meminfo\":\"\"}",
+            "line 1: \"meminfo\" is not an absolute path",
+        ),
+        (
+            "{\"version\":1,\"ledger_id\":\"+1\"}",
+            "line 1: \"ledger_id\" is not a number of up to 16 hexadecimal digits",
+        ),
+        (
             "{\"version\":1,\"page_cache\":\"evict\"}",
             "line 1: \"evict\" is not one of keep, drop, drop-behind",
         ),
@@ -146,6 +158,23 @@ fn what_is_wrong_is_named() {
     assert_eq!(fault(&twice), SliceFault::TwiceListed(Text::new(UUID)));
     let bare = format!(r#"{{"version":1,"devices":[{{"uuid":"{UUID}"}}]}}"#);
     assert_eq!(fault(&bare), SliceFault::NoMemory(Text::new(UUID)));
+}
+
+/// A relative path named another ledger, and so another budget, in every working directory.
+#[test]
+fn a_relative_path_is_refused_whatever_it_is_of() {
+    for key in [
+        "meminfo",
+        "ledger",
+        "ledger_descriptor",
+        "promises",
+        "promise",
+        "cgroup",
+        "pressure_file",
+    ] {
+        let text = format!(r#"{{"version":1,"memory":1024,"{key}":"./file"}}"#);
+        assert_eq!(fault(&text), SliceFault::Relative(Text::new(key)));
+    }
 }
 
 #[test]
@@ -211,7 +240,7 @@ prop_compose! {
         meminfo in proptest::option::of("/[a-z/]{0,60}"),
         ledger in proptest::option::of("/[a-z/]{0,254}"), cache in any::<(u8, bool)>(),
         suffixes in proptest::option::of((proptest::collection::vec("[a-z0-9-]{1,16}", 0..16), 1u64..)),
-        memory in proptest::option::of(2u64..),
+        memory in proptest::option::of(2u64..), id in proptest::option::of(any::<u64>()),
         headroom in 0u64..2, listed in proptest::collection::vec(any_listed(), 0..10),
         unified in any_unified(),
     ) -> Slice {
@@ -223,6 +252,7 @@ prop_compose! {
             reserve: reserve.map(Bytes::new),
             meminfo: meminfo.as_deref().map(Text::new),
             ledger: ledger.as_deref().map(Text::new),
+            ledger_id: id,
             page_cache: [PageCache::Keep, PageCache::Drop, PageCache::DropBehind][usize::from(cache.0 % 3)],
             page_cache_share: cache.1,
             managed: if cache.0 > 99 { Managed::Allow } else { Managed::Count },

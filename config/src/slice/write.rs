@@ -22,6 +22,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    ledger_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     ledger_descriptor: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     page_cache: Option<&'static str>,
@@ -107,6 +109,7 @@ impl Slice {
             reserve: self.reserve.map(|amount| amount.get()),
             meminfo: self.meminfo.as_ref().map(|path| path.as_str()),
             ledger: self.ledger.as_ref().map(|path| path.as_str()),
+            ledger_id: self.ledger_id.map(|id| std::format!("{id:016x}")),
             ledger_descriptor: self.ledger_descriptor.as_ref().map(|path| path.as_str()),
             page_cache: match self.page_cache {
                 PageCache::Keep => None,

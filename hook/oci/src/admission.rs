@@ -79,7 +79,11 @@ pub enum AdmissionError {
         asked: Bytes,
     },
     /// The GPU is full.
-    #[error("{device} has {left} left, {asked} are asked for: {holders}")]
+    #[error(
+        "{device} has {} left, {} are asked for: {holders}",
+        .left.beside(*.asked),
+        .asked.beside(*.left)
+    )]
     Full {
         /// Which GPU.
         device: String,
@@ -127,7 +131,7 @@ pub enum AdmissionError {
         holders: Holders,
     },
     /// The host's memory cannot be read.
-    #[error("this host's meminfo cannot be read, so no slice of its memory is given out")]
+    #[error("cannot read this host's meminfo, so no slice of its memory is admitted")]
     NoHost,
 }
 

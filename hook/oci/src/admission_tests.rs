@@ -123,8 +123,8 @@ fn what_is_left_is_given_and_a_byte_more_is_refused_with_the_names_of_who_has_it
     let refused = asked(budget(CARD, more), &held, &policy, None).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "GPU 0 (Card, 24.00 GiB) has 4.00 GiB left, 4.00 GiB are asked for: held by team/a 12.00 GiB, \
-         team/b 8.00 GiB"
+        "GPU 0 (Card, 24.00 GiB) has 4294967296 B left, 4294967297 B are asked for: held by team/a 12.00 \
+         GiB, team/b 8.00 GiB"
     );
     let over = Policy {
         overcommit: true,

@@ -109,7 +109,7 @@ pub enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
     /// Nobody knows the key.
-    #[error("annotation {PREFIX}{0} is not known (there are: {KEYS})")]
+    #[error("unknown annotation {PREFIX}{0} (known: {KEYS})")]
     Unknown(String),
     /// Not a size.
     #[error("annotation {PREFIX}{0}: \"{1}\": {2}")]
@@ -122,12 +122,12 @@ pub enum AnnotationError {
     Word(String, String, &'static str),
     /// Containers are named, but the engine does not say which this is.
     #[error(
-        "annotation {PREFIX}{0} is for a container by its name, and this engine does not tell its hooks \
-         what containers are called"
+        "annotation {PREFIX}{0} names a container, and this engine does not pass container names to \
+         its hooks"
     )]
     NoName(String),
     /// Options of no slice.
-    #[error("annotation {PREFIX}{0} is there, but no {PREFIX}memory says how much")]
+    #[error("annotation {PREFIX}{0} needs a size (add {PREFIX}memory)")]
     NoMemory(&'static str),
 }
 

@@ -97,7 +97,7 @@ fn what_is_not_understood_is_refused_by_its_name() {
     for (pairs, said) in [
         (
             &[("memroy", "8GiB")][..],
-            "annotation gpuslice.io/memroy is not known",
+            "unknown annotation gpuslice.io/memroy",
         ),
         (
             &[("memory", "12Q")],
@@ -129,15 +129,15 @@ fn what_is_not_understood_is_refused_by_its_name() {
         ),
         (
             &[("pressure", "release")],
-            "gpuslice.io/pressure is there, but no gpuslice.io/memory",
+            "gpuslice.io/pressure needs a size (add gpuslice.io/memory)",
         ),
         (
             &[("total", "slice")],
-            "gpuslice.io/total is there, but no gpuslice.io/memory",
+            "gpuslice.io/total needs a size (add gpuslice.io/memory)",
         ),
-        (&[("share", "pod")], "no gpuslice.io/memory"),
-        (&[("container.log.memroy", "8GiB")], "is not known"),
-        (&[("container.log", "8GiB")], "is not known"),
+        (&[("share", "pod")], "needs a size (add gpuslice.io/memory)"),
+        (&[("container.log.memroy", "8GiB")], "unknown annotation"),
+        (&[("container.log", "8GiB")], "unknown annotation"),
     ] {
         let error = read_as(Some("a"), pairs).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");

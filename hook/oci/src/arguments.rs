@@ -12,13 +12,13 @@ pub const HELP: &str = "\
 gpuslice-hook [OPTIONS] createRuntime|prestart|createContainer|poststart|poststop
 
 An OCI hook: gives a container its slice of GPU memory. Reads the container's state on standard
-input, as runtimes give it, and what it asks for in annotations (gpuslice.io/memory: 8GiB).
+input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 8GiB).
 
   --memory SIZE   the slice (for CDI devices); an annotation with another size is refused
   --bundle DIR    the container's bundle, where the state names another (crun before 1.27)
   --dry-run       print what would be done, and do nothing
   --root DIR      DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests
-  --die-at STEP   be killed there, for tests (--steps lists them)
+  --die-at STEP   kill the hook at this step, for tests (--steps lists them)
   --version       print the version
 ";
 
@@ -80,7 +80,8 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             "--die-at" => {
                 let name = value("--die-at")?.to_string_lossy().into_owned();
                 let steps = Steps::die_at(&name);
-                arguments.steps = steps.ok_or_else(|| format!("there is no step {name}"))?;
+                arguments.steps =
+                    steps.ok_or_else(|| format!("unknown step {name} (see --steps)"))?;
             }
             "--steps" => return Ok(Asked::Print(format!("{}\n", STEPS.join("\n")))),
             "--help" => return Ok(Asked::Print(HELP.to_owned())),
@@ -89,16 +90,18 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
                 return Ok(Asked::Print(format!("gpuslice-hook {version}\n")));
             }
             option if option.starts_with('-') => {
-                return Err(format!("there is no option {option}"));
+                return Err(format!("unknown option {option} (see --help)"));
             }
             _ if !arguments.verb.is_empty() => {
-                return Err(format!("{text:?} is one verb too many"));
+                return Err(format!(
+                    "unexpected argument {text:?} (a stage is given already)"
+                ));
             }
             _ => arguments.verb = text,
         }
     }
     match arguments.verb.is_empty() {
-        true => Err("which stage? (--help lists them)".to_owned()),
+        true => Err("no stage is given (--help lists them)".to_owned()),
         false => Ok(Asked::Stage(arguments)),
     }
 }

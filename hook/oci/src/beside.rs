@@ -66,26 +66,26 @@ impl Wanted<'_> {
         // What is mounted here no other container sees, nor the host: each would be promised all.
         if self.stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
             bail!(
-                "{} asks for unified memory, which takes the hook at createRuntime: at \
-                 createContainer others do not see what it is promised",
+                "{} requests unified memory, which requires the hook at createRuntime: at \
+                 createContainer, other containers cannot see its promise",
                 plan.name
             );
         }
         let own = records.iter().find(|record| record.slice == plan.slice);
         match own {
             Some(record) if self.stage == Stage::Container => bail!(
-                "slice {} is shared, which takes the hook at createRuntime: at createContainer it \
-                 cannot reach the other containers' ledger",
+                "slice {} is shared, which requires the hook at createRuntime: at createContainer, \
+                 it cannot reach the ledger of the other containers",
                 record.slice
             ),
             Some(record) if !is_of_pod(record, plan) => bail!(
-                "slice {} is another's ({}): it is shared by the containers of one pod, which their \
-                 engine names by the same sandbox id and namespace",
+                "slice {} belongs to another pod ({}): only containers with the same sandbox id and \
+                 namespace share a slice",
                 record.slice,
                 record.name
             ),
             Some(record) if record.devices != plan.devices => bail!(
-                "slice {} is shared, and {} has it with another budget",
+                "slice {} is shared with {}, which has another budget",
                 record.slice,
                 record.name
             ),
@@ -148,8 +148,7 @@ fn is_of_pod(record: &Record, plan: &Plan) -> bool {
 fn overcommitted(plan: &Plan, promised: Bytes) -> String {
     let asked = unified(&plan.devices);
     format!(
-        "{} is over-committed by {}: {asked} are asked for, and it is promised the {promised} that are \
-         left",
+        "{} is over-committed by {}: it requests {asked} and is promised the remaining {promised}",
         plan.name,
         asked.minus(promised)
     )
@@ -157,7 +156,7 @@ fn overcommitted(plan: &Plan, promised: Bytes) -> String {
 
 /// What the host has of its own memory, or has promised of it, cannot be read.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no slice of this host's memory is given out")]
+#[error("cannot read this host's memory or its promises, so no slice of it is admitted")]
 pub(crate) struct HostUnread;
 
 /// What people call a run, whose promise has its process in its name.
@@ -176,7 +175,8 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
         read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
         1 << 16,
     )?;
-    let memory = meminfo::parse(&head).with_context(|| format!("{} is garbled", path.display()))?;
+    let memory =
+        meminfo::parse(&head).with_context(|| format!("{} is not a meminfo", path.display()))?;
     let folder = places.promises();
     let held = match folder.try_exists() {
         // Since boot nobody has asked for any.

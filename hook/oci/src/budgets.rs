@@ -59,7 +59,9 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
         }
         return Ok(Budgets {
             each: Vec::new(),
-            note: Some("nothing is counted for it, because it is given no GPU".to_owned()),
+            note: Some(
+                "its memory counts on no GPU, because the container is given none".to_owned(),
+            ),
         });
     }
     let mut each = Vec::new();

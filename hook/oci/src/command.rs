@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// It has not ended in that time.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} has not ended after {seconds} s: the NVIDIA driver hangs, or is still being loaded (see whether \
-     nvidia-smi answers, and what the kernel says: journalctl -k --grep 'NVRM|Xid')",
+    "{0} has not ended after {seconds} s: the NVIDIA driver hangs or is still loading (check \
+     nvidia-smi and journalctl -k --grep 'NVRM|Xid')",
     seconds = PATIENCE.as_secs()
 )]
 pub struct Hung(String);
@@ -107,8 +107,8 @@ const SAID: u64 = 64 << 10;
 pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
     let file = format!("--write={}", places.devices().display());
     run(places, policy, &["devices", &file]).context(
-        "there is no list of GPUs, and it cannot be made now (once gpuslice devices --write has made it, as \
-         gpuslice-devices.service does at boot, no container waits for the driver)",
+        "no list of GPUs exists, and gpuslice devices --write fails now (gpuslice-devices.service \
+         runs it at boot, so that no container waits for the driver)",
     )
 }
 

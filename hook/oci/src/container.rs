@@ -21,7 +21,7 @@ pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
         Stage::Container => Owner::parent().context("cannot find the container's first process"),
         Stage::Runtime if state.pid <= 1 => {
             bail!(
-                "the runtime names process {}, which is no container's",
+                "the runtime's state names process {}, which cannot be a container's",
                 state.pid
             )
         }
@@ -59,8 +59,8 @@ pub(crate) fn is_in_one() -> anyhow::Result<()> {
     // Who may not look (a user namespace) is not in the host's.
     match identity("/proc/1/ns/mnt") {
         Ok(first) if first == own => bail!(
-            "createContainer was asked for in the host's own mount namespace: the hook's first \
-             argument must be the stage that it is configured at"
+            "refusing createContainer in the host's mount namespace: the hook's first argument must \
+             be the stage at which it is configured"
         ),
         _ => Ok(()),
     }
@@ -78,8 +78,8 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     match facts.flags().contains(FsFlags::ST_RDONLY) {
         true => Ok(()),
         false => bail!(
-            "at createContainer in a pid namespace that the container shares, others in it could overwrite \
-             gpuslice-hook: configure it at createRuntime (or mount its file read-only)"
+            "refusing to run at createContainer: other processes in the shared pid namespace could overwrite \
+             gpuslice-hook (configure it at createRuntime, or mount its file read-only)"
         ),
     }
 }

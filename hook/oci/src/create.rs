@@ -1,20 +1,20 @@
 //! A container is created: it is given its slice, or the reason why not.
 //! Touches: everything below.
 
+mod injection;
+
 use crate::arguments::Arguments;
 use crate::beside::{Beside, HostUnread, Wanted};
 use crate::devices::{self, Devices};
-use crate::inject::sources::Sources;
-use crate::inject::{self, InjectError, Outcome, Target};
 use crate::owner::Owner;
 use crate::place::Places;
 use crate::plan::{Decision, Given, Plan, PlanError, decide};
-use crate::policy::{self, NotInjectable, OnError, Policy};
+use crate::policy::{self, DriverLimits, OnError, Policy};
 use crate::registry::{self, Member, Registry};
 use crate::spec::{self, Spec};
 use crate::state::State;
-use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, page_cache};
-use anyhow::{Context, anyhow, bail};
+use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, toolkit_limit};
+use anyhow::{Context, bail};
 
 /// In whose namespaces the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub type Lines = Vec<String>;
 pub struct Report {
     /// For the runtime.
     pub lines: Lines,
-    /// For the host's log, too: why it starts without its slice.
-    pub no_slice: Option<String>,
+    /// For the host's log, too: which limits are not in force although the container starts.
+    pub logged: Lines,
 }
 
 /// What is to be done for a container, and for whom.
@@ -151,7 +151,7 @@ pub fn would(
     let beside = wanted.among(&records);
     let promised = match beside.map_err(|error| unless_host(error, on))? {
         Beside::Known(promised) => {
-            lines.push(format!("{name} has its slice already"));
+            lines.push(format!("{name} already has its slice"));
             promised
         }
         Beside::Fits { record, note } => {
@@ -216,6 +216,8 @@ pub fn create(
         let budgets = &run.plan.devices;
         let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
         run.report.lines.extend(said);
+        let raised = raised(&run.plan, &spec, &policy);
+        run.report.logged.extend(raised);
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
         let line = format!("{}: {note}", run.plan.name);
@@ -268,18 +270,31 @@ fn planned(
     let devices = match devices::read(&given.places)? {
         Some(devices) => devices,
         None if stage == Stage::Container || given.dry_run => {
-            bail!("there is no list of GPUs (gpuslice devices --write makes it)")
+            bail!("no list of GPUs exists (run gpuslice devices --write)")
         }
         None => {
             command::list_devices(&given.places, policy)?;
             let made = devices::read(&given.places)?;
-            made.context("gpuslice devices --write has made no list of GPUs")?
+            made.context("gpuslice devices --write wrote no list of GPUs")?
         }
     };
     match wanted(&devices)? {
         Decision::Nothing(_) => Ok(None),
         Decision::Slice(plan) => Ok(Some((*plan, devices))),
     }
+}
+
+/// What is told where NVIDIA's toolkit replaces the driver's limit by a higher one.
+fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
+    let limit = toolkit_limit::raised(spec, &plan.devices)?;
+    (policy.driver_limits != DriverLimits::Off).then(|| {
+        format!(
+            "{}: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to {limit} \
+             (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice (use gpuslice-runtime, \
+             which runs gpuslice-hook last)",
+            plan.name
+        )
+    })
 }
 
 /// Takes back what was recorded and made.
@@ -367,93 +382,5 @@ impl Run<'_> {
         }
         given.steps.reached("prepared");
         Ok(false)
-    }
-
-    fn inject(&mut self, state: &State, spec: &Spec, stage: Stage) -> Result<(), Failure> {
-        let on = self.on;
-        let container = |error| on.by_container(error);
-        let lines = page_cache::drop_folders(&self.plan.drops);
-        self.report.lines.extend(lines);
-        let home = container::own_namespace().map_err(|error| on.by_host(error))?;
-        let (namespace, mapped) = match stage {
-            Stage::Container => (None, None),
-            Stage::Runtime => (
-                Some(container::namespace(state.pid, &home).map_err(container)?),
-                // Where it has the runtime's user namespace, root is root.
-                match spec.has_user_namespace() {
-                    true => container::mapped_root(state.pid).map_err(container)?,
-                    false => None,
-                },
-            ),
-        };
-        let sources = Sources::take(&self.plan, &self.given.places);
-        let sources = sources.map_err(|error| on.by_host(error))?;
-        let rootfs = spec.rootfs(&state.bundle);
-        let text = self.plan.files.first().map_or("", |file| &file.text);
-        let target = Target {
-            namespace,
-            rootfs: &rootfs,
-            mapped,
-            program: spec
-                .process
-                .as_ref()
-                .and_then(|process| process.args.first())
-                .map(String::as_str),
-            hosts_dev: container::hosts_dev().map_err(|error| on.by_host(error))?,
-            slice: text,
-        };
-        let outcome = inject::inject(sources, &target, &self.given.steps);
-        if stage == Stage::Runtime {
-            // What was made on the host is undone on the host.
-            let back = nix::sched::setns(&home, nix::sched::CloneFlags::CLONE_NEWNS);
-            back.map_err(|error| on.by_host(error))?;
-        }
-        let outcome = outcome.map_err(|error| match error {
-            InjectError::Library => on.by_host(error),
-            _ => on.by_container(error),
-        });
-        match outcome? {
-            Outcome::Injected | Outcome::Already => Ok(()),
-            Outcome::Unreached => {
-                let why = "its first program is static, so its slice holds only for the dynamic \
-                           programs that it starts";
-                self.runs_without(format!("{}: {why}", self.plan.name), why);
-                Ok(())
-            }
-            Outcome::Unsuited(why) => match self.policy.when_not_injectable {
-                NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
-                    "this host's policy starts no container that no slice can be put into: {why}"
-                ))),
-                NotInjectable::Warn => {
-                    let why = why.to_string();
-                    let line = format!("{} starts without a slice: {why}", self.plan.name);
-                    self.runs_without(line, &why);
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    /// Reports a container that runs without its slice, and keeps the reason in its record.
-    fn runs_without(&mut self, line: String, why: &str) {
-        self.report.no_slice = Some(line);
-        if let Err(error) = self.record_no_slice(why) {
-            self.report.lines.push(format!("{error:#}"));
-        }
-    }
-
-    fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {
-        let registry = Registry::lock(&self.given.places)?;
-        let (records, _) = registry::survey(&self.given.places)?;
-        let own = records
-            .into_iter()
-            .find(|record| record.slice == self.plan.slice);
-        let Some(mut record) = own else { return Ok(()) };
-        let mut members = record.containers.iter_mut();
-        if let Some(member) = members.find(|member| member.id == self.plan.container) {
-            member.no_slice = Some(why.to_owned());
-            registry.write(&record)?;
-        }
-        Ok(())
     }
 }

@@ -73,6 +73,7 @@ fn leave(registry: &Registry<'_>, record: Record, id: &str) -> anyhow::Result<Op
         thread::sleep(Duration::from_millis(1));
     }
     Ok(Some(format!(
-        "{name}: a process of it goes on and holds GPU memory: its slice is given back when that has ended"
+        "{name}: one of its processes still runs and holds GPU memory: the slice is released when that \
+         process ends"
     )))
 }

@@ -156,7 +156,7 @@ pub enum DevicesError {
         source: io::Error,
     },
     /// It is something else.
-    #[error("{path} is not a list of GPUs (gpuslice devices --write makes it anew)")]
+    #[error("{path} is not a list of GPUs (run gpuslice devices --write)")]
     Json {
         /// Which.
         path: PathBuf,

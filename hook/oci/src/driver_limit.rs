@@ -59,7 +59,7 @@ fn limit(
     places: &Places,
 ) -> anyhow::Result<()> {
     if target.device.driver_limits == Some(false) {
-        bail!("the driver has no limits per cgroup: the library alone holds the slice");
+        bail!("the driver has no limits per cgroup: only the library enforces the slice");
     }
     let cgroup = match cgroup {
         Some(known) => known,
@@ -72,11 +72,11 @@ fn limit(
 fn own_cgroup(pid: i32) -> anyhow::Result<PathBuf> {
     let theirs = path_of(&format!("/proc/{pid}/cgroup"))?;
     if theirs == "/" || theirs == path_of("/proc/self/cgroup")? {
-        bail!("the container has no cgroup (version 2) of its own that the driver could limit");
+        bail!("the container has no cgroup (v2) of its own that the driver could limit");
     }
     let mounted = |mount: &&&str| Path::new(mount).join("cgroup.controllers").exists();
     let mount = MOUNTS.iter().find(mounted);
-    let mount = mount.context("cgroups (version 2) are not mounted on this host")?;
+    let mount = mount.context("cgroup v2 is not mounted on this host")?;
     Ok(PathBuf::from(format!("{mount}{theirs}")))
 }
 

@@ -80,6 +80,7 @@ const INTERP: u32 = 3;
 
 const STRTAB: u64 = 5;
 const SYMTAB: u64 = 6;
+const SONAME: u64 = 14;
 const GNU_HASH: u64 = 0x6fff_fef5;
 const VERDEF: u64 = 0x6fff_fffc;
 const VERNEED: u64 = 0x6fff_fffe;
@@ -152,6 +153,21 @@ impl<'a> Elf<'a> {
     #[must_use]
     pub fn machine(&self) -> Machine {
         self.machine
+    }
+
+    /// How long the file must be for all that the loader maps of it.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let ends = self.loaded.iter();
+        let ends = ends.map(|(_, offset, length)| offset.saturating_add(*length));
+        ends.max().unwrap_or_default()
+    }
+
+    /// The name by which other files need it, if it is a library.
+    #[must_use]
+    pub fn soname(&self) -> Option<Vec<u8>> {
+        let (_, offset) = self.dynamic.iter().find(|(tag, _)| *tag == SONAME)?;
+        self.name(u32::try_from(*offset).ok()?)
     }
 
     /// Whether a dynamic loader starts it, if it is a program.
@@ -319,6 +335,8 @@ mod tests {
             assert!(elf.defines(name.as_bytes()), "{name}");
         }
         assert!(!elf.defines(b"cuMemGetInfo_v2"));
+        assert_eq!(elf.soname(), Some(b"libc.so.6".to_vec()));
+        assert!(elf.length() > 1 << 20 && elf.length() <= file.metadata().unwrap().len());
         let versions = elf.defined_versions().unwrap();
         assert!(versions.contains(&b"GLIBC_2.17".to_vec()), "{versions:?}");
         assert!(!versions.contains(&b"GLIBC_2.999".to_vec()));
@@ -344,6 +362,8 @@ mod tests {
         if let Some(elf) = Elf::read(&file) {
             let _ = (
                 elf.undefined(),
+                elf.length(),
+                elf.soname(),
                 elf.needed_versions(),
                 elf.defined_versions(),
             );

@@ -55,8 +55,8 @@ pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Re
         let unseen = record.containers.iter().filter(unseen);
         collected.failures.extend(unseen.map(|member| {
             format!(
-                "container {} stays: its process {} is in another pid namespace, and cannot be seen from \
-                 here (run gpuslice gc on the host)",
+                "container {} stays: its process {} is in another pid namespace and cannot be seen \
+                 from here (run gpuslice gc on the host)",
                 member.name, member.owner.pid
             )
         }));
@@ -179,12 +179,12 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     for damaged in damaged {
         let failure = match (traces::of_life(places, &damaged), unreadable) {
             (Some(sign), _) => format!(
-                "{damaged}, and stays: {sign}. Stop the container of slice {}, then gpuslice gc --force \
-                 removes it",
+                "{damaged}, but {sign} (stop the container of slice {}, then run gpuslice gc --force)",
                 damaged.slice
             ),
             (None, Unreadable::Keep) => format!(
-                "{damaged}; nothing says that its container lives: gpuslice gc --force removes it"
+                "{damaged}; its container shows no sign of life (gpuslice gc --force removes the \
+                 record)"
             ),
             (None, Unreadable::Remove) => match remove_damaged(places, &damaged) {
                 Ok(()) => {

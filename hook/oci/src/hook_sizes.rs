@@ -20,8 +20,8 @@ pub const MEMORY: &str = "--memory";
 pub enum SizeError {
     /// Two hook definitions give different sizes.
     #[error(
-        "two hooks in config.json give different slices of the same GPU, {0} and {1}: ask for one CDI \
-         device or runtime of gpuslice"
+        "two hooks in config.json give different slices of the same GPU, {0} and {1}: request only \
+         one CDI device or runtime of gpuslice"
     )]
     Hooks(Bytes, Bytes),
     /// A hook definition and an annotation give different sizes.

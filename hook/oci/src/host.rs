@@ -4,11 +4,11 @@
 
 use crate::create::Lines;
 use crate::place::Places;
-use crate::plan::{PRELOAD, Plan};
+use crate::plan::{PRELOAD, Plan, ledger_id};
 use crate::registry::{Record, unified};
 use crate::steps::Steps;
 use crate::{run_folder, seal, sys};
-use gpuslice_config::ledger::{self, Ledger, Locks, Open};
+use gpuslice_config::ledger::{self, Ledger, LedgerError, Locks, Open};
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
@@ -53,8 +53,8 @@ pub fn prepare(
     let unsealed = make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
     let lines = unsealed.map(|why| {
         format!(
-            "{}: this kernel cannot seal its ledger ({why}): a process of the container that cuts it ends \
-             the others",
+            "{}: this kernel cannot seal the ledger ({why}): a process of the container that truncates it \
+             ends the container's other processes",
             plan.name
         )
     });
@@ -133,9 +133,7 @@ fn make_ledger(
     if !is_new && is_made(&path) {
         // A pod's other containers use it, damaged or not: another in its place would be one more
         // budget.
-        let opened = Ledger::open(&c_path(&path), Open::Existing);
-        let unusable = |error| failed("use", &path)(io::Error::other(error));
-        return opened.map(|_| None).map_err(unusable);
+        return identify(&path, slice).map(|()| None);
     }
     if !is_new {
         seal::unmount(place).map_err(failed("unmount", place))?;
@@ -145,8 +143,19 @@ fn make_ledger(
         seal::unmount(place).map_err(failed("unmount", place))?;
         make_plain(place, &path, devices).map_err(failed("make", &path))?;
     }
+    identify(&path, slice)?;
     steps.reached("ledger-mounted");
     Ok(unsealed)
+}
+
+/// Has the ledger say that it is this slice's, as its slice file does.
+fn identify(path: &Path, slice: &str) -> Result<(), HostError> {
+    let unusable = |error| failed("use", path)(io::Error::other(error));
+    let ledger = Ledger::open(&c_path(path), Open::Existing).map_err(unusable)?;
+    match ledger.identify(ledger_id(slice)) {
+        true => Ok(()),
+        false => Err(unusable(LedgerError::Another)),
+    }
 }
 
 /// Whether a ledger exists, in any state. The mount point of a ledger does not count.

@@ -38,8 +38,8 @@ impl fmt::Display for Unsuited {
             Unsuited::NoLoader => {
                 out.write_str("its image has no dynamic loader (static programs cannot be reached)")
             }
-            Unsuited::NoLibc => out.write_str("its image has no glibc where distributions put it"),
-            Unsuited::Machine => out.write_str("its image is for another kind of machine"),
+            Unsuited::NoLibc => out.write_str("its image has no glibc in the usual folders"),
+            Unsuited::Machine => out.write_str("its image is for another architecture"),
             Unsuited::Old(name) => write!(out, "its image's glibc is too old: it has no {name}"),
         }
     }

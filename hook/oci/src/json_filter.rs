@@ -27,8 +27,8 @@ pub enum Keep {
     Each(&'static Keep),
     /// The first element of an array.
     First,
-    /// The strings of an array that start with this.
-    Starting(&'static str),
+    /// The strings of an array that start with one of these.
+    Starting(&'static [&'static str]),
 }
 
 /// Copies what is to be kept of the one value that the text holds.
@@ -48,7 +48,7 @@ pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     filter.value(keep)?;
     match filter.after_blanks()? {
         None => Ok(filter.kept),
-        Some(_) => Err(malformed("something follows the value")),
+        Some(_) => Err(malformed("unexpected data after the value")),
     }
 }
 
@@ -116,7 +116,7 @@ impl<R: Read> Filter<R> {
             (Keep::Each(keep), Some(b'{')) => self.object(|_| Some(*keep)),
             (Keep::Elements(keep), Some(b'[')) => self.array(|_| Some(*keep)),
             (Keep::First, Some(b'[')) => self.array(|index| (index == 0).then_some(&Keep::All)),
-            (Keep::Starting(start), Some(b'[')) => self.strings(start),
+            (Keep::Starting(starts), Some(b'[')) => self.strings(starts),
             _ => self.whole(true),
         }
     }
@@ -187,9 +187,9 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// An array of strings, of which those that start with a text are kept. One that is too long is
-    /// kept as that text and a question mark.
-    fn strings(&mut self, start: &str) -> io::Result<()> {
+    /// An array of strings, of which those that start with one of these texts are kept. One that is too
+    /// long is kept as that text and a question mark.
+    fn strings(&mut self, starts: &[&str]) -> io::Result<()> {
         self.bump();
         self.keep(b"[")?;
         if self.after_blanks()? == Some(b']') {
@@ -200,7 +200,10 @@ impl<R: Read> Filter<R> {
         loop {
             if self.after_blanks()? == Some(b'"') {
                 let (raw, is_whole) = self.short_string()?;
-                if raw.starts_with(start.as_bytes()) {
+                let start = starts
+                    .iter()
+                    .find(|start| raw.starts_with(start.as_bytes()));
+                if let Some(start) = start {
                     if !std::mem::take(&mut is_first) {
                         self.keep(b",")?;
                     }
@@ -364,7 +367,7 @@ impl<R: Read> Filter<R> {
 
     fn too_much(&self) -> io::Error {
         let cap = self.cap;
-        let what = format!("more than {cap} bytes of it would be needed");
+        let what = format!("the members that gpuslice needs exceed {cap} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, what)
     }
 

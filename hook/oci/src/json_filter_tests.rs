@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 const TREE: Keep = Keep::Members(&[
     ("all", Keep::All),
     ("first", Keep::First),
-    ("env", Keep::Starting("N=")),
+    ("env", Keep::Starting(&["N="])),
     ("named", Keep::Named(&["ours/"])),
     ("each", Keep::Each(&Keep::Members(&[("in", Keep::All)]))),
     (
@@ -88,7 +88,7 @@ fn what_is_skipped_has_any_length_and_what_is_kept_a_bound() {
     let text = format!(r#"{{"all":"{long}"}}"#);
     assert_eq!(
         refused(text.as_bytes()),
-        "more than 65536 bytes of it would be needed"
+        "the members that gpuslice needs exceed 65536 bytes"
     );
     let text = format!(r#"{{"named":{{"ours/{long}":1}}}}"#);
     assert_eq!(refused(text.as_bytes()), "the name of a member is too long");

@@ -23,7 +23,7 @@ impl std::fmt::Display for JsonError {
             JsonError::NotJson(at) => write!(out, "not JSON at byte {at}"),
             JsonError::TooDeep => out.write_str("nested too deep to be read"),
             JsonError::Twice => out.write_str("a key occurs twice, or in two spellings"),
-            JsonError::OtherType(at) => write!(out, "not what belongs there at byte {at}"),
+            JsonError::OtherType(at) => write!(out, "an unexpected type at byte {at}"),
         }
     }
 }

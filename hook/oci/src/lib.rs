@@ -41,5 +41,6 @@ pub mod sys;
 pub mod syslog;
 pub mod tenants;
 mod text;
+pub mod toolkit_limit;
 pub mod traces;
 pub mod wrapper;

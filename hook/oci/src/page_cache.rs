@@ -51,8 +51,8 @@ pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
         match drop_folder_within(path, until, &mut left) {
             Err(error) => lines.push(format!("cannot drop the pages of {shown}: {error}")),
             Ok(done) if done.unfinished => lines.push(format!(
-                "the pages of {} files in {shown} are dropped; there is more than is looked at while a \
-                 container waits",
+                "dropped the pages of {} files in {shown}; the time limit for a starting container left the \
+                 rest cached",
                 done.files
             )),
             Ok(_) => {}

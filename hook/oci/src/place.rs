@@ -63,6 +63,12 @@ impl Places {
         self.containers().join(id).join("root")
     }
 
+    /// What a container that starts without its slice sees as `/.gpuslice`.
+    #[must_use]
+    pub fn container_reason(&self, id: &str) -> PathBuf {
+        self.containers().join(id).join("no-slice")
+    }
+
     /// One mount for each slice.
     #[must_use]
     pub fn ledgers(&self) -> PathBuf {

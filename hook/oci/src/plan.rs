@@ -12,6 +12,8 @@ use crate::policy::Policy;
 use crate::registry::{Budget, unified};
 use crate::spec::Spec;
 use crate::state::{State, is_id};
+use crate::toolkit_limit;
+use gpuslice_config::ledger::key_of;
 use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::units::Bytes;
@@ -138,7 +140,7 @@ pub enum PlanError {
     Size(#[from] SizeError),
     /// The policy wants everybody to say.
     #[error(
-        "this host's policy starts no container that does not say how much GPU memory it needs \
+        "this host's policy refuses containers that do not say how much GPU memory they need \
          (annotation {}memory, for example 8GiB)",
         annotations::PREFIX
     )]
@@ -164,8 +166,8 @@ pub enum PlanError {
     NoDevices,
     /// There are some, but none that the policy and the container have in common.
     #[error(
-        "this host's policy gives no slices of a GPU that the container is given (this host has {0}; see \
-         devices in its config.toml)"
+        "this host's policy slices none of the container's GPUs (this host has {0}; see devices in \
+         config.toml)"
     )]
     NoneForSlices(String),
     /// One GPU, asked for in two ways.
@@ -182,18 +184,16 @@ pub enum PlanError {
         other: (String, Bytes),
     },
     /// A pod's slice without a pod.
-    #[error(
-        "{}share: pod is for containers of a pod, and this is none",
-        annotations::PREFIX
-    )]
+    #[error("{}share: pod requires a container of a pod", annotations::PREFIX)]
     NoPod,
     /// An id that means something else here.
     #[error(
-        "container id {0:?} has the form that gpuslice gives to a pod's slice or a run: start it by another"
+        "container id {0:?} is reserved for gpuslice's own slices and runs (start the container with \
+         another id)"
     )]
     Reserved(String),
     /// The slice file would not be one.
-    #[error("the slice would be refused: {0}")]
+    #[error("the slice file would not be valid: {0}")]
     Slice(SliceError),
 }
 
@@ -251,9 +251,22 @@ fn plan(
     who: Identity,
 ) -> Result<Plan, PlanError> {
     let Budgets {
-        each: devices,
+        each: mut devices,
         note,
     } = budgets;
+    // The containers of a pod must agree on their slice.
+    let lowered = match asked.shared {
+        false => toolkit_limit::lower(given.spec, &mut devices),
+        true => None,
+    };
+    let lowered = lowered.map(|limit| {
+        format!(
+            "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
+            toolkit enforces"
+        )
+    });
+    let notes: Vec<String> = note.into_iter().chain(lowered).collect();
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();
     if is_reserved(&id) {
         return Err(PlanError::Reserved(id));
@@ -264,7 +277,7 @@ fn plan(
         (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
         (true, _) => return Err(PlanError::NoPod),
     };
-    let text = slice_file(asked, &devices, given.policy, &who)?;
+    let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
     let root = given.places.container_root(&id);
     let file = |name: &str, text: String| File {
         path: root.join(name),
@@ -287,13 +300,21 @@ fn plan(
     })
 }
 
+/// The number of a slice's ledger. A container's or pod's id is no other's, so neither is this.
+#[must_use]
+pub fn ledger_id(slice: &str) -> u64 {
+    key_of(slice.as_bytes()).max(1)
+}
+
 fn slice_file(
     asked: &Request,
     devices: &[Budget],
     policy: &Policy,
     who: &Identity,
+    ledger: u64,
 ) -> Result<String, PlanError> {
     let mut slice = Slice::default();
+    slice.ledger_id = Some(ledger);
     slice.name = Text::new(&who.title());
     slice.total = asked.total.unwrap_or_default();
     slice.present_as = asked.present_as.unwrap_or_default();

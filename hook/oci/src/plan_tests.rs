@@ -239,8 +239,8 @@ fn gpus_that_the_policy_names_and_the_host_has_not_are_told_from_a_host_without_
     };
     assert_eq!(
         said(MACHINE, "devices = [3]"),
-        "this host's policy gives no slices of a GPU that the container is given (this host has \
-         GPUs 0, 1; see devices in its config.toml)"
+        "this host's policy slices none of the container's GPUs (this host has GPUs 0, 1; see \
+         devices in config.toml)"
     );
     assert_eq!(
         said(r#"{"version":1,"devices":[]}"#, ""),

@@ -177,7 +177,7 @@ fn a_link_to_nothing_is_no_policy_that_allows_everything() {
     let linked = |place: &Path| {
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere/at/all", place).unwrap();
-        let said = format!("{} is a link to nothing", place.display());
+        let said = format!("{} is a dangling link", place.display());
         let error = anyhow::Error::new(read(&places).unwrap_err());
         assert_eq!(
             format!("{error:#}"),

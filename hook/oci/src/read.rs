@@ -57,7 +57,7 @@ pub fn open_unless_absent(path: &Path) -> io::Result<File> {
         let mut parts = path.ancestors();
         let dangling = parts.find(|part| part.is_symlink() && !part.exists());
         match dangling.filter(|_| error.kind() == io::ErrorKind::NotFound) {
-            Some(link) => io::Error::other(format!("{} is a link to nothing", link.display())),
+            Some(link) => io::Error::other(format!("{} is a dangling link", link.display())),
             None => error,
         }
     })
@@ -95,6 +95,6 @@ pub fn only_roots(file: &File) -> io::Result<()> {
     }
     match facts.mode() & 0o022 {
         0 => Ok(()),
-        _ => Err(io::Error::other("others than root may write to it")),
+        _ => Err(io::Error::other("users other than root may write to it")),
     }
 }

@@ -123,15 +123,15 @@ pub enum RegistryError {
     Folder(#[from] HostError),
     /// A record cannot be read.
     #[error(
-        "{damaged}: what its container holds is not known, so no slice is given out; when that container \
-         is gone, gpuslice gc --force removes the record"
+        "{damaged}: the memory of its container is unknown, so no slice is admitted (once that \
+         container is gone, run gpuslice gc --force)"
     )]
     Damaged {
         /// Which.
         damaged: Damaged,
     },
     /// Somebody has held the lock for very long.
-    #[error("another gpuslice holds {0} and does not give it back")]
+    #[error("another gpuslice process does not unlock {0}")]
     Locked(PathBuf),
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for Damaged {
         let Damaged { path, why, .. } = self;
         write!(
             out,
-            "{} is no record of a slice any more ({why})",
+            "{} is not a valid slice record ({why})",
             path.display()
         )
     }

@@ -234,7 +234,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     file.read_exact_at(&mut found, 0)?;
     match found == begins {
         true => Ok(()),
-        false => Err(io::Error::other("a mapping does not write to it")),
+        false => Err(io::Error::other("writes through a mapping do not reach it")),
     }
 }
 
@@ -253,6 +253,6 @@ fn attack(file: &File, at: *mut libc::c_void, length: usize) -> io::Result<()> {
     match ftruncate(file, 0) {
         Err(Errno::EPERM) => Ok(()),
         Err(error) => Err(error.into()),
-        Ok(()) => Err(io::Error::other("it can be cut")),
+        Ok(()) => Err(io::Error::other("it can still be truncated")),
     }
 }

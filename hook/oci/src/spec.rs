@@ -19,6 +19,9 @@ const ENGINES: &str = "io.kubernetes.";
 /// The variable by which NVIDIA's runtime is told which GPUs to bring.
 pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 
+/// How the variables begin by which NVIDIA's toolkit is told what limit to set in the driver.
+pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
+
 /// The annotations that are read.
 pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
 
@@ -30,7 +33,10 @@ const KEPT: Keep = Keep::Members(&[
     ),
     (
         "process",
-        Keep::Members(&[("args", Keep::First), ("env", Keep::Starting(VISIBLE))]),
+        Keep::Members(&[
+            ("args", Keep::First),
+            ("env", Keep::Starting(&[VISIBLE, MEMORY])),
+        ]),
     ),
     ("mounts", Keep::All),
     ("annotations", ANNOTATIONS),
@@ -91,7 +97,7 @@ pub struct Process {
     /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
-    /// The variables that begin with [`VISIBLE`].
+    /// The variables that begin with [`VISIBLE`] or [`MEMORY`].
     #[serde(default)]
     pub env: Vec<String>,
 }
@@ -216,9 +222,8 @@ pub enum SpecError {
     },
     /// The state names the root.
     #[error(
-        "the container's state names / as its bundle, where no config.json is: crun before 1.27 does so where \
-         a container has a user namespace and devices (take crun 1.27, runc, or gpuslice-runtime, which tells \
-         the hook)"
+        "the container's state names / as its bundle, which has no config.json: crun before 1.27 does this for \
+         containers with a user namespace and devices (use crun 1.27, runc or gpuslice-runtime)"
     )]
     RootBundle,
     /// The state says nothing of a bundle.

@@ -19,8 +19,8 @@ pub const FAILURE: u8 = 1;
 pub const USAGE: u8 = 2;
 
 /// Why nothing can be done below a rootless engine, and what works there.
-const ROOTLESS: &str = "gpuslice-hook does not run as the host's root: containers of rootless podman and rootless \
-                        Docker have no slices (take gpuslice run in the container, or an engine that root runs)";
+const ROOTLESS: &str = "gpuslice-hook does not run as the host's root, so containers of rootless podman and rootless \
+                        Docker get no slice (use gpuslice run in the container, or a rootful engine)";
 
 fn tell(line: &str) {
     // A runtime that has closed our standard error does not want to know.
@@ -57,7 +57,7 @@ fn stage(arguments: &Arguments) -> u8 {
         "poststop" => return stopped(arguments),
         verb => {
             hear();
-            tell(&format!("there is nothing to be done at {verb}"));
+            tell(&format!("unknown stage {verb}: nothing is done"));
             return SUCCESS;
         }
     };
@@ -83,7 +83,7 @@ fn stage(arguments: &Arguments) -> u8 {
     let mut report = Report::default();
     let created = create(&state, stage, arguments, &mut report);
     told(&report.lines);
-    if let Some(line) = &report.no_slice {
+    for line in &report.logged {
         log.tell(line);
         tell(line);
     }

@@ -26,10 +26,10 @@ const LONG: usize = 12;
 pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
     let slice = damaged.slice.as_str();
     if let Some(owner) = owners(&damaged.text).find(Owner::lives) {
-        return Some(format!("process {}, which it names, lives", owner.pid));
+        return Some(format!("its process {} still runs", owner.pid));
     }
     if let Some(pid) = in_ledger(places, slice) {
-        return Some(format!("process {pid} holds memory by its ledger"));
+        return Some(format!("process {pid} holds memory of its slice"));
     }
     let mounts = Mounts::of(places, slice);
     let mut seen = HashSet::new();
@@ -37,7 +37,7 @@ pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids {
         if in_cgroup(pid, slice) && Owner::of(pid).is_ok_and(|owner| owner.lives()) {
-            return Some(format!("process {pid} is in a cgroup of its name"));
+            return Some(format!("process {pid} is in a cgroup named after it"));
         }
         // Processes of one namespace have one list of mounts.
         let namespace = fs::metadata(format!("/proc/{pid}/ns/mnt"));
@@ -45,7 +45,7 @@ pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
             continue;
         };
         if seen.insert(namespace) && mounts.are_in(pid) {
-            return Some(format!("process {pid} has it mounted"));
+            return Some(format!("process {pid} has its files mounted"));
         }
     }
     None

@@ -1,6 +1,10 @@
 //! The binary that is shipped: static and small.
 //! Touches: target/release/gpuslice-hook, which `make` builds.
 
+#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#[path = "../../../tests/containers/src/patience.rs"]
+mod patience;
+
 use gpuslice_oci::elf::Elf;
 use std::fs::File;
 use std::path::Path;
@@ -23,11 +27,9 @@ fn the_hook_is_static_and_small() {
     assert!(!elf.has_loader(), "it asks for a dynamic loader");
     assert_eq!(elf.needed_versions(), Some(Vec::new()));
     // An image's LD_PRELOAD says nothing to it (CVE-2025-23266).
-    let said = Command::new(&path)
-        .arg("--version")
-        .env("LD_PRELOAD", "/nowhere/evil.so")
-        .env("LD_LIBRARY_PATH", "/nowhere")
-        .output()
-        .unwrap();
+    let mut hook = Command::new(&path);
+    hook.env("LD_PRELOAD", "/nowhere/evil.so");
+    hook.env("LD_LIBRARY_PATH", "/nowhere");
+    let said = patience::output(hook.arg("--version"));
     assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
 }

@@ -9,7 +9,7 @@ mod support;
 use gpuslice_oci::steps::STEPS;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use support::{Container, Host, hook, is_root};
+use support::{Container, Host, hook, is_root, patience};
 
 #[test]
 fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
@@ -177,7 +177,11 @@ fn what_cannot_be_removed_is_named_and_keeps_nobody_else_from_starting() {
     let stuck = host.run("containers/first/root").display().to_string();
     let mount = |arguments: &[&str]| {
         let mut command = std::process::Command::new(arguments[0]);
-        assert!(command.args(&arguments[1..]).status().unwrap().success());
+        assert!(
+            patience::output(command.args(&arguments[1..]))
+                .status
+                .success()
+        );
     };
     mount(&["mount", "-t", "tmpfs", "t", &stuck]);
     first.dies();

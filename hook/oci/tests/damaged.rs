@@ -28,9 +28,9 @@ fn is_kept(host: &Host, container: &Container<'_>, sign: &str) {
         panic!("{collected:?}");
     };
     let file = host.run(&format!("slices/{}.json", container.id));
-    let begins = format!("{} is no record of a slice any more (", file.display());
+    let begins = format!("{} is not a valid slice record (", file.display());
     assert!(said.starts_with(&begins) && said.contains(sign), "{said}");
-    assert!(said.contains("Stop the container of slice "), "{said}");
+    assert!(said.contains("stop the container of slice "), "{said}");
     let nothing = Collected {
         failures: collected.failures.clone(),
         ..Collected::default()
@@ -53,8 +53,8 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     let file = host.run("slices/c1.json").display().to_string();
     for part in [
         file.as_str(),
-        "so no slice is given out",
-        "gpuslice gc --force removes",
+        "so no slice is admitted",
+        "run gpuslice gc --force",
     ] {
         assert!(said.contains(part), "{said}");
     }
@@ -63,7 +63,7 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     is_kept(
         &host,
         &container,
-        &format!("process {} has it mounted", container.pid()),
+        &format!("process {} has its files mounted", container.pid()),
     );
     // Nor is it only the ledger by which it is known.
     let ledger = container
@@ -73,7 +73,7 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     let seen = ledger.split_once("/root/").unwrap().1;
     let said = container.run_inside(&["umount", "-l", &format!("/{seen}")]);
     assert!(said.status.success(), "{said:?}");
-    is_kept(&host, &container, "has it mounted");
+    is_kept(&host, &container, "has its files mounted");
     container.dies();
     let refused = other.is_refused();
     assert!(
@@ -101,7 +101,7 @@ fn a_damaged_record_goes_with_its_container_when_the_runtime_says_so() {
     assert!(
         String::from_utf8(said.stderr)
             .unwrap()
-            .contains("no record of a slice")
+            .contains("not a valid slice record")
     );
     assert!(host.run("slices/c1.json").exists());
     container.dies();

@@ -61,7 +61,7 @@ fn a_container_that_would_be_refused_is_refused_in_a_dry_run_by_the_same_words()
     let (plan, told, well) = dry(&first);
     assert_eq!(
         (plan.is_object(), told.as_str(), well),
-        (true, "gpuslice: first has its slice already\n", true)
+        (true, "gpuslice: first already has its slice\n", true)
     );
     assert_eq!(host.left(), left);
     first.dies();

@@ -44,7 +44,7 @@ fn a_large_environment_switches_off_neither_deny_nor_the_default_slice() {
     host.policy(DENY);
     let said = container.is_refused();
     assert!(
-        said.contains("starts no container that does not say"),
+        said.contains("refuses containers that do not say"),
         "{said}"
     );
     host.policy(DEFAULT);
@@ -157,7 +157,7 @@ fn without_a_list_of_gpus_deny_unannotated_still_holds() {
         }
         let said = host.asking("c1", &[]).is_refused();
         assert!(
-            said.contains("starts no container that does not say"),
+            said.contains("refuses containers that do not say"),
             "{said}"
         );
     }
@@ -174,7 +174,7 @@ fn failures_of_the_host() -> Vec<HostFailure> {
         ("list of GPUs", |host| {
             fs::remove_file(host.run("devices.json")).unwrap();
         }),
-        ("is no record of a slice", |host| {
+        ("is not a valid slice record", |host| {
             fs::create_dir_all(host.run("slices")).unwrap();
             fs::write(host.run("slices/other.json"), "\0").unwrap();
         }),

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Host, hook, is_root};
+use support::{Host, hook, is_root, patience};
 
 /// A folder of the host that must never change.
 fn canary(host: &Host) -> std::path::PathBuf {
@@ -134,6 +134,7 @@ fn a_folder_that_is_swapped_all_the_time_leads_nowhere_else() {
         }
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let stops = patience::Stops(&stop);
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let exchange = nix::fcntl::RenameFlags::RENAME_EXCHANGE;
@@ -142,7 +143,7 @@ fn a_folder_that_is_swapped_all_the_time_leads_nowhere_else() {
                 }
             });
             let said = container.hook(&["createRuntime"]);
-            stop.store(true, Ordering::Relaxed);
+            drop(stops);
             match said.status.code() {
                 Some(0) => injected += 1,
                 Some(1) => refused += 1,
@@ -213,7 +214,10 @@ fn broken_states_and_bundles_are_refused_in_clear_words() {
         "x".repeat(9 << 20)
     );
     fs::write(&config, long).unwrap();
-    says(&annotations, "more than 8388608 bytes");
+    says(
+        &annotations,
+        "the members that gpuslice needs exceed 8388608 bytes",
+    );
     // What asks for nothing is not kept from starting by it.
     let unannotated = format!(r#"{{"id":"a","pid":4711,"bundle":{:?}}}"#, container.bundle);
     let said = hook(&host, &["createRuntime"], &unannotated);
@@ -239,7 +243,7 @@ fn a_process_that_is_no_containers_is_refused() {
         )
     };
     for pid in [0, 1] {
-        assert!(with_state(&host, &state(pid)).contains("which is no container's"));
+        assert!(with_state(&host, &state(pid)).contains("which cannot be a container's"));
     }
     let said = with_state(&host, &state(std::process::id()));
     assert!(said.contains("has no mount namespace of its own"), "{said}");
@@ -261,7 +265,7 @@ fn what_an_annotation_cannot_say_keeps_the_container_from_starting() {
     says(
         "typo",
         ("gpuslice.io/memroy", "8GiB"),
-        "gpuslice.io/memroy is not known",
+        "unknown annotation gpuslice.io/memroy",
     );
     says("unit", ("gpuslice.io/memory", "12Q"), "not a size");
     says(
@@ -272,7 +276,7 @@ fn what_an_annotation_cannot_say_keeps_the_container_from_starting() {
     host.policy("deny-unannotated = true");
     let said = host.asking("none", &[]).is_refused();
     assert!(
-        said.contains("starts no container that does not say how much"),
+        said.contains("refuses containers that do not say how much"),
         "{said}"
     );
     host.policy("deny-unanotated = true");
@@ -288,7 +292,7 @@ fn an_unknown_verb_is_no_error_and_poststart_does_nothing() {
     assert!(said.status.success());
     assert_eq!(
         said.stderr,
-        b"gpuslice: there is nothing to be done at startContainer\n"
+        b"gpuslice: unknown stage startContainer: nothing is done\n"
     );
     let said = hook(&host, &["poststart"], "");
     assert!(said.status.success() && said.stderr.is_empty());
@@ -307,7 +311,7 @@ fn a_runtime_can_write_its_state_also_where_nothing_is_done_with_it() {
             .unwrap();
         let written = std::io::Write::write_all(&mut hook.stdin.take().unwrap(), &state);
         assert!(written.is_ok(), "{verb}: {written:?}");
-        assert!(hook.wait().unwrap().success());
+        assert!(patience::ended(hook, verb).status.success());
     }
 }
 

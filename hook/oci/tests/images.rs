@@ -201,7 +201,22 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             told.contains(expected) && told.lines().count() == 1,
             "{told}"
         );
-        assert!(!container.inside(".gpuslice").exists(), "{told}");
+        // Nothing is preloaded, and `gpuslice check` in it finds the reason alone.
+        assert!(!container.inside("etc/ld.so.preload").exists(), "{told}");
+        let seen = fs::read_dir(container.inside(".gpuslice")).unwrap();
+        let seen: Vec<_> = seen.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(seen, ["no-slice"], "{told}");
+        let why = fs::read_to_string(container.inside(".gpuslice/no-slice")).unwrap();
+        assert!(
+            told.ends_with(&format!(" without a slice: {why}")),
+            "{told}"
+        );
+        let wrote = container.run_inside(&[
+            "rm",
+            "-f",
+            &format!("{}/.gpuslice/no-slice", container.rootfs().display()),
+        ]);
+        assert!(!wrote.status.success(), "{wrote:?}");
         // It can be found later, too.
         let record = text(host.run(&format!("slices/{}.json", container.id)));
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
@@ -212,7 +227,10 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
     host.policy("when-not-injectable = \"refuse\"");
     for (container, _) in &cases {
         let said = container.is_refused();
-        assert!(said.contains("no slice can be put into"), "{said}");
+        assert!(
+            said.contains("refuses containers that cannot load libgpuslice.so"),
+            "{said}"
+        );
     }
     assert_eq!(host.left(), Vec::<String>::new());
 }
@@ -256,7 +274,7 @@ fn a_static_program_is_named_in_one_line() {
         }
         String::from_utf8(said.stderr).unwrap()
     };
-    let expected = "gpuslice: c1: its first program is static, so its slice holds only for the dynamic programs \
+    let expected = "gpuslice: c1: its first program is static, so the slice limits only the dynamic programs \
                     that it starts\n";
     assert_eq!(says("/bin/static"), expected);
     assert_eq!(says("static"), expected);

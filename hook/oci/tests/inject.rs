@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
-use support::{Container, Host, is_root};
+use support::{Container, Host, is_root, patience};
 
 fn text(path: std::path::PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -123,23 +123,21 @@ fn a_user_namespace_is_entered_as_its_own_root() {
         .unwrap();
     let proc = format!("/proc/{}", child.id());
     let own = fs::read_link("/proc/self/ns/user").unwrap();
-    while fs::read_link(format!("{proc}/ns/user")).unwrap() == own {
-        std::thread::yield_now();
-    }
+    patience::until("it has its own user namespace", || {
+        fs::read_link(format!("{proc}/ns/user")).unwrap() != own
+    });
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("{proc}/{map}"), "0 100000 65536\n").unwrap();
     }
     let go = child.stdin.take();
     let own = fs::read_link("/proc/self/ns/mnt").unwrap();
-    while fs::read_link(format!("{proc}/ns/mnt")).unwrap() == own {
-        std::thread::yield_now();
-    }
+    patience::until("it has its own mount namespace", || {
+        fs::read_link(format!("{proc}/ns/mnt")).unwrap() != own
+    });
     std::mem::swap(&mut container.process, &mut child);
-    let said = Command::new("chown")
-        .args(["-R", "100000:100000"])
-        .arg(container.rootfs())
-        .output();
-    assert!(said.unwrap().status.success());
+    let mut chown = Command::new("chown");
+    let chown = chown.args(["-R", "100000:100000"]).arg(container.rootfs());
+    assert!(patience::output(chown).status.success());
     container.is_given_its_slice();
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
     assert!(container.inside(".gpuslice/ledger/ledger").exists());
@@ -156,7 +154,10 @@ fn the_library_must_be_roots_alone() {
     fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
     let container = host.container("c1");
     let said = container.is_refused();
-    assert!(said.contains("others than root may write to it"), "{said}");
+    assert!(
+        said.contains("users other than root may write to it"),
+        "{said}"
+    );
     assert_eq!(host.left(), Vec::<String>::new());
     assert!(!container.inside(".gpuslice").exists());
 }
@@ -220,7 +221,7 @@ fn unified_memory_is_refused_at_create_container() {
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(
-        said.contains("c1 asks for unified memory, which takes the hook at createRuntime"),
+        said.contains("c1 requests unified memory, which requires the hook at createRuntime"),
         "{said}"
     );
     assert_eq!(host.left(), Vec::<String>::new());
@@ -240,18 +241,12 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     // The host's own mounts, shared as systemd makes them, and a container that receives them.
     let run = host.path("run").display().to_string();
     let shared = ["--bind", &run, &run];
+    let mut mount = Command::new("mount");
+    assert!(patience::output(mount.args(shared)).status.success());
+    let mut mount = Command::new("mount");
     assert!(
-        Command::new("mount")
-            .args(shared)
-            .status()
-            .unwrap()
-            .success()
-    );
-    assert!(
-        Command::new("mount")
-            .args(["--make-shared", &run])
-            .status()
-            .unwrap()
+        patience::output(mount.args(["--make-shared", &run]))
+            .status
             .success()
     );
     let mut child = Command::new("unshare")
@@ -266,8 +261,7 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = [0];
-    std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut ready).unwrap();
+    let _ = patience::lines(&mut child, "a container's first process").next();
     std::mem::swap(&mut container.process, &mut child);
     container.is_given_its_slice();
     // Other tests mount things at the same time.
@@ -300,13 +294,8 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     );
     container.dies();
     host.collect();
-    assert!(
-        Command::new("umount")
-            .args(["-l", &run])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let mut umount = Command::new("umount");
+    assert!(patience::output(umount.args(["-l", &run])).status.success());
 }
 
 /// The static hook cannot ask the driver: it has the host's own command do so, in an environment
@@ -339,7 +328,7 @@ fn a_list_of_gpus_that_is_not_there_is_made_first() {
     allow(0o777);
     let refused = container.is_refused();
     assert!(
-        refused.contains("others than root may write to it"),
+        refused.contains("users other than root may write to it"),
         "{refused}"
     );
     allow(0o755);
@@ -374,8 +363,8 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
     let refused = host.container("c1").is_refused();
     assert!(start.elapsed().as_secs() < 60, "{refused}");
     for part in [
-        "gpuslice: there is no list of GPUs, and it cannot be made now (once gpuslice devices --write",
-        "has not ended after 10 s: the NVIDIA driver hangs, or is still being loaded",
+        "gpuslice: no list of GPUs exists, and gpuslice devices --write fails now",
+        "has not ended after 10 s: the NVIDIA driver hangs or is still loading",
     ] {
         assert!(refused.contains(part), "{refused}");
     }

@@ -7,7 +7,7 @@ mod support;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use support::{Container, Host, is_root};
+use support::{Container, Host, is_root, patience};
 
 /// Runs the hook of another container in new namespaces.
 fn hook_in(host: &Host, unshare: &[&str], container: &Container<'_>) -> Output {
@@ -32,7 +32,7 @@ fn hook_in(host: &Host, unshare: &[&str], container: &Container<'_>) -> Output {
         .unwrap()
         .write_all(state.as_bytes())
         .unwrap();
-    hook.wait_with_output().unwrap()
+    patience::ended(hook, "gpuslice-hook in other namespaces")
 }
 
 #[test]
@@ -56,18 +56,9 @@ fn a_hook_in_another_pid_namespace_frees_no_living_container_and_says_so() {
         env!("CARGO_BIN_EXE_gpuslice-hook"),
         host.path("").display()
     );
-    let done = Command::new("unshare")
-        .args([
-            "--pid",
-            "--mount-proc",
-            "--fork",
-            "--kill-child",
-            "sh",
-            "-c",
-            &script,
-        ])
-        .output()
-        .unwrap();
+    let mut unshare = Command::new("unshare");
+    let own = ["--pid", "--mount-proc", "--fork", "--kill-child"];
+    let done = patience::output(unshare.args(own).args(["sh", "-c", &script]));
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(
         said.contains("no room for third") && said.contains("held by first 20.00 GiB"),
@@ -131,7 +122,7 @@ fn below_a_rootless_engine_one_line_says_what_works_instead() {
             .unwrap();
         let state = container.state();
         let _ = hook.stdin.take().unwrap().write_all(state.as_bytes());
-        hook.wait_with_output().unwrap()
+        patience::ended(hook, "gpuslice-hook without rights")
     };
     let done = run(&container);
     let said = String::from_utf8(done.stderr).unwrap();

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use support::{Host, is_root};
+use support::{Host, is_root, patience};
 
 const LENGTH: usize = 1 << 20;
 
@@ -24,11 +24,9 @@ fn model(path: &Path) {
 }
 
 fn resident(path: &Path) -> usize {
-    let said = Command::new("fincore")
-        .args(["--bytes", "--noheadings", "--output", "RES"])
-        .arg(path)
-        .output()
-        .unwrap();
+    let mut fincore = Command::new("fincore");
+    let asks = fincore.args(["--bytes", "--noheadings", "--output", "RES"]);
+    let said = patience::output(asks.arg(path));
     String::from_utf8(said.stdout)
         .unwrap()
         .trim()

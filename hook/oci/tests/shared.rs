@@ -45,7 +45,7 @@ fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
     assert_eq!(ledger(&one), ledger(&two));
     let said = other.is_refused();
     assert!(
-        said.contains("is shared, and one has it with another budget"),
+        said.contains("is shared with one, which has another budget"),
         "{said}"
     );
     assert!(one.hook(&["poststop"]).status.success());
@@ -67,12 +67,15 @@ fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
     let said = stranger("s1", &format!("{}-i-do-not-know-the-rest", &own[..16]), "");
     assert!(said.contains("no room for"), "{said}");
     let said = stranger("s2", own, "attacker");
-    assert!(said.contains("is another's (one)"), "{said}");
+    assert!(said.contains("belongs to another pod (one)"), "{said}");
     let annotations = [("gpuslice.io/memory", "20GiB")];
     let said = host
         .asking(slice.to_str().unwrap(), &annotations)
         .is_refused();
-    assert!(said.contains("has the form that gpuslice gives"), "{said}");
+    assert!(
+        said.contains("is reserved for gpuslice's own slices and runs"),
+        "{said}"
+    );
     assert!(two.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
 }
@@ -133,8 +136,8 @@ fn who_is_over_committed_on_unified_memory_takes_nothing_from_who_was_admitted()
     assert!(said.status.success(), "{said:?}");
     assert_eq!(
         String::from_utf8(said.stderr).unwrap(),
-        "gpuslice: two is over-committed by 8.00 GiB: 40.00 GiB are asked for, and it is promised the \
-         32.00 GiB that are left\n"
+        "gpuslice: two is over-committed by 8.00 GiB: it requests 40.00 GiB and is promised the \
+         remaining 32.00 GiB\n"
     );
     let promises = || {
         let names = fs::read_dir(host.run("promises")).unwrap();

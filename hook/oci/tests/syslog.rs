@@ -59,3 +59,35 @@ fn a_refusal_is_in_the_hosts_log() {
         assert_eq!(next(), None, "{arguments:?}");
     }
 }
+
+/// NVIDIA's toolkit sets its limit by a variable that an image may set, and without a look at ours.
+#[test]
+fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    fs::write(host.path("etc/gpuslice/config.toml"), "").unwrap();
+    let container = host.container("raised");
+    let file = container.bundle.join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["process"] = serde_json::json!({"env": [
+        "NVIDIA_GPU_MEMORY_REQUEST=0", "NVIDIA_GPU_MEMORY_LIMIT=1000000",
+    ]});
+    config["hooks"] = serde_json::json!({"createRuntime": [
+        {"path": "/usr/bin/gpuslice-hook", "args": ["gpuslice-hook", "createRuntime"]},
+        {"path": "/usr/bin/nvidia-cdi-hook",
+         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", support::CARD]},
+    ]});
+    fs::write(&file, config.to_string()).unwrap();
+    assert!(container.hook(&["createRuntime"]).status.success());
+    let mut bytes = [0; 2048];
+    let length = log.recv(&mut bytes).unwrap();
+    let said = std::str::from_utf8(&bytes[..length]).unwrap();
+    let expected = "]: raised: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to \
+                    976.56 GiB (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice";
+    assert!(said.contains(expected), "{said}");
+}

@@ -7,11 +7,16 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#[path = "../../../tests/containers/src/patience.rs"]
+mod patience;
+
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A host of its own, and a bundle whose program is the static hook: an image without a libc,
@@ -33,9 +38,9 @@ impl Host {
     /// None where no container can be run, which is then said.
     fn new() -> Option<Host> {
         let probe = Host::bare();
-        let run = probe.output(Command::new("runc").args(probe.run("probe")));
+        let run = probe.tries(Command::new("runc").args(probe.run("probe")));
         match run {
-            Some(output) if output.status.success() => Some(Host::bare()),
+            Ok(output) if output.status.success() => Some(Host::bare()),
             other => {
                 let why = other.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
                 eprintln!("not run: no container can be run here ({why:?})");
@@ -118,8 +123,14 @@ impl Host {
         .to_vec()
     }
 
-    fn output(&self, command: &mut Command) -> Option<Output> {
-        command.current_dir(self.folder.path()).output().ok()
+    /// Two wrappers that start each other would go on for ever: they are killed then.
+    fn tries(&self, command: &mut Command) -> std::io::Result<Output> {
+        let command = command.current_dir(self.folder.path());
+        patience::output_within(command.stdin(Stdio::null()), Duration::from_secs(60))
+    }
+
+    fn output(&self, command: &mut Command) -> Output {
+        self.tries(command).unwrap()
     }
 
     /// What the wrapper does with our options in front of the runtime's: standard output and
@@ -127,7 +138,7 @@ impl Host {
     fn wrapped(&self, own: &[&str], arguments: &[String]) -> (String, String, Option<i32>) {
         let mut command = Command::new(self.path("gpuslice-runtime"));
         command.args(["--gpuslice-root".as_ref(), self.folder.path()]);
-        said(&self.output(command.args(own).args(arguments)).unwrap())
+        said(&self.output(command.args(own).args(arguments)))
     }
 
     fn slices(&self) -> usize {
@@ -188,7 +199,10 @@ fn a_container_that_the_hook_refuses_does_not_start() {
     // An engine that passes no annotations on says the size by an option.
     let (out, err, status) = host.wrapped(&["--gpuslice-memory=8GiB"], &host.run("refused"));
     assert_eq!((out.as_str(), status), ("", Some(1)));
-    assert!(err.contains("no slice can be put into"), "{err}");
+    assert!(
+        err.contains("refuses containers that cannot load libgpuslice.so"),
+        "{err}"
+    );
     // More than the card has.
     host.policy("");
     let (_, err, status) = host.wrapped(&["--gpuslice-memory", "80GiB"], &host.run("large"));
@@ -260,7 +274,7 @@ fn whatever_makes_no_container_is_runcs_word_for_word() {
         vec!["run", "--bundle", "/no/such/bundle", "x"],
     ] {
         let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let bare = host.output(Command::new("runc").args(&words)).unwrap();
+        let bare = host.output(Command::new("runc").args(&words));
         let without_time = |(out, err, status): (String, String, Option<i32>)| {
             let (head, tail) = err.split_once("time=").unwrap_or((&err, ""));
             let tail = tail.split_once(" level").map_or("", |(_, tail)| tail);
@@ -334,20 +348,19 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         .args(&run);
     // What waits would keep a pipe open.
     let create = create.stdin(Stdio::null()).stdout(Stdio::null());
-    let done = create.stderr(Stdio::null()).status().unwrap();
+    let done = create.stderr(Stdio::null()).spawn().unwrap();
+    let done = patience::ended(done, "gpuslice-runtime create").status;
     let log = fs::read_to_string(host.path("log")).unwrap_or_default();
     assert!(done.success(), "{log}");
     let said = fs::read_to_string(&told).unwrap();
     let state = host.path("state").display().to_string();
-    let asked = Command::new("runc")
-        .args(["--root", &state, "state", &id])
-        .output()
-        .unwrap();
+    let runc = |words: &[&str]| {
+        let mut runc = Command::new("runc");
+        patience::output(runc.args(["--root", &state]).args(words))
+    };
+    let asked = runc(&["state", &id]);
     let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
-    Command::new("runc")
-        .args(["--root", &state, "delete", "--force", &id])
-        .status()
-        .unwrap();
+    runc(&["delete", "--force", &id]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[0..2], ["driver-limit", "--cgroup"]);
     assert!(lines[2].ends_with(&cgroups), "{said}");
@@ -403,9 +416,7 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
     config["hooks"] = json!({"prestart": [{"path": theirs, "args": ["their-hook", "prestart"]}]});
     fs::write(&file, config.to_string()).unwrap();
 
-    let output = host
-        .output(Command::new(&wrapper).args(host.run("below")))
-        .unwrap();
+    let output = host.output(Command::new(&wrapper).args(host.run("below")));
     let (out, err, status) = said(&output);
     assert_eq!((out.as_str(), status), (SAYS, Some(0)), "{err}");
     let hooks = host.hooks();

@@ -110,7 +110,7 @@ impl FileReport {
 }
 
 const NOT_TOLD: &str =
-    "how much is cached is told only to its owner, to who may write it, and to root";
+    "only the owner, users who may write the file, and root may see how much is cached";
 
 /// All that is told.
 #[derive(Debug, Serialize)]
@@ -183,14 +183,14 @@ impl Report {
         };
         let unknown = self.files.len().saturating_sub(known);
         let seen = format!(
-            "{} of {} are in the page cache, of {} of {}\n",
+            "{} of {} cached, in {} of {}\n",
             self.sum(|_| true, |file| file.before),
             size(true),
             cached.count(),
             files(known),
         );
         let unseen = format!(
-            "of {} ({}) it is not known how much is in the page cache\n",
+            "cached amount unknown for {} ({})\n",
             files(unknown),
             size(false),
         );
@@ -240,7 +240,7 @@ impl Report {
         let unseen = match (self.unseen_processes, self.dry_run || self.has(State::Left)) {
             (0, _) | (_, false) => String::new(),
             (count, true) => {
-                format!("processes that do not let us see what they have mapped: {count}\n")
+                format!("processes whose mappings cannot be read: {count}\n")
             }
         };
         format!("{}{unseen}{end}", aligned(&rows))
@@ -309,14 +309,14 @@ mod tests {
     #[test]
     fn what_may_not_be_read_is_unknown_and_not_nothing() {
         let last = |text: String| text.lines().next_back().unwrap().to_owned();
-        let unknown = "of 2 files (16.00 MiB) it is not known how much is in the page cache";
+        let unknown = "cached amount unknown for 2 files (16.00 MiB)";
         assert_eq!(last(seen(&[None, None])), unknown);
         assert!(!seen(&[None, None]).contains("0 B"));
         let some = seen(&[Some(4 << 20), None]);
-        let known = "4.00 MiB of 8.00 MiB are in the page cache, of 1 of 1 file\n\
-                     of 1 file (8.00 MiB) it is not known how much is in the page cache\n";
+        let known = "4.00 MiB of 8.00 MiB cached, in 1 of 1 file\n\
+                     cached amount unknown for 1 file (8.00 MiB)\n";
         assert!(some.ends_with(known), "{some}");
-        let all = "4.00 MiB of 16.00 MiB are in the page cache, of 1 of 2 files";
+        let all = "4.00 MiB of 16.00 MiB cached, in 1 of 2 files";
         assert_eq!(last(seen(&[Some(4 << 20), Some(0)])), all);
     }
 }

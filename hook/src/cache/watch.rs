@@ -180,7 +180,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         wait(&watched, &released)?;
         let LetGo { mut files, missed } = let_go(&watched)?;
         if missed {
-            tell("more files were closed than the kernel tells at once: looking at all");
+            tell("the kernel's event queue overflowed: checking all files");
             files.extend(all(&config));
         }
         for file in files {
@@ -235,7 +235,7 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
     let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
     let fanotify = Fanotify::init(group, events)
-        .context("the kernel does not let us watch (it requires CAP_SYS_ADMIN)")?;
+        .context("cannot watch the file system (requires CAP_SYS_ADMIN)")?;
     for path in paths {
         let whole = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
         // The last descriptor and the last mapping of an opening are gone when it is closed.

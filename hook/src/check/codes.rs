@@ -27,12 +27,13 @@ const CUDA: [(c_int, &str); 21] = [
     (999, "CUDA_ERROR_UNKNOWN"),
 ];
 
-const CUDART: [(c_int, &str); 11] = [
+const CUDART: [(c_int, &str); 12] = [
     (1, "cudaErrorInvalidValue"),
     (2, "cudaErrorMemoryAllocation"),
     (3, "cudaErrorInitializationError"),
     (4, "cudaErrorCudartUnloading"),
     (35, "cudaErrorInsufficientDriver"),
+    (36, "cudaErrorCallRequiresNewerDriver"),
     (46, "cudaErrorDevicesUnavailable"),
     (100, "cudaErrorNoDevice"),
     (101, "cudaErrorInvalidDevice"),
@@ -59,6 +60,9 @@ const NVML: [(c_int, &str); 15] = [
     (999, "NVML_ERROR_UNKNOWN"),
 ];
 
+/// What an error without a name is called by, before its number.
+const KINDS: [&str; 3] = ["CUresult", "cudaError", "nvmlReturn"];
+
 /// A success, or the error's name.
 pub(super) fn cuda(code: c_int) -> Result<(), String> {
     named(code, &CUDA, "CUresult")
@@ -75,11 +79,37 @@ pub(super) fn nvml(code: c_int) -> Result<(), String> {
 }
 
 /// The error as a number and a name, where it has a name: people look for either.
-pub(super) fn with_number(error: &str) -> String {
+fn with_number(error: &str) -> String {
     let mut known = CUDA.iter().chain(&CUDART).chain(&NVML);
     known
         .find(|(_, name)| *name == error)
         .map_or_else(|| error.to_owned(), |(code, _)| format!("{code} ({error})"))
+}
+
+/// Whether this is `call: ERROR`, with the vendor's name or number of an error.
+pub(super) fn is_named(why: &str) -> bool {
+    let Some((_, error)) = why.rsplit_once(": ") else {
+        return false;
+    };
+    let mut known = CUDA.iter().chain(&CUDART).chain(&NVML);
+    let numbered = KINDS.iter().any(|kind| error.starts_with(kind));
+    numbered || known.any(|(_, name)| *name == error)
+}
+
+/// A failed call in words: `cuInit answers 100 (CUDA_ERROR_NO_DEVICE)`.
+pub(super) fn answers(why: &str) -> String {
+    match why.split_once(": ") {
+        Some((call, error)) => format!("{call} answers {}", with_number(error)),
+        None => why.to_owned(),
+    }
+}
+
+/// Whether a libcudart says that it needs a newer driver than the one that is installed.
+pub(super) fn is_newer_than_driver(why: &str) -> bool {
+    [35, 36].iter().any(|code| {
+        let name = CUDART.iter().find(|(known, _)| known == code);
+        name.is_some_and(|(_, name)| why.ends_with(name))
+    })
 }
 
 fn named(code: c_int, names: &[(c_int, &str)], kind: &str) -> Result<(), String> {

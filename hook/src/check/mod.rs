@@ -10,6 +10,7 @@
 //! | `probe.rs`, `devices.rs` | the child |
 //! | `children.rs` | starting it and surviving it |
 //! | `answers.rs`, `verdict.rs` | what disagrees, purely |
+//! | `ledger.rs`, `unasked.rs` | why a slice cannot be asked |
 //! | `report.rs`, `table.rs`, `who.rs` | the same for programs and for people |
 
 mod abi;
@@ -19,6 +20,7 @@ mod children;
 mod codes;
 mod devices;
 mod dl;
+mod ledger;
 mod lookup;
 mod patience;
 pub mod probe;
@@ -29,6 +31,7 @@ mod slice_shown;
 mod survey;
 mod table;
 mod tell;
+mod unasked;
 mod verdict;
 mod who;
 
@@ -37,14 +40,15 @@ use crate::inventory::ask::AskError;
 use crate::plan::NoDriver;
 use crate::slice_file::SliceFileError;
 use crate::slice_options::SliceOptions;
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
+use ledger::LedgerSeen;
 use patience::Patience;
 use report::Report;
 use slice_shown::SliceShown;
 use std::time::Duration;
 use survey::Survey;
 
-/// Ask every memory API by every route and compare the answers
+/// Query every memory API by every route and compare the answers
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_long_help = help())]
 pub struct Args {
@@ -59,8 +63,8 @@ pub struct Args {
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
 
-    /// How long one route may take to answer; without it, 120 for the first, which may have to load
-    /// the driver, and for the others three times what that took, but at least 10
+    /// Seconds that one route may take [default: 120 for the first, which may have to load the driver;
+    /// for the others three times as long as the first took, and at least 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
 }
@@ -68,19 +72,21 @@ pub struct Args {
 fn help() -> String {
     format!(
         "\
-Without options for a slice or a machine, check sees what any program started here sees: inside
-`gpuslice run` or a container, that container's slice.
+Without options, check queries the memory as any program that is started here would. Inside
+`gpuslice run` or a container with a slice, it queries that slice.
 
 Routes:
 {}
-Exit status: 0 all answers agree, 1 they do not, 2 no function answers: there is no NVIDIA driver
-that works, 125 gpuslice itself failed, or was called wrongly.
+Exit status: 0 all answers agree (CONSISTENT); 1 answers disagree or the slice is not in force
+(INCONSISTENT), or in a slice a function could not be queried (INCOMPLETE); 2 no working NVIDIA
+driver; 125 usage error, or gpuslice itself failed.
 
 JSON: consistent; slice (null without one: path, name, memory, total, present_as, headroom,
 devices, error); shim (the path of libgpuslice.so, or null where a program did not load it);
 devices [device, name, integrated]; rows [device, api, route, total, free, used, reserved,
-integrated, error]; disagreements [text]; skipped [api, route, why]; notes [text]. Amounts are
-bytes, as the function told them; null is what it does not tell.",
+integrated, error]; disagreements [text]; incomplete [text] (functions of a slice that could not be
+queried, and why); skipped [api, route, why]; notes [text]. Amounts are bytes, as the function
+reported them; null is what it does not report.",
         routes::described()
     )
 }
@@ -102,17 +108,28 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     };
     for warning in prepared
         .iter()
-        .flat_map(|prepared: &Prepared| &prepared.warnings)
+        .flat_map(|prepared: &Prepared| prepared.warnings.iter().chain(&prepared.gaps))
     {
         crate::cli::tell(warning);
     }
     prepared.as_ref().map_or(Ok(()), Prepared::enter)?;
     let slice = SliceShown::find(&vars);
+    let ledger = slice.as_ref().and_then(LedgerSeen::find);
     let patience = Patience::new(args.timeout.map(Duration::from_secs));
     let survey = Survey::make(&vars, patience)?;
     match survey.why_nothing_answers() {
         Some(why) => no_driver(args, survey, slice, why),
-        None => finish(args, &Report::new(survey, slice)),
+        None => {
+            let is_asked_for = slice.is_some() || changes_anything(&args.slice);
+            let mut report = Report::new(survey, slice, ledger.as_ref());
+            if !is_asked_for {
+                report.notes.extend(slice_shown::left_behind());
+            }
+            if args.slice.sim.is_none() {
+                report.notes.extend(stale_devices::of_this_host());
+            }
+            finish(args, &report)
+        }
     }
 }
 
@@ -131,7 +148,7 @@ fn changes_anything(options: &SliceOptions) -> bool {
 fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     if error.is::<SliceFileError>() {
         let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
-        return finish(args, &Report::new(Survey::default(), Some(slice)));
+        return finish(args, &Report::new(Survey::default(), Some(slice), None));
     }
     if error.is::<NoDriver>() {
         return no_driver(args, Survey::default(), None, error.to_string());
@@ -154,10 +171,15 @@ fn no_driver(
     slice: Option<SliceShown>,
     why: String,
 ) -> anyhow::Result<u8> {
+    // Nothing is limited where there is no driver, and still the slice is not as it was asked for.
+    let unusable = slice.as_ref().and_then(|shown| shown.error.clone());
     if args.json {
-        let mut report = Report::new(survey, slice);
+        let mut report = Report::new(survey, slice, None);
         report.verdict.disagreements.insert(0, why.clone());
         standard_streams::print(report.to_json()?.as_bytes())?;
+    }
+    if let Some(error) = unusable {
+        crate::cli::tell(&error);
     }
     crate::cli::tell(&why);
     Ok(exit::NO_DRIVER)

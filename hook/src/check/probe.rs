@@ -3,7 +3,7 @@
 //!
 //! One truth: `free` moves while it is asked for, by other programs and, on unified memory, by
 //! the host alone. So each question stands between two askings of a yardstick, `cuMemGetInfo_v2`
-//! by dlopen and dlsym (NVML's, where CUDA does not see the device), and counts when those two say
+//! by dlopen and dlsym (NVML's, where CUDA does not see the device or makes no context on it), and counts when those two say
 //! the same: whoever moved the device since, the answer and the yardstick's are about one moment,
 //! and are compared to the byte. The child holds the primary context of every device that CUDA
 //! shows it, whatever the route, so on a quiet device all children find the same numbers.
@@ -13,10 +13,11 @@
 //! moment if the device was quiet.
 
 use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
+use super::codes;
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
 use super::dl::Symbol;
 use super::routes::{self, Objects, Opened, Route};
-use super::row::{Event, Reading, Row};
+use super::row::{Event, NoContext, Reading, Row};
 use super::tell::Teller;
 use anyhow::Context;
 use std::ffi::CString;
@@ -211,15 +212,29 @@ impl Probe {
         self.teller.step("cuDevicePrimaryCtxRetain");
         let context = devices::hold_context(opened, device.ordinal);
         let target = Target::cuda(device.ordinal);
+        let mut unasked = Vec::new();
         for api in self.apis(|family| matches!(family, Family::Cuda | Family::StaticCudart)) {
             match &context {
                 Ok(context) => self.add(opened, api, &device.uuid, target, *context),
                 Err(_) if !api.needs_context() => {
                     self.add(opened, api, &device.uuid, target, Current::None);
                 }
-                Err(why) => self.skip(api.name, format!("{}: no context: {why}", device.uuid)),
+                Err(_) => unasked.push(api.name.to_owned()),
             }
         }
+        if let Err(why) = context {
+            self.no_context(device, why, unasked);
+        }
+    }
+
+    /// Tells that no context can be made on a device, and what cannot be asked without one.
+    fn no_context(&mut self, device: &CudaDevice, why: String, apis: Vec<String>) {
+        self.teller.tell(&Event::NoContext(NoContext {
+            device: device.uuid.clone(),
+            route: self.route.name().to_owned(),
+            why,
+            apis,
+        }));
     }
 
     fn ask_nvml(&mut self, opened: &Opened, device: &NvmlDevice) {
@@ -241,8 +256,7 @@ impl Probe {
         if self.route.cudart().is_some() {
             self.by_runtime(opened, &seen);
         }
-        let seen = seen.unwrap_or_default();
-        for device in &seen {
+        for device in seen.unwrap_or_default() {
             self.teller.step("cuDevicePrimaryCtxRetain");
             if let Ok(context) = devices::hold_context(yardstick, device.ordinal) {
                 let target = Target::cuda(device.ordinal);
@@ -251,7 +265,8 @@ impl Probe {
         }
         self.teller.step("nvmlInit_v2");
         for device in devices::nvml_devices(yardstick).unwrap_or_default().devices {
-            if !seen.iter().any(|known| known.uuid == device.uuid) {
+            let mut known = self.yardsticks.iter();
+            if !known.any(|known| known.device == device.uuid) {
                 let target = Target::nvml(device.handle);
                 let current = Current::None;
                 self.add_yardstick(yardstick, NVML_YARDSTICK, &device.uuid, target, current);
@@ -272,7 +287,14 @@ impl Probe {
             self.teller.step("cudaSetDevice");
             match devices::hold_runtime(opened, device.ordinal) {
                 // A runtime newer than the driver is installed often enough, and is no news here.
-                Err(why) => self.skip("*", format!("{}: {why}", device.uuid)),
+                Err(why) if codes::is_newer_than_driver(&why) => {
+                    self.skip("*", format!("{}: {why}", device.uuid));
+                }
+                Err(why) => {
+                    let apis = self.apis(|family| matches!(family, Family::Cudart(_)));
+                    let apis = apis.map(|api| api.name.to_owned()).collect();
+                    self.no_context(device, why, apis);
+                }
                 Ok(current) => {
                     let target = Target::cuda(device.ordinal);
                     for api in self.apis(|family| matches!(family, Family::Cudart(_))) {

@@ -3,10 +3,13 @@
 
 use super::answers::{Says, SetAside};
 use super::apis::{self, Width};
+use super::ledger::LedgerSeen;
 use super::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
+use super::unasked::Unasked;
 use super::verdict::{DeviceVerdict, Verdict, judge};
+use crate::environment;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
@@ -19,6 +22,10 @@ pub(super) struct Report {
     pub(super) slice: Option<SliceShown>,
     /// What is to be said of it.
     pub(super) verdict: Verdict,
+    /// What could not be asked in a slice.
+    pub(super) incomplete: Vec<String>,
+    /// Why programs cannot use the ledger.
+    ledger_fault: Option<String>,
     /// What a person should know besides.
     pub(super) notes: Vec<String>,
 }
@@ -32,6 +39,7 @@ struct Json<'a> {
     devices: Vec<JsonDevice<'a>>,
     rows: Vec<&'a Row>,
     disagreements: &'a [String],
+    incomplete: &'a [String],
     skipped: &'a [Skipped],
     notes: &'a [String],
 }
@@ -45,20 +53,43 @@ struct JsonDevice<'a> {
 
 impl Report {
     /// Judges what was asked.
-    pub(super) fn new(survey: Survey, slice: Option<SliceShown>) -> Report {
+    pub(super) fn new(
+        survey: Survey,
+        slice: Option<SliceShown>,
+        ledger: Option<&LedgerSeen>,
+    ) -> Report {
         let limits = slice.as_ref().and_then(|shown| shown.slice.as_deref());
         let mut verdict = judge(&survey.asked, limits);
         let mut notes = Vec::new();
+        let unasked = Unasked::of(&survey, limits);
+        let ledger_fault = ledger.zip(limits);
+        let ledger_fault =
+            ledger_fault.and_then(|(ledger, slice)| ledger.fault(slice, unasked.device()));
         if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
             verdict.disagreements.insert(0, error);
         } else if slice.is_some() {
             // All other disagreements follow from this one.
-            let cause = not_loaded(&survey);
+            let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
             verdict.disagreements.splice(0..0, cause);
+            let why = environment::no_slice().filter(|_| environment::mounted_slice().is_some());
+            notes.extend(
+                why.map(|(_, why)| format!("the slice does not reach every program here: {why}")),
+            );
+        }
+        let fill = |uuid| {
+            let fill = ledger.filter(|_| ledger_fault.is_none())?;
+            fill.fill(limits?, uuid)
+        };
+        let incomplete = unasked.in_slice(fill);
+        notes.extend(unasked.elsewhere());
+        if ledger.is_none() && limits.is_some_and(limits_something) {
+            notes.push("the slice names no ledger: nothing is counted or refused".to_owned());
         }
         verdict.disagreements.extend(moving(&survey));
         for (library, why) in survey.missing() {
-            notes.push(format!("{library} is not here, so it was not asked: {why}"));
+            notes.push(format!(
+                "{library} cannot be loaded, so it was not queried: {why}"
+            ));
         }
         notes.extend(narrow(&survey));
         for device in &verdict.devices {
@@ -67,19 +98,21 @@ impl Report {
         }
         for device in &survey.unplaced {
             notes.push(format!(
-                "{device}: its memory moved meanwhile, so that the answers of drivers in a \
-                 namespace of their own were compared by their totals alone"
+                "{device}: its memory changed during the check, so only the totals of the routes \
+                 by dlmopen were compared"
             ));
         }
         for parent in &survey.parents {
             notes.push(format!(
-                "{parent} is cut by MIG: its instances are compared, not it"
+                "{parent} is divided by MIG: its instances are compared instead"
             ));
         }
         Report {
             survey,
             slice,
             verdict,
+            incomplete,
+            ledger_fault,
             notes,
         }
     }
@@ -87,15 +120,18 @@ impl Report {
     /// Why the slice is not in force, which is the cause of all other disagreements.
     pub(super) fn cause(&self) -> Option<&str> {
         let slice = self.slice.as_ref()?;
-        let is_in_force = slice.error.is_none() && not_loaded(&self.survey).is_none();
+        let is_in_force = slice.error.is_none()
+            && not_loaded(&self.survey).is_none()
+            && self.ledger_fault.is_none();
         let first = self.verdict.disagreements.first().map(String::as_str);
         first.filter(|_| !is_in_force)
     }
 
-    /// Whether there are answers, and none disagree.
+    /// Whether there are answers, none disagree, and in a slice every function could be asked.
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
-        self.verdict.disagreements.is_empty() && rows.any(|row| row.error.is_none())
+        let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
+        none && rows.any(|row| row.error.is_none())
     }
 
     /// The library that every child had loaded.
@@ -135,12 +171,17 @@ impl Report {
             devices: devices.collect(),
             rows: self.rows().collect(),
             disagreements: &self.verdict.disagreements,
+            incomplete: &self.incomplete,
             skipped: &self.survey.skipped,
             notes: &self.notes,
         })?;
         text.push('\n');
         Ok(text)
     }
+}
+
+fn limits_something(slice: &Slice) -> bool {
+    slice.memory.is_some() || slice.devices().any(|listed| listed.memory.is_some())
 }
 
 /// A slice that a program does not load the library for holds for nothing there.
@@ -175,8 +216,8 @@ fn moving(survey: &Survey) -> Option<String> {
         _ => routes.join(", "),
     };
     Some(format!(
-        "moving: free and used would not hold still while asked for by {routes}; other programs \
-         allocate and free all the time, try again when they rest"
+        "moving: free and used kept changing while they were queried by {routes}: other programs \
+         allocate and free; run check again when they are idle"
     ))
 }
 
@@ -214,7 +255,7 @@ fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
         .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
     if !visible {
         notes.push(format!(
-            "{uuid}: CUDA does not show it here, only NVML was asked"
+            "{uuid}: CUDA does not list this device, so only NVML was queried"
         ));
     }
     notes

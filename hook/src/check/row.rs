@@ -45,6 +45,19 @@ pub(super) struct Skipped {
     pub(super) why: String,
 }
 
+/// A device on which a route could make no context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NoContext {
+    /// The device's uuid.
+    pub(super) device: String,
+    /// The route.
+    pub(super) route: String,
+    /// The call that failed, and the vendor's name of its error: `call: ERROR`.
+    pub(super) why: String,
+    /// The functions that could not be asked.
+    pub(super) apis: Vec<String>,
+}
+
 /// What a child tells, one line of JSON each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
@@ -89,6 +102,8 @@ pub(super) enum Event {
     },
     /// A question that was not asked.
     Skipped(Skipped),
+    /// No context can be made on a device, so that questions cannot be asked.
+    NoContext(NoContext),
     /// All is said.
     Done,
 }

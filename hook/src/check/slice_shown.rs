@@ -1,12 +1,13 @@
 //! The slice that programs find, as `check` shows it: from where, for what, and whether it can be read.
-//! Touches: the slice file.
+//! Touches: the slice file; environments of the processes that have started this one.
 
-use crate::{environment, slice_file};
+use crate::status::process::{self, Processes};
+use crate::{environment, slice_file, text};
 use gpuslice_config::slice::{PresentAs, Slice, Total};
 use gpuslice_config::source;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// A slice, as JSON shows it.
@@ -47,7 +48,14 @@ impl SliceShown {
     pub(super) fn find(vars: &[(OsString, Option<OsString>)]) -> Option<SliceShown> {
         let path = match environment::mounted_slice() {
             Some(mounted) => mounted,
-            None => named(vars)?,
+            None => match (named(vars), environment::no_slice()) {
+                (Some(named), _) => named,
+                (None, Some((path, why))) => {
+                    let error = format!("this container started without its slice: {why}");
+                    return Some(SliceShown::unusable(Some(&path), error));
+                }
+                (None, None) => return None,
+            },
         };
         Some(match slice_file::read(&path) {
             Err(error) => SliceShown::unusable(Some(&path), anyhow::Error::new(error).to_string()),
@@ -96,6 +104,27 @@ impl SliceShown {
             slice: Some(Box::new(slice)),
         }
     }
+}
+
+/// Says that an ancestor of this process is in a slice, for a process that is in none: its
+/// environment was cleared, or somebody left the slice on purpose.
+pub(super) fn left_behind() -> Option<String> {
+    let processes = Processes::default();
+    let variable = [source::CONFIG.to_bytes(), b"="].concat();
+    let ancestors = processes.ancestors(std::process::id());
+    ancestors.into_iter().find_map(|pid| {
+        let file = process::variable(pid, &variable).filter(|file| !file.is_empty())?;
+        let file = PathBuf::from(OsString::from_vec(file));
+        let name = slice_file::read(&file).ok()?.name;
+        let program = process::name(pid).unwrap_or_default();
+        Some(format!(
+            "this process is in no slice, but process {pid} ({}), which has started it, is in slice \
+             {} ({}): the environment was not passed on",
+            text::printable(&program),
+            text::printable(name.as_str()),
+            file.display()
+        ))
+    })
 }
 
 /// The slice file that the environment names.

@@ -8,7 +8,7 @@ use super::codes;
 use super::lookup;
 use super::patience::Patience;
 use super::routes::{self, Route};
-use super::row::{Event, Reading, Row, Skipped};
+use super::row::{Event, NoContext, Reading, Row, Skipped};
 use super::verdict::NO_DEVICE;
 use crate::inventory::ask::QUIET;
 use std::collections::BTreeMap;
@@ -31,6 +31,10 @@ pub(super) struct Survey {
     pub(super) shims: Vec<(&'static str, Option<String>)>,
     /// Devices that moved, so that answers without a yardstick have no moment.
     pub(super) unplaced: Vec<String>,
+    /// Routes that could make no context on a device.
+    pub(super) no_context: Vec<NoContext>,
+    /// Functions that no route could ask because a call before them failed.
+    pub(super) refused: Vec<Skipped>,
     /// The driver's libraries that cannot be loaded, and why.
     missing: BTreeMap<String, String>,
     /// How many routes in a row have not come to an end.
@@ -128,10 +132,7 @@ impl Survey {
     fn refusal(&self, library: &str) -> Option<String> {
         let mut skipped = self.skipped.iter();
         let skipped = skipped.find(|row| row.api != "*" && apis::library(&row.api) == library)?;
-        Some(match skipped.why.split_once(": ") {
-            Some((call, error)) => format!("{call} answers {}", codes::with_number(error)),
-            None => skipped.why.clone(),
-        })
+        Some(codes::answers(&skipped.why))
     }
 
     fn take(&mut self, event: Event, route: Route) {
@@ -164,6 +165,15 @@ impl Survey {
                 self.unanswered.push(skipped);
             }
             Event::Skipped(skipped) => self.skipped.push(skipped),
+            Event::NoContext(failed) => {
+                let skipped = failed.apis.iter().map(|api| Skipped {
+                    api: api.clone(),
+                    route: failed.route.clone(),
+                    why: format!("{}: no context: {}", failed.device, failed.why),
+                });
+                self.skipped.extend(skipped);
+                self.no_context.push(failed);
+            }
             Event::Step(_) | Event::Done => {}
         }
     }
@@ -216,7 +226,7 @@ impl Survey {
                 if !nvml_tells {
                     asked.beside = first.filter(|_| quiet);
                 }
-                let moves = asked.row.reading.free.is_some();
+                let moves = asked.row.reading.free.is_some() && !quiet;
                 if moves && asked.beside.is_none() && !self.unplaced.contains(uuid) {
                     self.unplaced.push(uuid.clone());
                 }
@@ -238,11 +248,26 @@ impl Survey {
                 continue;
             } else {
                 self.withdraw(&skipped);
+                self.refuse(&skipped);
             }
             if !self.skipped.contains(&skipped) {
                 self.skipped.push(skipped);
             }
         }
+    }
+
+    /// Remembers a function that cannot be asked because a call before it failed.
+    fn refuse(&mut self, unanswered: &Skipped) {
+        let is_missing = self.missing.contains_key(apis::library(&unanswered.api));
+        if !is_missing && codes::is_named(&unanswered.why) && !self.refused.contains(unanswered) {
+            self.refused.push(unanswered.clone());
+        }
+    }
+
+    /// Whether a function could not be asked for want of a context.
+    pub(super) fn lacks_context(&self, skipped: &Skipped) -> bool {
+        let mut failed = self.no_context.iter();
+        failed.any(|failed| failed.route == skipped.route && failed.apis.contains(&skipped.api))
     }
 
     fn is_reached(&self, api: &str) -> bool {

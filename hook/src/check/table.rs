@@ -62,8 +62,10 @@ fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Resul
     }
     let mut routes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for row in skipped {
-        // A library that is not here has a note of its own.
-        if !report.survey.missing().any(|(_, why)| why == row.why) {
+        // A library that is not here and a context that fails are named elsewhere.
+        let is_said = report.survey.missing().any(|(_, why)| why == row.why)
+            || report.survey.lacks_context(row);
+        if !is_said {
             let routes = routes.entry(function(row)).or_default();
             routes.push(&row.route);
             routes.dedup();
@@ -211,7 +213,7 @@ fn write_rows(out: &mut String, report: &Report) -> fmt::Result {
     let rows: Vec<&Row> = report.rows().collect();
     let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).len()).max().unwrap_or(0);
     let (api, route) = (width(|row| &row.api), width(|row| &row.route));
-    writeln!(out, "\nevery answer, in bytes, as it was told")?;
+    writeln!(out, "\nevery answer, in bytes")?;
     for row in rows {
         let said = match &row.error {
             Some(error) => error.clone(),
@@ -245,9 +247,13 @@ fn numbers(row: &Row) -> String {
 
 fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
     let disagreements = &report.verdict.disagreements;
-    if !disagreements.is_empty() {
-        writeln!(out, "\nINCONSISTENT")?;
-        for sentence in disagreements {
+    if !report.consistent() {
+        let word = match disagreements.is_empty() {
+            true => "INCOMPLETE",
+            false => "INCONSISTENT",
+        };
+        writeln!(out, "\n{word}")?;
+        for sentence in disagreements.iter().chain(&report.incomplete) {
             for line in wrapped(sentence, WIDTH) {
                 writeln!(out, "  {line}")?;
             }

@@ -208,7 +208,7 @@ impl<'a> Device<'a> {
     fn silence(&self, judged: &DeviceVerdict) -> Option<String> {
         let amounts = |group: &Group| matches!(group.says, Says::Memory { .. });
         (!judged.memory.iter().any(amounts))
-            .then(|| format!("{}: no function says how much memory there is", self.uuid))
+            .then(|| format!("{}: no function reports the total memory", self.uuid))
     }
 
     /// Answers that are more than the slice, if all are: the slice holds for nobody.

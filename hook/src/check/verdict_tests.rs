@@ -296,7 +296,7 @@ fn a_device_of_which_nobody_says_anything_is_inconsistent() {
     let said = judge(&rows, None).disagreements;
     assert_eq!(
         said,
-        [format!("{UUID}: no function says how much memory there is")]
+        [format!("{UUID}: no function reports the total memory")]
     );
 }
 

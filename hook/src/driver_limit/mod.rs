@@ -71,7 +71,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         memory.as_ref(),
         guarantee.as_ref(),
     ];
-    let answer = ask::child::<Answer>(&arguments, &vars, "it is asked to limit a cgroup");
+    let answer = ask::child::<Answer>(&arguments, &vars, "setting the limit of a cgroup");
     let (answer, _) = answer.map_err(|error| match error {
         AskError::Start(_) => error.into(),
         _ => ended(exit::NO_DRIVER, error.to_string()),

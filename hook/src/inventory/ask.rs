@@ -92,6 +92,22 @@ pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory
     answer.map_err(|error| AskError::Driver { error, said })
 }
 
+/// As [`ask`], in silence and not for long.
+///
+/// # Errors
+/// As [`ask`], and when there is no answer in that time.
+pub fn within(
+    vars: &[(OsString, OsString)],
+    why: &'static str,
+    patience: Duration,
+) -> Result<Inventory, AskError> {
+    let answer: Answer = child_within(&["inventory-probe".as_ref()], vars, why, patience)?;
+    answer.map_err(|error| AskError::Driver {
+        error,
+        said: String::new(),
+    })
+}
+
 /// Starts gpuslice with these arguments as the child that talks to the driver. Its answer, the
 /// last line of its output, and what it wrote on standard error, on a new line.
 ///

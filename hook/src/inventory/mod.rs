@@ -72,6 +72,8 @@ pub struct Target<'a> {
     pub total: Bytes,
     /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// CUDA's ordinal when no variable hides devices; None where CUDA does not list it.
+    pub cuda_ordinal: Option<u32>,
     /// The GPU, or the one that the instance is a part of.
     pub device: &'a Device,
 }
@@ -83,6 +85,7 @@ impl Device {
             uuid: self.uuid,
             total: Bytes::new(self.total),
             integrated: self.integrated,
+            cuda_ordinal: self.cuda_ordinal,
             device: self,
         });
         own.into_iter()
@@ -90,6 +93,7 @@ impl Device {
                 uuid: instance.uuid,
                 total: Bytes::new(instance.total),
                 integrated: self.integrated,
+                cuda_ordinal: instance.cuda_ordinal,
                 device: self,
             }))
     }

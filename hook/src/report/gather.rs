@@ -42,6 +42,9 @@ pub(super) struct SliceReport {
     pub(super) no_slice: Option<String>,
     /// What cannot be read.
     pub(super) error: Option<String>,
+    /// What it is called where it should be read and cannot be.
+    #[serde(skip)]
+    pub(super) unread: Option<String>,
     /// Its devices: what may be held, and is.
     pub(super) devices: Vec<DeviceReport>,
     /// Its processes.
@@ -59,10 +62,10 @@ pub(super) struct DeviceReport {
     pub(super) unified: Option<bool>,
     /// What may be held.
     pub(super) limit: Option<u64>,
-    /// What is held; None where nobody counts.
+    /// What is held; None where nothing is counted, or the ledger cannot be read.
     pub(super) used: Option<u64>,
-    /// That, by kind.
-    pub(super) by_kind: Map<String, Value>,
+    /// That, by kind; None likewise.
+    pub(super) by_kind: Option<Map<String, Value>>,
     /// The processes of the slice that hold device memory and have not loaded the library.
     pub(super) without_library: Vec<Escaped>,
 }
@@ -74,8 +77,8 @@ pub(super) struct ProcessReport {
     pub(super) pid: u32,
     /// What it is called; None when it cannot be seen from here.
     pub(super) name: Option<String>,
-    /// Device memory by kind, all devices together.
-    pub(super) device: BTreeMap<String, u64>,
+    /// Device memory by kind, all devices together; None where the ledger cannot be read.
+    pub(super) device: Option<BTreeMap<String, u64>>,
     /// The same by NVML, as a sum; None where it does not say.
     pub(super) driver_used: Option<u64>,
     /// Host memory; None when it cannot be seen from here.
@@ -88,9 +91,9 @@ pub(super) struct ProcessReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Growth {
     /// Its device memory.
-    pub(super) device: i64,
+    pub(super) device: Option<i64>,
     /// Its host memory, without page cache.
-    pub(super) host: i64,
+    pub(super) host: Option<i64>,
     /// What malloc keeps of that.
     pub(super) kept: Option<i64>,
     /// Over how long that was measured.
@@ -104,39 +107,51 @@ pub(super) struct MachineReport {
     pub(super) total: u64,
     /// What is available of it.
     pub(super) available: u64,
-    /// What the slices shown here hold of it.
-    pub(super) slices: u64,
+    /// What the slices shown here hold of it; None where that of one cannot be read.
+    pub(super) slices: Option<u64>,
     /// The rest: the kernel, its drivers, all other programs.
-    pub(super) unaccounted: u64,
+    pub(super) unaccounted: Option<u64>,
     /// Page cache that can be dropped at once: it is available.
     pub(super) page_cache_clean: u64,
 }
 
 impl ProcessReport {
-    /// All its device memory.
-    pub(super) fn on_device(&self) -> u64 {
-        let each = self.device.values();
-        each.fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    /// All its device memory; None where that is not known.
+    pub(super) fn on_device(&self) -> Option<u64> {
+        let each = self.device.as_ref()?.values();
+        Some(each.fold(0, |sum, bytes| sum.saturating_add(*bytes)))
     }
 
-    /// Its host memory, without page cache.
-    pub(super) fn on_host(&self) -> u64 {
-        self.host.map_or(0, |host| host.held())
+    /// Its contexts; None where that is not known.
+    pub(super) fn contexts(&self) -> Option<u64> {
+        let held = self.device.as_ref()?.get("context");
+        Some(held.copied().unwrap_or(0))
+    }
+
+    /// Its host memory, without page cache; None where that is not known.
+    pub(super) fn on_host(&self) -> Option<u64> {
+        self.host.map(|host| host.held())
     }
 }
 
 impl SliceReport {
     /// What it holds of the memory that all share: that of its processes, and of its devices
     /// where they share the host's.
-    fn of_the_machine(&self) -> u64 {
+    fn of_the_machine(&self) -> Option<u64> {
+        let is_known =
+            |device: &DeviceReport| device.unified == Some(false) || device.used.is_some();
+        if self.unread.is_some() && (self.devices.is_empty() || !self.devices.iter().all(is_known))
+        {
+            return None;
+        }
         let unified = self.devices.iter();
         let unified = unified.filter(|device| device.unified == Some(true));
         let device = unified.flat_map(|device| {
             let escaped = device.without_library.iter().filter_map(|one| one.used);
             device.used.into_iter().chain(escaped)
         });
-        let host = self.processes.iter().map(ProcessReport::on_host);
-        device.chain(host).fold(0, u64::saturating_add)
+        let host = self.processes.iter().filter_map(ProcessReport::on_host);
+        Some(device.chain(host).fold(0, u64::saturating_add))
     }
 }
 
@@ -168,19 +183,24 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
     let cached = amount("Cached").saturating_add(amount("Buffers"));
     let cannot_go = ["Shmem", "Dirty", "Writeback"].map(amount);
     let held = slices.iter().map(SliceReport::of_the_machine);
-    let held = held.fold(0, u64::saturating_add);
+    let held: Option<Vec<u64>> = held.collect();
+    let held = held.map(|held| held.into_iter().fold(0, u64::saturating_add));
     let in_use = host.total.minus(host.available).get();
     MachineReport {
         total: host.total.get(),
         available: host.available.get(),
         slices: held,
-        unaccounted: in_use.saturating_sub(held),
+        unaccounted: held.map(|held| in_use.saturating_sub(held)),
         page_cache_clean: cannot_go.into_iter().fold(cached, u64::saturating_sub),
     }
 }
 
 fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance) -> SliceReport {
+    let unread = status.unread();
     let mut processes = holders(&status.devices);
+    // What a process holds by a ledger that cannot be read is not known.
+    let is_known = unread.is_none() || status.devices.iter().all(|device| device.used.is_some());
+    let is_known = is_known && !(unread.is_some() && status.devices.is_empty());
     let contained = status.containers.iter();
     let contained = contained.flat_map(|container| all.of_container(container.pid));
     let user = status.user.unwrap_or_else(User::own);
@@ -191,6 +211,7 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
         processes.entry(pid).or_insert_with(|| ProcessReport {
             pid,
             name: process::name(pid),
+            device: is_known.then(BTreeMap::new),
             ..ProcessReport::default()
         });
     }
@@ -201,7 +222,8 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
         one.host = one.name.as_ref().and_then(|_| host::of(one.pid, allowance));
     }
     processes.sort_by_key(|one| {
-        let all = one.on_device().saturating_add(one.on_host());
+        let [device, host] = [one.on_device(), one.on_host()].map(Option::unwrap_or_default);
+        let all = device.saturating_add(host);
         (std::cmp::Reverse(all), one.pid)
     });
     let devices = status.devices.into_iter().map(|device| DeviceReport {
@@ -222,6 +244,7 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
         no_slice: status.no_slice,
         file: status.file,
         error: status.error,
+        unread,
     }
 }
 
@@ -234,8 +257,10 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
     for held in devices.iter().flat_map(|device| &device.processes) {
         let one = processes.entry(held.pid).or_default();
         (one.pid, one.name) = (held.pid, held.name.clone());
+        one.device.get_or_insert_default();
         for (kind, bytes) in &held.by_kind {
-            let sum = one.device.entry(kind.clone()).or_default();
+            let device = one.device.get_or_insert_default();
+            let sum = device.entry(kind.clone()).or_default();
             *sum = sum.saturating_add(bytes.as_u64().unwrap_or_default());
         }
         if let Some(driver_used) = held.driver_used {
@@ -243,13 +268,25 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
             *sum = sum.saturating_add(driver_used);
         }
     }
+    let mut unknown = BTreeSet::new();
     for escaped in devices.iter().flat_map(|device| &device.without_library) {
         let one = processes.entry(escaped.pid).or_default();
         (one.pid, one.name) = (escaped.pid, escaped.name.clone());
-        let used = escaped.used.unwrap_or(0);
-        let kind = one.device.entry(WITHOUT_LIBRARY.to_owned()).or_default();
+        let Some(used) = escaped.used else {
+            unknown.insert(escaped.pid);
+            continue;
+        };
+        let device = one.device.get_or_insert_default();
+        let kind = device.entry(WITHOUT_LIBRARY.to_owned()).or_default();
         *kind = kind.saturating_add(used);
         one.driver_used = Some(one.driver_used.unwrap_or(0).saturating_add(used));
+    }
+    // Where NVML does not say how much a process holds, no sum is known.
+    for one in processes
+        .values_mut()
+        .filter(|one| unknown.contains(&one.pid))
+    {
+        (one.device, one.driver_used) = (None, None);
     }
     processes
 }

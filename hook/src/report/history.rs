@@ -16,8 +16,8 @@ const MOMENTS: usize = 2000;
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Duration,
-    device: u64,
-    host: u64,
+    device: Option<u64>,
+    host: Option<u64>,
     kept: Option<u64>,
 }
 
@@ -106,10 +106,14 @@ impl History {
             let minute = grown.saturating_mul(60_000).checked_div(milliseconds);
             i64::try_from(minute.unwrap_or(0)).unwrap_or(i64::MAX)
         };
+        let grown = |now: Option<u64>, then: Option<u64>| {
+            let both = now.zip(then);
+            both.map(|(now, then)| speed(now, then))
+        };
         Some(Growth {
-            device: speed(now.device, first.device),
-            host: speed(now.host, first.host),
-            kept: now.kept.zip(first.kept).map(|(now, then)| speed(now, then)),
+            device: grown(now.device, first.device),
+            host: grown(now.host, first.host),
+            kept: grown(now.kept, first.kept),
             over_seconds: over.as_secs(),
         })
     }
@@ -155,8 +159,8 @@ mod tests {
         };
         assert_eq!(add(0, 100, 50), None);
         let expected = |host, kept, over_seconds| Growth {
-            device: 0,
-            host,
+            device: None,
+            host: Some(host),
             kept: Some(kept),
             over_seconds,
         };

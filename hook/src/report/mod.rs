@@ -12,9 +12,9 @@ mod plot;
 mod table;
 
 use crate::replace::{self, Durability};
+use crate::standard_streams;
 use crate::status::driver::Drivers;
-use crate::status::{no_such_slice, on_screen};
-use crate::{exit, standard_streams};
+use crate::status::{no_such_slice, on_screen, tell_unread};
 use anyhow::{Context, bail};
 use gather::Report;
 use history::History;
@@ -26,19 +26,19 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Only this slice, by its name, or the process of this number
+    /// Only this slice, named by its name, or only the process with this pid
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
 
-    /// Show it again and again, until ^C
+    /// Refresh at the interval of --every, until ^C
     #[arg(long)]
     pub watch: bool,
 
-    /// Look for so many seconds, and show it once, at the end
+    /// Measure for so many seconds, and print once at the end
     #[arg(long = "for", value_name = "SECONDS", conflicts_with = "watch")]
     pub seconds: Option<u64>,
 
-    /// How many seconds lie between two looks
+    /// Seconds between two measurements
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub every: u64,
 
@@ -46,25 +46,36 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw it over time, with --watch or --for: an SVG picture, up to date as long as it is watched
+    /// Draw the memory over time to an SVG file, with --watch or --for
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
-DEVICE is what the process has allocated, CONTEXT what its contexts take. For a process of the slice
-that has not loaded libgpuslice.so, DEVICE is what NVML reports, and a warning names it. HOST is
-memory of its own that it uses, KEPT what it has freed and glibc's malloc keeps (malloc_trim would
-give it back; ? with another allocator, another user's process, or heaps too large to walk in the
-second that all slices share). MAPPED is page cache that it has mapped. What processes share is
-divided between them. \"Everything else\" is what the machine uses less all that: the kernel,
-drivers, other programs. Where pinned memory is also host memory, it is in both.
+DEVICE    device memory that the process has allocated; for a process without libgpuslice.so, which a
+          warning names, the amount that NVML reports
+CONTEXT   device memory of its CUDA contexts
+HOST      private host memory in use
+KEPT      host memory that the process has freed and glibc's malloc keeps (malloc_trim returns it)
+SHMEM     shared memory: tmpfs, memfd, System V
+MAPPED    page cache that it has mapped
+
+Memory that several processes share is divided among them. Pinned memory that is also resident host
+memory is in both columns. \"Everything else\" is the memory that the machine uses outside the slices:
+the kernel, drivers and other programs.
+
+? is an unknown amount. DEVICE is unknown if the ledger cannot be read. KEPT is unknown with another
+allocator, for another user's process, and for heaps that take too long to walk (all slices share
+about one second).
+
+Exit status: 0 success; 1 a slice or its ledger could not be read; 125 usage error, or gpuslice
+itself failed.
 
 JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
 by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
 NVML), host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
 over_seconds}], page_cache_unmapped (of a cgroup of its own)], machine {total, available, slices,
-unaccounted, page_cache_clean}. Amounts are bytes; null is what is not known.
+unaccounted, page_cache_clean}. Amounts are bytes. null means unknown, and error is the reason.
 
 Examples:
   gpuslice report --for 60                               once, and what has grown in a minute
@@ -99,7 +110,8 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             print(args, &report, screen)?;
         }
         if ends {
-            return Ok(exit::SUCCESS);
+            let unread = report.slices.iter().filter_map(|it| it.unread.clone());
+            return Ok(tell_unread(&unread.collect::<Vec<_>>()));
         }
         let left = last.saturating_sub(now);
         std::thread::sleep(if args.watch { every } else { every.min(left) });

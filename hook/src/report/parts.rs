@@ -17,10 +17,11 @@ pub(super) const PARTS: [(&str, &str); 6] = [
 pub(super) fn parts(report: &Report) -> [u64; PARTS.len()] {
     let mut parts = [0u64; PARTS.len()];
     for one in report.slices.iter().flat_map(|slice| &slice.processes) {
-        let context = one.device.get("context").copied().unwrap_or(0);
+        // What is not known has no part in it.
+        let [device, context] = [one.on_device(), one.contexts()].map(Option::unwrap_or_default);
         let host = one.host.unwrap_or_default();
         let own = [
-            one.on_device().saturating_sub(context),
+            device.saturating_sub(context),
             context,
             host.live,
             host.kept.unwrap_or(0),

@@ -2,6 +2,7 @@
 //! Touches: its arguments.
 
 use super::gather::{Growth, MachineReport, ProcessReport, Report, SliceReport};
+use crate::status::model::shown_name;
 use crate::status::table::{escaped, kinds, no_slice};
 use crate::status::users::User;
 use crate::text;
@@ -40,11 +41,7 @@ fn amount(bytes: u64) -> String {
 }
 
 fn slice(slice: &SliceReport) -> String {
-    let name = match slice.name.as_str() {
-        "" => slice.file.display().to_string(),
-        name => name.to_owned(),
-    };
-    let mut said = text::printable(&name);
+    let mut said = shown_name(&slice.name, &slice.file);
     let pid = slice.pid.map(|pid| format!("pid {pid}"));
     let other = slice.user.filter(|user| *user != User::own());
     let user = other.map(|user| format!("user {}", text::printable(&user.name())));
@@ -61,12 +58,14 @@ fn slice(slice: &SliceReport) -> String {
     }
     for device in &slice.devices {
         let name = device.device.as_deref().unwrap_or("each GPU");
-        let used = device.used.map_or("not counted".to_owned(), amount);
-        let limit = device.limit.map_or("no limit".to_owned(), amount);
-        let kinds = match device.by_kind.is_empty() {
-            true => String::new(),
-            false => format!(": {}", kinds(&device.by_kind)),
+        let unknown = match slice.error {
+            Some(_) => "?",
+            None => "not counted",
         };
+        let used = device.used.map_or(unknown.to_owned(), amount);
+        let limit = device.limit.map_or("no limit".to_owned(), amount);
+        let by_kind = device.by_kind.as_ref().filter(|kinds| !kinds.is_empty());
+        let kinds = by_kind.map_or(String::new(), |held| format!(": {}", kinds(held)));
         said.push_str(&format!("  {name}  {used} of {limit}{kinds}\n"));
         for line in escaped(&device.without_library) {
             said.push_str(&format!("    {line}\n"));
@@ -75,7 +74,7 @@ fn slice(slice: &SliceReport) -> String {
     let mut rows = vec![COLUMNS.map(String::from)];
     rows.extend(slice.processes.iter().map(row));
     if slice.processes.is_empty() {
-        said.push_str("  no process of it is seen from here\n");
+        said.push_str("  none of its processes is visible from here\n");
     } else {
         for line in text::aligned(&rows).lines() {
             said.push_str(&format!("  {line}\n"));
@@ -91,14 +90,14 @@ fn slice(slice: &SliceReport) -> String {
 }
 
 fn row(one: &ProcessReport) -> [String; 9] {
-    let context = one.device.get("context").copied().unwrap_or(0);
-    let device = one.on_device().saturating_sub(context);
+    let context = one.contexts();
+    let device = one.on_device().zip(context);
     let of = |wanted: Option<u64>| wanted.map_or("?".to_owned(), amount);
     let host = one.host;
     [
         one.pid.to_string(),
-        amount(device),
-        amount(context),
+        of(device.map(|(all, context)| all.saturating_sub(context))),
+        of(context),
         of(host.map(|host| host.live)),
         of(host.and_then(|host| host.kept)),
         of(host.map(|host| host.shmem)),
@@ -115,11 +114,16 @@ fn growth(growth: &Growth) -> String {
         let sign = if bytes < 0 { '-' } else { '+' };
         format!("{sign}{}", amount(bytes.unsigned_abs()))
     };
-    match (growth.device, growth.host) {
-        (0, 0) => "0".to_owned(),
-        (device, 0) => format!("device {}", signed(device)),
-        (0, host) => format!("host {}", signed(host)),
-        (device, host) => format!("device {}, host {}", signed(device), signed(host)),
+    let part = |name: &str, bytes: Option<i64>| match bytes {
+        None => Some(format!("{name} ?")),
+        Some(0) => None,
+        Some(bytes) => Some(format!("{name} {}", signed(bytes))),
+    };
+    let parts = [part("device", growth.device), part("host", growth.host)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => "0".to_owned(),
+        false => parts.join(", "),
     }
 }
 
@@ -130,8 +134,8 @@ fn machine(host: &MachineReport) -> String {
         amount(host.available),
         amount(host.total),
         amount(host.page_cache_clean),
-        amount(host.slices),
-        amount(host.unaccounted)
+        host.slices.map_or("?".to_owned(), amount),
+        host.unaccounted.map_or("?".to_owned(), amount)
     )
 }
 
@@ -154,21 +158,25 @@ mod tests {
             swapped: 0,
         };
         let kinds = [("context", GIB / 4), ("linear", 14 * GIB), ("pool", GIB)];
+        let by_kind = kinds
+            .map(|(kind, bytes)| (kind.to_owned(), bytes.into()))
+            .into_iter();
         let known = ProcessReport {
             pid: 12,
             name: Some("python3".to_owned()),
             driver_used: None,
-            device: BTreeMap::from(kinds.map(|(kind, bytes)| (kind.to_owned(), bytes))),
+            device: Some(kinds.map(|(kind, bytes)| (kind.to_owned(), bytes)).into()),
             host: Some(host),
             growth_per_minute: Some(Growth {
-                device: 0,
-                host: -(1 << 20),
+                device: Some(0),
+                host: Some(-(1 << 20)),
                 kept: None,
                 over_seconds: 60,
             }),
         };
         let unknown = ProcessReport {
             pid: 9,
+            device: Some(BTreeMap::new()),
             ..ProcessReport::default()
         };
         let slice = SliceReport {
@@ -180,10 +188,7 @@ mod tests {
                 limit: Some(40 * GIB),
                 without_library: Vec::new(),
                 used: Some(GIB * 61 / 4),
-                by_kind: kinds
-                    .map(|(kind, bytes)| (kind.to_owned(), bytes.into()))
-                    .into_iter()
-                    .collect(),
+                by_kind: Some(by_kind.collect()),
             }],
             processes: vec![known, unknown],
             ..SliceReport::default()
@@ -191,8 +196,8 @@ mod tests {
         let machine = super::super::gather::MachineReport {
             total: 121 * GIB,
             available: 60 * GIB,
-            slices: GIB * 77 / 4,
-            unaccounted: GIB * 167 / 4,
+            slices: Some(GIB * 77 / 4),
+            unaccounted: Some(GIB * 167 / 4),
             page_cache_clean: 20 * GIB,
         };
         let shown = table(&Report {

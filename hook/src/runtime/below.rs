@@ -34,7 +34,7 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
     let is_same = wanted.is_some_and(|wanted| identity(&wanted) == identity(&found));
     if !is_same {
         bail!(
-            "containers are run by {binary} now, and gpuslice-runtime would run {}: write runtime = \
+            "containers currently run with {binary}, but gpuslice-runtime would start {}: write runtime = \
              [\"{binary}\"] into {POLICY} first, or leave out --by runtime",
             found.display()
         );
@@ -71,7 +71,7 @@ pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBu
     };
     match named {
         Some(named) if identity(&named) != identity(&first) => bail!(
-            "containers are run by {} now, and {POLICY} would have gpuslice-runtime run {}: write {line} into \
+            "containers currently run with {}, but {POLICY} makes gpuslice-runtime start {}: write {line} into \
              it first",
             first.display(),
             named.display()

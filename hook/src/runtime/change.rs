@@ -5,6 +5,8 @@ use super::attributes;
 use super::original::{self, Original};
 use crate::replace;
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,38 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<String>> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Files as they are, or as some changes would leave them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a>(&'a [&'a Change]);
+
+impl<'a> Files<'a> {
+    /// As they are.
+    pub(super) fn now() -> Files<'static> {
+        Files(&[])
+    }
+
+    /// As they would be after these changes.
+    pub(super) fn after(changes: &'a [&'a Change]) -> Files<'a> {
+        Files(changes)
+    }
+
+    /// What would become of a file; None where it would stay as it is.
+    pub(super) fn change_of(&self, path: &Path) -> Option<&'a Change> {
+        self.0.iter().find(|change| change.path == path).copied()
+    }
+
+    /// The text of a file; None where there is none.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub(super) fn read(&self, path: &Path) -> anyhow::Result<Option<String>> {
+        match self.change_of(path) {
+            Some(change) => Ok(change.new.clone()),
+            None => read(path),
+        }
     }
 }
 
@@ -89,6 +123,37 @@ impl Change {
     #[must_use]
     pub(super) fn is_one(&self) -> bool {
         self.old != self.new
+    }
+
+    /// Says what [`Change::apply`] would do.
+    ///
+    /// # Errors
+    /// When a file could not be written.
+    pub(super) fn rehearse(&self) -> anyhow::Result<String> {
+        let path = &self.path;
+        let mut said = match (&self.old, &self.new) {
+            (None, _) => format!("would make {}", path.display()),
+            (Some(_), None) => format!("would remove {}", path.display()),
+            (Some(_), Some(_)) => format!("would change {}", path.display()),
+        };
+        if self.old.is_some() && !self.ours {
+            said.push_str(&format!(", and keep it as {}", free_name(path)?.display()));
+        }
+        // A file that a link leads to is written where it is.
+        let target = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let is_folder = |folder: &&Path| folder.exists();
+        let folder = target.ancestors().skip(1).find(is_folder);
+        if let Some(folder) = folder {
+            let rights = AccessFlags::W_OK | AccessFlags::X_OK;
+            let allowed = match folder.is_dir() {
+                true => access(folder, rights),
+                false => Err(Errno::ENOTDIR),
+            };
+            allowed
+                .map_err(io::Error::from)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(said)
     }
 
     /// Makes it so, and says what was done.
@@ -173,9 +238,14 @@ impl Change {
 /// Keeps what a file said in the first name beside it that is free: no backup is written over. It has
 /// the owner, the mode and the attributes of the file from its first moment on: it is as secret.
 fn keep(path: &Path, text: &str) -> anyhow::Result<(PathBuf, Vec<String>)> {
-    let is_free = |backup: &PathBuf| fs::symlink_metadata(backup).is_err();
-    let backup = original::backup_names(path).find(is_free);
-    let backup = backup.with_context(|| format!("no name is free beside {}", path.display()))?;
+    let backup = free_name(path)?;
     let lost = attributes::write(&backup, text, path, true)?;
     Ok((backup, lost))
+}
+
+/// The first name of a backup that is free.
+fn free_name(path: &Path) -> anyhow::Result<PathBuf> {
+    let is_free = |backup: &PathBuf| fs::symlink_metadata(backup).is_err();
+    let backup = original::backup_names(path).find(is_free);
+    backup.with_context(|| format!("no name is free beside {}", path.display()))
 }

@@ -3,12 +3,13 @@
 //! Touches: those files; runs `ctr` and `containerd config dump`.
 //! Law: the base specification is never removed while a file names it: containerd would not start.
 
-use super::change::{self, Change};
+use super::change::{self, Change, Files};
 use super::containerd::{self, By};
 use super::imports::{self, Imported};
-use super::toml_file::parse;
+use super::toml_file::{list, parse, strings};
 use super::{Configure, NAME, Plan, Way, below};
 use anyhow::{Context, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use toml_edit::DocumentMut;
@@ -139,8 +140,9 @@ fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
 fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
     if let Some(file) = configured {
         let text = change::read(Path::new(&file))?;
-        return text
-            .with_context(|| format!("containerd is told to read {file}, which is not there"));
+        return text.with_context(|| {
+            format!("containerd's configuration names {file}, which does not exist")
+        });
     }
     let asked = Command::new("ctr").args(["oci", "spec"]).output();
     let asked = asked.context(
@@ -166,21 +168,43 @@ fn dump(main: &Path) -> Option<DocumentMut> {
 }
 
 /// Whether annotated pods have slices when containerd has read its files again, and what is missing.
-pub(super) fn result(wanted: &Configure) -> anyhow::Result<Vec<String>> {
+pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = wanted.config(CONFIG)?;
-    let text = change::read(&path)?;
+    let text = files.read(&path)?;
     let imported = imports::of(&path, text.as_deref());
-    let dump = dump(&path);
-    match wanted.remove {
-        true => Ok(left(&path, text.as_deref(), &imported)),
-        false => Ok(gained(
-            wanted,
-            &path,
-            text.as_deref(),
-            &imported,
-            dump.as_ref(),
-        )),
+    if wanted.remove {
+        return Ok(left(&path, text.as_deref(), &imported));
     }
+    let dump = match files.change_of(&path).and(text.as_deref()) {
+        Some(text) => dump_of(&path, text),
+        None => dump(&path),
+    };
+    Ok(gained(
+        wanted,
+        &path,
+        text.as_deref(),
+        &imported,
+        dump.as_ref(),
+    ))
+}
+
+/// The configuration that containerd would report if its file had this text; `None` if it cannot be
+/// queried.
+fn dump_of(main: &Path, text: &str) -> Option<DocumentMut> {
+    let folder = tempfile::tempdir().ok()?;
+    let copy = folder.path().join("config.toml");
+    let mut document = parse(Some(text)).ok()?;
+    // containerd looks for relative imports beside the file.
+    if let Some(all) = document.get("imports").and_then(strings) {
+        let beside = main.parent().unwrap_or(Path::new("/"));
+        let absolute: Vec<String> = all
+            .iter()
+            .map(|pattern| beside.join(pattern).to_string_lossy().into_owned())
+            .collect();
+        document.insert("imports", list(absolute.iter().map(String::as_str)));
+    }
+    fs::write(&copy, document.to_string()).ok()?;
+    dump(&copy)
 }
 
 /// The handlers that still give slices after `--remove`.

@@ -16,9 +16,9 @@ mod toml_file;
 
 use crate::hook_entry::{self, HOOK, RUNTIME, When};
 use crate::sizes::Size;
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
 use anyhow::{Context, bail};
-use change::Change;
+use change::{Change, Files};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub struct Args {
 /// What can be done with container engines.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Let a container engine give its containers slices
+    /// Configure a container engine to give its containers slices
     Configure(Box<Configure>),
 }
 
@@ -48,15 +48,15 @@ pub struct Configure {
     #[arg(long, value_enum, value_name = "ENGINE")]
     pub runtime: Engine,
 
-    /// How: by a hook that the engine runs, or by gpuslice-runtime in place of its runtime
+    /// How containers get slices: by a hook, or by gpuslice-runtime in place of the engine's runtime
     #[arg(long, value_enum, value_name = "WAY")]
     pub by: Option<Way>,
 
-    /// Its configuration [default: where the engine reads it]
+    /// The engine's configuration file [default: the file that the engine reads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// podman, CRI-O: the folder that the hook's files are put into
+    /// podman, CRI-O: the folder for the hook's files
     #[arg(long, value_name = "DIR", default_value = HOOKS_D)]
     pub hooks_dir: PathBuf,
 
@@ -64,11 +64,12 @@ pub struct Configure {
     #[arg(long)]
     pub always: bool,
 
-    /// docker: a runtime `gpuslice-8gib` too, for an engine that passes no annotations on
+    /// docker: also add a runtime for this size (gpuslice-8gib), for a Docker without annotations; may
+    /// be repeated
     #[arg(long, value_name = "SIZE")]
     pub size: Vec<Size>,
 
-    /// Make it the runtime of containers that ask for none
+    /// Make gpuslice the default runtime
     #[arg(long)]
     pub set_as_default: bool,
 
@@ -76,17 +77,18 @@ pub struct Configure {
     #[arg(long, value_name = "FILE")]
     pub hook: Option<PathBuf>,
 
-    /// Take out what an earlier call has put in
+    /// Revert an earlier call
     #[arg(long)]
     pub remove: bool,
 
-    /// Show what would change, and change nothing
+    /// Show the changes and their result, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
 const EXAMPLES: &str = "\
-What a file of others said is kept beside it as FILE.before-gpuslice.
+Before a file is changed, a copy is kept beside it as FILE.before-gpuslice. The lines \"result:\" say
+whether annotated containers get slices, and what is missing.
 
 Examples:
   gpuslice runtime configure --runtime docker --size 8GiB
@@ -137,11 +139,22 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let plan = wanted.plan()?;
     let changes: Vec<&Change> = plan.changes.iter().filter(|it| it.is_one()).collect();
     let mut said = String::new();
+    if wanted.dry_run {
+        said.push_str("dry run: nothing is changed\n");
+        changes.iter().for_each(|it| said.push_str(&it.shown()));
+    }
     for change in &changes {
-        if wanted.dry_run {
-            said.push_str(&change.shown());
-        } else {
-            said.push_str(&format!("{}\n", change.apply()?));
+        let done = match wanted.dry_run {
+            true => change.rehearse(),
+            false => change.apply(),
+        };
+        match done {
+            Ok(done) => said.push_str(&format!("{done}\n")),
+            Err(error) => {
+                // What was done before is said all the same.
+                standard_streams::print(said.as_bytes())?;
+                return Err(error);
+            }
         }
     }
     for note in &plan.notes {
@@ -149,20 +162,25 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
     if changes.is_empty() {
         said.push_str("nothing to change\n");
-    } else if !wanted.dry_run {
+    } else {
         said.push_str(&format!("next: {}\n", plan.next));
     }
-    if !wanted.dry_run {
-        // What was changed is said in any case.
-        let lines = wanted.result();
-        let unknown = |error| {
-            vec![format!(
-                "it is not known whether containers get slices: {error:#}"
-            )]
-        };
-        for line in lines.unwrap_or_else(unknown) {
-            said.push_str(&format!("result: {line}\n"));
-        }
+    let files = match wanted.dry_run {
+        true => Files::after(&changes),
+        false => Files::now(),
+    };
+    // What was changed is said in any case.
+    let unknown = |error| {
+        vec![format!(
+            "cannot determine whether containers get slices: {error:#}"
+        )]
+    };
+    let mut lines = wanted.result(files).unwrap_or_else(unknown);
+    if !wanted.remove {
+        lines.extend(stale_devices::of_this_host());
+    }
+    for line in lines {
+        said.push_str(&format!("result: {line}\n"));
     }
     standard_streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)
@@ -211,14 +229,14 @@ impl Configure {
     }
 
     /// Whether containers have slices now, and what is missing.
-    fn result(&self) -> anyhow::Result<Vec<String>> {
+    fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
         let way = self.way()?;
         match self.runtime {
             Engine::Docker => Ok(self.docker_result()),
-            Engine::Containerd => containerd_host::result(self),
-            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way),
-            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way),
-            Engine::Nvidia => nvidia_host::result(self),
+            Engine::Containerd => containerd_host::result(self, files),
+            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files),
+            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files),
+            Engine::Nvidia => nvidia_host::result(self, files),
         }
     }
 
@@ -382,10 +400,19 @@ impl Configure {
         })
     }
 
-    fn drop_in_result(&self, engine: &drop_in::Engine, way: Way) -> anyhow::Result<Vec<String>> {
+    fn drop_in_result(
+        &self,
+        engine: &drop_in::Engine,
+        way: Way,
+        files: Files<'_>,
+    ) -> anyhow::Result<Vec<String>> {
         let path = self.config(engine.own)?;
         if self.remove {
-            let left = engine.hooks_left(&path)?.into_iter();
+            let is_left = |file: &String| {
+                let change = files.change_of(Path::new(file));
+                change.is_none_or(|change| change.new.is_some())
+            };
+            let left = engine.hooks_left(&path)?.into_iter().filter(is_left);
             return Ok(left
                 .map(|file| format!("annotated containers still get slices, by {file}: remove it"))
                 .collect());

@@ -1,7 +1,7 @@
 //! NVIDIA's container toolkit on this host: its configuration file, and the runtimes below it.
 //! Touches: that file; containerd's (reads).
 
-use super::change::{self, Change};
+use super::change::{self, Change, Files};
 use super::{Configure, Plan, below, containerd_host, nvidia};
 use anyhow::{Context, bail};
 use gpuslice_oci::wrapper::toolkit;
@@ -84,9 +84,9 @@ fn one_of(files: impl IntoIterator<Item = Option<PathBuf>>) -> anyhow::Result<Pa
 }
 
 /// What runs below, and which handlers of containerd pass no annotations on.
-pub(super) fn result(wanted: &Configure) -> anyhow::Result<Vec<String>> {
+pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = config(wanted)?;
-    let text = change::read(&path)?;
+    let text = files.read(&path)?;
     let wrapper = wanted.wrapper()?;
     let has = text
         .as_deref()

@@ -4,11 +4,12 @@
 use gpuslice_config::promises;
 use gpuslice_config::units::Bytes;
 use gpuslice_oci::place::Places;
-use gpuslice_oci::registry::{self, Damaged, Member, Record};
+use gpuslice_oci::registry::{self, Damaged, Member, Record, RegistryError};
 use gpuslice_oci::traces;
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A container of a slice.
@@ -98,10 +99,20 @@ pub(super) struct Files {
 
 /// Those of which a container lives, and the records that cannot be read; none for who may not look,
 /// and where there is no hook.
-pub(super) fn held(places: &Places) -> (Vec<Held>, Vec<Damaged>) {
-    let (records, damaged) = registry::survey(places).unwrap_or_default();
+///
+/// # Errors
+/// When the records cannot be listed by a user who may.
+pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
+    let (records, damaged) = match registry::survey(places) {
+        Err(RegistryError::File { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            (Vec::new(), Vec::new())
+        }
+        surveyed => surveyed?,
+    };
     let held = records.iter().filter_map(|record| of(places, record));
-    (held.collect(), damaged)
+    Ok((held.collect(), damaged))
 }
 
 fn of(places: &Places, record: &Record) -> Option<Held> {

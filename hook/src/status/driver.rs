@@ -63,7 +63,7 @@ impl Machine {
 
     fn ask(&self) -> Option<DriverProcesses> {
         let question = [OsStr::from_bytes(b"driver-processes")];
-        let why = "it is asked for its processes";
+        let why = "querying the driver for its processes";
         let variables = self.variables()?;
         let answer =
             ask::child_within::<Option<DriverProcesses>>(&question, &variables, why, PATIENCE);

@@ -25,6 +25,8 @@ pub(super) struct Told {
     pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
     /// Allocations that it had no room for.
     pub(super) uncounted: Option<u64>,
+    /// Whether impossible numbers were left out: then no sum is known.
+    pub(super) is_damaged: bool,
 }
 
 /// The files of a slice.
@@ -37,6 +39,8 @@ pub(super) struct Files {
     pub(super) told: Option<Told>,
     /// The files that cannot be read, as a message.
     pub(super) error: Option<String>,
+    /// Whether they are another user's, and not for this user to read.
+    pub(super) is_private: bool,
 }
 
 /// Reads them. `there` is where a container's files are, which its slice file names as they are
@@ -47,6 +51,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let mut files = Files::default();
     if !is_safe(file) {
         files.error = Some("its slice file can be read by its user and by root only".to_owned());
+        files.is_private = true;
         return files;
     }
     let slice = match slice_file::read(file) {
@@ -67,12 +72,10 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let mut bytes = vec![0; MAX_SIZE];
     match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
         Ok(snapshot) => {
-            let (told, is_damaged) = told(&snapshot);
+            let told = told(&snapshot);
             files.mapped = FileId::of(&ledger);
+            files.error = told.is_damaged.then(|| DAMAGED.to_owned());
             files.told = Some(told);
-            if is_damaged {
-                files.error = Some(DAMAGED.to_owned());
-            }
         }
         Err(error) => files.error = Some(error.to_string()),
     }
@@ -81,8 +84,8 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
 
 const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";
 
-/// What the snapshot says, without impossible numbers, and whether there are any.
-fn told(snapshot: &Snapshot<'_>) -> (Told, bool) {
+/// What the snapshot says, without impossible numbers.
+fn told(snapshot: &Snapshot<'_>) -> Told {
     let mut is_damaged = false;
     let mut possible = |is_possible: bool| {
         is_damaged |= !is_possible;
@@ -101,10 +104,10 @@ fn told(snapshot: &Snapshot<'_>) -> (Told, bool) {
         .collect();
     let uncounted = Some(snapshot.uncounted());
     let uncounted = uncounted.filter(|count| possible(*count < IMPOSSIBLE_COUNT));
-    let told = Told {
+    Told {
         records,
         refusals,
         uncounted,
-    };
-    (told, is_damaged)
+        is_damaged,
+    }
 }

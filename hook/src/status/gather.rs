@@ -89,7 +89,18 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
         pid: run.pid,
         container: None,
     });
-    let (held, damaged) = containers::held(places);
+    let (held, damaged, unlisted) = match containers::held(places) {
+        Ok((held, damaged)) => (held, damaged, None),
+        Err(error) => {
+            let error = format!("{:#}", anyhow::Error::new(error));
+            (Vec::new(), Vec::new(), Some(error))
+        }
+    };
+    let unlisted = unlisted.map(|error| SliceStatus {
+        error: Some(error),
+        file: places.slices(),
+        ..SliceStatus::default()
+    });
     let of_containers = held.into_iter().map(|held| Found {
         file: held.file.clone(),
         user: Some(User(0)),
@@ -102,6 +113,7 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
         file: damaged.path,
         ..SliceStatus::default()
     });
+    let unreadable = unreadable.chain(unlisted);
     (runs.chain(of_containers).collect(), unreadable.collect())
 }
 
@@ -109,6 +121,7 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
 struct Held {
     records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
+    is_damaged: bool,
 }
 
 impl Held {
@@ -128,6 +141,7 @@ impl Held {
         Held {
             records: records.collect(),
             refusals: told.refusals,
+            is_damaged: told.is_damaged,
         }
     }
 
@@ -154,6 +168,7 @@ impl Look<'_> {
         let rights = found.user.unwrap_or_else(User::own);
         let files = with_rights_of(rights, || files::read(&found.file, found.user, there));
         status.error = files.error;
+        status.is_private = files.is_private;
         status.ledger = files.ledger;
         let Some(written) = files.slice else {
             return status;
@@ -313,9 +328,11 @@ fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> 
     status
         .processes
         .sort_by_key(|process| (std::cmp::Reverse(process.used), process.pid));
-    status.by_kind = by_kind(&kinds);
-    status.used = Some(used.get());
-    status.left = budget.map(|budget| budget.memory.minus(used).get());
+    if !held.is_damaged {
+        status.by_kind = Some(by_kind(&kinds));
+        status.used = Some(used.get());
+        status.left = budget.map(|budget| budget.memory.minus(used).get());
+    }
     let refusals = held.refusals.get(&uuid).copied();
     status.refusals = Some(RefusalsShown {
         count: refusals.map_or(0, |refusals| refusals.count),

@@ -12,7 +12,7 @@ mod promised;
 pub(crate) mod table;
 pub(crate) mod users;
 
-use crate::{exit, standard_streams};
+use crate::{exit, stale_devices, standard_streams};
 use driver::Drivers;
 use gpuslice_oci::place::Places;
 use model::SliceStatus;
@@ -26,11 +26,11 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Only this slice, by its name, by its container's id, or by the number of a process
+    /// Only this slice, named by its name, its container's id or the pid of one of its processes
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
 
-    /// Show it again every second, until ^C
+    /// Refresh every second, until ^C
     #[arg(long)]
     pub watch: bool,
 
@@ -44,11 +44,16 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-The slices are those of this user's runs and, for root, of all users' runs and of containers; other
-users' runs are listed by owner. In a container that has a slice, it is that one. USED is what the
-processes of the slice have allocated, by the slice's ledger. Where NVML reports the memory of
-processes, it is compared with the ledger, and a process that holds device memory without
-libgpuslice.so is named. NVML is given 3 seconds to answer.
+status lists the runs of this user; for root, also the runs of all users and all containers. Of
+another user's run, it shows only the owner. In a container with a slice, it shows that slice.
+
+USED is the memory that the processes of the slice have allocated, as the slice's ledger counts it.
+It is compared with the memory that NVML reports for each process, and a process that holds device
+memory without libgpuslice.so is named. NVML is given 3 seconds to answer. On a host, status also
+names the differences between /run/gpuslice/devices.json and the GPUs that the driver reports.
+
+Exit status: 0 success; 1 a slice or its ledger could not be read (USED is then ?); 125 usage error,
+or gpuslice itself failed.
 
 JSON: slices [name, pid (of the command), containers [id, name, pid, no_slice] (not of runs), user,
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
@@ -56,7 +61,8 @@ short), enforce, total, uncounted, error, promise {file, budget, spent, unused, 
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
 if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
 worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
-name, used (by NVML)]]]. Amounts are bytes; null is what is not known.";
+name, used (by NVML)]]], device_list (how devices.json differs, or null). Amounts are bytes. null
+means unknown, and error is the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -71,6 +77,7 @@ const REST: &str = "\x1b[J";
 #[derive(Serialize)]
 struct Status<'a> {
     slices: &'a [SliceStatus],
+    device_list: Option<&'a str>,
 }
 
 /// What takes the place of what the terminal shows.
@@ -98,8 +105,19 @@ fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Ve
 /// Says that there is no slice of that name, or with that process.
 pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
     match only.parse::<u32>() {
-        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that can be seen from here"),
+        Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that is visible from here"),
         Err(_) => anyhow::anyhow!("no slice is called \"{}\"", crate::text::printable(only)),
+    }
+}
+
+/// Says which slices could not be read, and returns the exit status.
+pub(crate) fn tell_unread(names: &[String]) -> u8 {
+    match model::not_read(names) {
+        None => exit::SUCCESS,
+        Some(said) => {
+            crate::cli::tell(&said);
+            exit::UNREAD
+        }
     }
 }
 
@@ -111,22 +129,38 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
+    let stale = match args.root {
+        None => stale_devices::of_this_host(),
+        Some(_) => None,
+    };
+    let stale = stale.as_deref();
+    if let Some(stale) = stale.filter(|_| !screen) {
+        crate::cli::tell(stale);
+    }
     loop {
         let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
         if let Some(only) = &args.only {
             slices = choose(slices, only, !args.watch)?;
         }
-        let status = Status { slices: &slices };
+        let status = Status {
+            slices: &slices,
+            device_list: stale,
+        };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
             (true, true) => format!("{}\n", serde_json::to_string(&status)?),
             (false, true) if !screen => format!("{}\n", table::table(&slices)),
             (false, _) => table::table(&slices),
         };
-        let said = if screen { on_screen(&said) } else { said };
+        let stale = stale.map_or(String::new(), |stale| format!("\n{stale}\n"));
+        let said = match screen {
+            true => on_screen(&[said, stale].concat()),
+            false => said,
+        };
         standard_streams::print(said.as_bytes())?;
         if !args.watch {
-            return Ok(exit::SUCCESS);
+            let unread: Vec<String> = slices.iter().filter_map(SliceStatus::unread).collect();
+            return Ok(tell_unread(&unread));
         }
         std::thread::sleep(INTERVAL);
     }

@@ -6,7 +6,7 @@ use super::users::User;
 use crate::text;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -38,6 +38,9 @@ pub(crate) struct SliceStatus {
     pub(crate) uncounted: Option<u64>,
     /// What cannot be read.
     pub(crate) error: Option<String>,
+    /// Whether that is another user's, and not for this user to read.
+    #[serde(skip)]
+    pub(crate) is_private: bool,
     /// The slice's promise on a unified-memory machine.
     pub(crate) promise: Option<PromiseStatus>,
     /// The slice's share of each device.
@@ -48,6 +51,12 @@ pub(crate) struct SliceStatus {
 }
 
 impl SliceStatus {
+    /// What it is called where it should be read and cannot be.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let is_unread = self.error.is_some() && !self.is_private;
+        is_unread.then(|| shown_name(&self.name, &self.file))
+    }
+
     /// Whether a process is known to be in it.
     pub(super) fn has(&self, pid: u32) -> bool {
         let mut first = self
@@ -61,6 +70,27 @@ impl SliceStatus {
                 let escaped = device.without_library.iter().map(|one| one.pid);
                 held.chain(escaped).any(|one| one == pid)
             })
+    }
+}
+
+/// What people call a slice: its name, or its file where it has none.
+pub(crate) fn shown_name(name: &str, file: &Path) -> String {
+    match name {
+        "" => text::printable(&file.display().to_string()),
+        name => text::printable(name),
+    }
+}
+
+/// Says which slices could not be read; None where all could.
+pub(crate) fn not_read(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [name] => Some(format!("slice {name} could not be read")),
+        names => Some(format!(
+            "{} slices could not be read: {}",
+            names.len(),
+            names.join(", ")
+        )),
     }
 }
 
@@ -98,12 +128,12 @@ pub(crate) struct DeviceStatus {
     pub(crate) headroom: u64,
     /// Whether the headroom was learned from earlier runs.
     pub(crate) headroom_learned: bool,
-    /// What is held.
+    /// What is held; None where nothing is counted, or the ledger cannot be read.
     pub(crate) used: Option<u64>,
     /// The rest of the limit.
     pub(crate) left: Option<u64>,
-    /// What is held, by kind.
-    pub(crate) by_kind: Map<String, Value>,
+    /// What is held, by kind; None where that is not known.
+    pub(crate) by_kind: Option<Map<String, Value>>,
     /// What was refused.
     pub(crate) refusals: Option<RefusalsShown>,
     /// The processes that hold the memory.

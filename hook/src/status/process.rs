@@ -210,6 +210,19 @@ impl Processes {
     }
 }
 
+impl Processes {
+    /// The ancestors of a process, its parent first.
+    pub(crate) fn ancestors(&self, pid: u32) -> Vec<u32> {
+        let mut ancestors = Vec::new();
+        let mut at = self.all().get(&pid);
+        while let Some(facts) = at.filter(|_| ancestors.len() < self.all().len()) {
+            ancestors.push(facts.parent);
+            at = self.all().get(&facts.parent);
+        }
+        ancestors
+    }
+}
+
 /// The pid namespace of a process; 0 is this one.
 fn pid_namespace(pid: u32) -> Option<PathBuf> {
     let process = match pid {
@@ -247,7 +260,7 @@ fn read_maps(pid: u32) -> Option<Mapped> {
 }
 
 /// The value of an environment variable of a process.
-pub(super) fn variable(pid: u32, name_and_equals: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn variable(pid: u32, name_and_equals: &[u8]) -> Option<Vec<u8>> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     variables.find_map(|variable| variable.strip_prefix(name_and_equals).map(<[u8]>::to_vec))

@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use super::containers::ContainerStatus;
-use super::model::{DeviceStatus, Escaped, ProcessStatus, PromiseStatus, SliceStatus};
+use super::model::{DeviceStatus, Escaped, ProcessStatus, PromiseStatus, SliceStatus, shown_name};
 use super::users::User;
 use crate::text;
 use gpuslice_config::units::Bytes;
@@ -17,13 +17,10 @@ pub(super) fn table(slices: &[SliceStatus]) -> String {
     shown.join("\n")
 }
 
-const UNCOUNTED: &str = "which was full or locked, or is not on tmpfs";
+const UNCOUNTED: &str =
+    "could not be recorded in the ledger, which was full or locked, or is not on tmpfs";
 
 fn slice(slice: &SliceStatus) -> String {
-    let name = match slice.name.as_str() {
-        "" => slice.file.display().to_string(),
-        name => name.to_owned(),
-    };
     let mut about = Vec::new();
     let ids = slice.containers.iter().map(|it| short(&it.id));
     let ids: Vec<String> = ids.map(text::printable).collect();
@@ -46,7 +43,7 @@ fn slice(slice: &SliceStatus) -> String {
         Some(false) => about.push("ledger not sealed".to_owned()),
         None => {}
     }
-    let mut said = text::printable(&name);
+    let mut said = shown_name(&slice.name, &slice.file);
     if !about.is_empty() {
         said.push_str(&format!(" ({})", about.join(", ")));
     }
@@ -62,19 +59,15 @@ fn slice(slice: &SliceStatus) -> String {
     }
     match slice.uncounted {
         Some(0) | None => {}
-        Some(1) => note(&format!(
-            "1 allocation found no place in the ledger, {UNCOUNTED}"
-        )),
-        Some(count) => note(&format!(
-            "{count} allocations found no place in the ledger, {UNCOUNTED}"
-        )),
+        Some(1) => note(&format!("1 allocation {UNCOUNTED}")),
+        Some(count) => note(&format!("{count} allocations {UNCOUNTED}")),
     }
     if let Some(own) = &slice.promise {
         note(&promise(own));
     }
     for one in &slice.devices {
         match slice.no_slice {
-            None => said.push_str(&device(one, slice.enforce)),
+            None => said.push_str(&device(one, slice)),
             Some(_) => said.push_str(&without_slice(one)),
         }
     }
@@ -167,15 +160,17 @@ fn promise(promise: &PromiseStatus) -> String {
     said
 }
 
-fn device(device: &DeviceStatus, enforced: bool) -> String {
+fn device(device: &DeviceStatus, slice: &SliceStatus) -> String {
     let amount = |bytes: u64| Bytes::new(bytes).to_string();
     let name = device.device.as_deref().unwrap_or("each GPU");
     let mut parts = vec![match device.limit {
         Some(limit) => format!("limit {}{}", amount(limit), pending(device)),
         None => "no limit".to_owned(),
     }];
-    if let Some(used) = device.used {
-        parts.push(format!("used {}", amount(used)));
+    match device.used {
+        Some(used) => parts.push(format!("used {}", amount(used))),
+        None if slice.error.is_some() => parts.push("used ?".to_owned()),
+        None => {}
     }
     let over = device.used.zip(device.limit);
     match over.and_then(|(used, limit)| used.checked_sub(limit)) {
@@ -191,7 +186,7 @@ fn device(device: &DeviceStatus, enforced: bool) -> String {
     if let Some(refusals) = device.refusals.filter(|refusals| refusals.count > 0) {
         said.push_str(&format!(
             "    {} {}, at worst {} short\n",
-            if enforced {
+            if slice.enforce {
                 "refused"
             } else {
                 "would have refused"
@@ -218,8 +213,9 @@ fn device(device: &DeviceStatus, enforced: bool) -> String {
         ]
     }));
     if rows.len() > 2 {
-        let all = device.used.map(amount).unwrap_or_default();
-        rows.push(["all".to_owned(), all, String::new(), kinds(&device.by_kind)]);
+        let all = device.used.map_or("?".to_owned(), amount);
+        let by_kind = device.by_kind.as_ref().map(kinds).unwrap_or_default();
+        rows.push(["all".to_owned(), all, String::new(), by_kind]);
     }
     if rows.len() > 1 {
         for line in text::aligned(&rows).lines() {

@@ -30,7 +30,7 @@ fn eight(processes: Vec<ProcessStatus>) -> DeviceStatus {
         limit: Some(8 * GIB),
         used: Some(used),
         left: (8 * GIB).checked_sub(used),
-        by_kind: kinds_of(json!({"linear": used})),
+        by_kind: Some(kinds_of(json!({"linear": used}))),
         refusals: Some(RefusalsShown {
             count: 0,
             worst_short_by: 0,
@@ -171,7 +171,7 @@ fn what_is_not_counted_or_not_enforced_is_said() {
         table(&[slice, none]),
         "\
 llama (pid 4711, only counted, not enforced)
-  2 allocations found no place in the ledger, which was full or locked, or is not on tmpfs
+  2 allocations could not be recorded in the ledger, which was full or locked, or is not on tmpfs
 
 llama (only counted, not enforced)
   its slice file names no ledger: nothing is counted or refused

@@ -1,6 +1,5 @@
 /* Prints every answer of cuGetProcAddress and of dlsym, for each name on standard input.
  * Usage: driver_lookups LIBCUDA <names. LIBCUDA is what dlopen is given.
- *        driver_lookups LIBCUDA null-name|null-pointer 1|2: one call of either function, with that NULL.
  *
  * A line: NAME FLAGS FUNCTION VERSION:RC/STATUS/SYMBOL ... Consecutive versions with the same answer
  * share one entry, flags with the same answers share one line. FUNCTION is 2 for cuGetProcAddress_v2,
@@ -51,7 +50,7 @@ static void symbol(void *library, const char *name, void *address, char *text, s
 }
 
 int main(int count, char **arguments) {
-    if (count != 2 && count != 4)
+    if (count != 2)
         return 125;
     void *library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -63,12 +62,6 @@ int main(int count, char **arguments) {
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
     if (v2 == NULL || v1 == NULL || init == NULL)
         return 1;
-    if (count == 4) {
-        void *found = NULL;
-        const char *name = strcmp(arguments[2], "null-name") == 0 ? NULL : "cuInit";
-        void **place = name == NULL ? &found : NULL;
-        return *arguments[3] == '1' ? v1(name, place, 12000, 0) : v2(name, place, 12000, 0, NULL);
-    }
     init(0); /* fails without a kernel driver; look-ups work all the same */
 
     char name[128], text[200];

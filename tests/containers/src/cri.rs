@@ -3,6 +3,7 @@
 
 use crate::engine::Engine;
 use crate::host::{Done, Host};
+use crate::patience;
 use crate::place;
 use crate::podman::Podman;
 use crate::spec::Spec;
@@ -237,6 +238,6 @@ impl Drop for Cri<'_> {
             let _ = self.call("StopPodSandbox", &json!({"pod_sandbox_id": pod}));
         }
         let _ = self.host.sh("kill $(pidof containerd)");
-        let _ = self.daemon.wait();
+        let _ = patience::ends(&mut self.daemon);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::engine::Engine;
 use crate::host::{Done, Host};
+use crate::patience;
 use crate::spec::Spec;
 use std::process::Child;
 
@@ -93,6 +94,6 @@ impl Engine for Docker<'_> {
 impl Drop for Docker<'_> {
     fn drop(&mut self) {
         let _ = self.host.sh("kill $(cat /run/docker.pid)");
-        let _ = self.daemon.wait();
+        let _ = patience::ends(&mut self.daemon);
     }
 }

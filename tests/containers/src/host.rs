@@ -2,12 +2,15 @@
 //! Touches: namespaces, and cgroups under the machine's own name.
 //! Law: when a `Host` is dropped, or this process dies, nothing of it is left.
 
-use crate::place;
-use std::io::{BufRead, BufReader, Write};
+use crate::{patience, place};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// The time limit of a command on the machine: a thousand starts of the race take half of it.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// What a command said.
 #[derive(Debug, Clone)]
@@ -85,10 +88,8 @@ impl Host {
             .stdout(Stdio::piped())
             .spawn()
             .expect("unshare");
-        let mut line = String::new();
-        let out = process.stdout.as_mut().expect("its output");
-        BufReader::new(out).read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n", "the machine was not made");
+        let said = patience::lines(&mut process, "the machine's process 1");
+        assert_eq!(said.next(), "ready", "the machine was not made");
         let id = process.id();
         let children = format!("/proc/{id}/task/{id}/children");
         let children = std::fs::read_to_string(children).expect("its child");
@@ -137,10 +138,11 @@ impl Host {
         command
     }
 
-    /// A command there that is killed after ten minutes: a test may fail, and never hang.
+    /// A command there that is killed when its time is over: a test may fail, and never hang.
     fn limited(&self, program: &str) -> Command {
         let mut command = self.command("timeout");
-        command.args(["--foreground", "--signal=KILL", "600", program]);
+        let limit = LIMIT.as_secs().to_string();
+        command.args(["--foreground", "--signal=KILL", &limit, program]);
         command
     }
 
@@ -150,8 +152,7 @@ impl Host {
     /// When there is no such program.
     #[must_use]
     pub fn run(&self, program: &str, arguments: &[&str]) -> Done {
-        let output = self.limited(program).args(arguments).output();
-        Done::from(&output.expect("nsenter"))
+        self.run_with(program, arguments, b"")
     }
 
     /// Runs a program there that reads this.
@@ -165,11 +166,13 @@ impl Host {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("nsenter");
         let mut stdin = child.stdin.take().expect("its input");
-        std::thread::scope(|scope| {
-            // It may end without having read it all.
-            scope.spawn(move || stdin.write_all(input));
-            Done::from(&child.wait_with_output().expect("it ends"))
-        })
+        let input = input.to_vec();
+        // It may end without having read it all.
+        std::thread::spawn(move || stdin.write_all(&input));
+        let what = format!("{program} {}", arguments.join(" "));
+        // It is killed there first, so that what it has said can be seen.
+        let limit = LIMIT + Duration::from_secs(30);
+        Done::from(&patience::ended_within(child, &what, limit))
     }
 
     /// Runs a line of shell there.
@@ -268,7 +271,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         // Process 1 reads until then; with it go all others.
         drop(self.process.stdin.take());
-        let _ = self.process.wait();
+        let _ = patience::ends(&mut self.process);
         for group in cgroups(&self.name) {
             let _ = remove_tree(&group);
         }

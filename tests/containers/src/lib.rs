@@ -8,6 +8,7 @@ pub mod cri;
 pub mod docker;
 pub mod engine;
 pub mod host;
+pub mod patience;
 pub mod place;
 pub mod podman;
 pub mod ready;

@@ -1,9 +1,9 @@
 //! Whether containers can be started here.
 //! Touches: a namespace that is gone again; standard error, once.
 
-use crate::place;
+use crate::{patience, place};
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// Whether the tests of containers run. Where they cannot, one line says why.
@@ -57,14 +57,16 @@ fn obstacle() -> Option<String> {
         let tried = Command::new("unshare")
             .args(["--mount", "--pid", "--fork", "--mount-proc"])
             .args(["--propagation", "private", "sh", "-c", script])
-            .output();
-        match tried {
-            Ok(done) if done.status.success() => {}
-            Ok(done) => {
-                let said = String::from_utf8_lossy(&done.stderr);
-                return Some(format!("{what} ({})", said.trim().replace('\n', "; ")));
-            }
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let done = match tried {
+            Ok(child) => patience::ended(child, "unshare"),
             Err(error) => return Some(format!("cannot run unshare: {error}")),
+        };
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Some(format!("{what} ({})", said.trim().replace('\n', "; ")));
         }
     }
     None

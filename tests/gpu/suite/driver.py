@@ -132,6 +132,31 @@ class Cuda:
         """cuMemFreeAsync on the default stream."""
         self.must("cuMemFreeAsync", c.c_uint64(at), None)
 
+    def default_pool(self):
+        """The device's default pool; None where this driver has none."""
+        pool = c.c_void_p()
+        return None if self.call("cuDeviceGetDefaultMemPool", c.byref(pool), self.device) else pool
+
+    def new_pool(self, threshold=0):
+        """A pool of device memory: (code, pool). The threshold is what it keeps at a synchronisation."""
+        # CUmemPoolProps: allocation type (pinned), handle types, location, the rest 0.
+        props, pool = (c.c_int * 64)(1, 0, 1, self.device), c.c_void_p()
+        code = self.call("cuMemPoolCreate", c.byref(pool), c.byref(props))
+        if code == 0:
+            self.must("cuMemPoolSetAttribute", pool, 4, c.byref(c.c_uint64(threshold)))
+        return code, pool
+
+    def pool_value(self, pool, attribute):
+        """An attribute of a pool: 5 reserved, 6 the most of it, 7 used, 8 the most of it."""
+        value = c.c_uint64()
+        self.must("cuMemPoolGetAttribute", pool, attribute, c.byref(value))
+        return value.value
+
+    def alloc_from(self, pool, size):
+        """cuMemAllocFromPoolAsync on the default stream: (code, address)."""
+        at = c.c_uint64()
+        return self.call("cuMemAllocFromPoolAsync", c.byref(at), c.c_size_t(size), pool, None), at.value
+
     def synchronize(self):
         """cuCtxSynchronize."""
         self.must("cuCtxSynchronize")
@@ -208,3 +233,19 @@ class Nvml:
         text = c.create_string_buffer(96)
         code = getattr(self.lib, function)(text, 96)
         return None if code else text.value.decode(errors="replace")
+
+    def bar1(self):
+        """(code, {total, free, used}) of the BAR1 window."""
+        memory = Memory1()
+        code = self.lib.nvmlDeviceGetBAR1MemoryInfo(self.device, c.byref(memory))
+        return code, {name: getattr(memory, name) for name in ("total", "free", "used")}
+
+    def call(self, name, *arguments):
+        """A call; its code, or None where this NVML lacks the function."""
+        function = getattr(self.lib, name, None)
+        return None if function is None else function(*arguments)
+
+    def used(self):
+        """What is in use on the card; None where NVML does not say."""
+        code, memory = self.memory1()
+        return None if code else memory["used"]

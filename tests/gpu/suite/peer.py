@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 
+import descriptors
 from driver import Cuda, IpcHandle
 
 cuda = Cuda().start()
@@ -18,9 +19,9 @@ if kind == "ipc":
     close = cuda.call("cuIpcCloseMemHandle", at) if code == 0 else None
 else:
     link = socket.socket(fileno=int(sys.argv[3]))
-    _, descriptors, _, _ = socket.recv_fds(link, 16, 1)
+    descriptor = descriptors.receive(link)
     handle = c.c_uint64()
-    code = cuda.call("cuMemImportFromShareableHandle", c.byref(handle), c.c_void_p(descriptors[0]), 1)
+    code = cuda.call("cuMemImportFromShareableHandle", c.byref(handle), c.c_void_p(descriptor), 1)
     held = None
     if code == 0:
         at = cuda.map(handle.value, size)

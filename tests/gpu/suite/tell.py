@@ -1,10 +1,12 @@
 """What every check shares: what it expects, what it has found, and how it runs programs in slices.
 
-A check ends with one line, `RESULT {...}`, that the runner reads. Needs nothing but Python 3.9.
+A check says what it has found in lines that the runner reads: `FACT {...}` and `ANSWER {...}` at once, so that they are
+kept when it crashes or hangs later, and `RESULT {...}` at its end. Needs nothing but Python 3.8.
 """
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -25,12 +27,21 @@ IN_SLICE = LIMIT > 0
 # The checks' own folder: a library that imports a module must not find a check of that name.
 sys.path[:] = [path for path in sys.path if not path.endswith("/suite/checks")]
 
-_facts, _wrong, _done = {}, [], []
+_wrong, _done = [], []
+
+
+def _say(word, value):
+    print(word + " " + json.dumps(value, default=str), flush=True)
 
 
 def fact(name, value):
     """Records something that was found."""
-    _facts[name] = value
+    _say("FACT", {name: value})
+
+
+def answer(question, value, as_expected=None):
+    """Answers a question of `questions.py`; whether as it expects, where that can be told."""
+    _say("ANSWER", {"question": question, "answer": value, "as_expected": as_expected})
 
 
 def expect(is_so, what):
@@ -49,8 +60,7 @@ def equal(what, is_, should):
 def _end(skip=None):
     if not _done:
         _done.append(True)
-        result = {"skip": skip, "wrong": _wrong, "facts": _facts}
-        print("RESULT " + json.dumps(result, default=str), flush=True)
+        _say("RESULT", {"skip": skip, "wrong": _wrong})
 
 
 def skip(why):
@@ -58,6 +68,15 @@ def skip(why):
     _end(skip=why)
     # Not through the interpreter's end: a library that was half loaded may not survive that.
     os._exit(0)
+
+
+def started():
+    """The driver with its primary context; without a GPU the check is skipped."""
+    from driver import Cuda, DriverError
+    try:
+        return Cuda().start()
+    except (OSError, DriverError) as error:
+        return skip(f"no GPU: {error}")
 
 
 def need(module):
@@ -84,6 +103,8 @@ def main(function):
 
 def in_slice(limit=0, config=None, name=None, more=()):
     """The words of `gpuslice run` before a command: bare where there is no limit."""
+    if not SIM and not limit and not config:
+        return []
     words = [GPUSLICE, "run"]
     if SIM:
         words += ["--sim", SIM]
@@ -102,10 +123,10 @@ def run(words, timeout=60, env=None):
     """Runs a command to its end: (exit status, standard output, standard error)."""
     environment = dict(os.environ, **(env or {}))
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout,
-                              env=environment, errors="replace", check=False)
-    except FileNotFoundError:
-        return 127, "", f"{words[0]}: not found"
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=timeout, env=environment, errors="replace", check=False)
+    except OSError as error:
+        return 127, "", f"{words[0]}: {error.strerror}"
     except subprocess.TimeoutExpired as late:
         text = late.stdout.decode(errors="replace") if late.stdout else ""
         return 124, text, f"{words[0]}: not finished after {timeout} s"
@@ -135,6 +156,11 @@ class Talker:
         if not line:
             raise RuntimeError(f"{words}: the process ended ({self.process.wait()})")
         return json.loads(line)
+
+    def kill(self):
+        """SIGKILL; returns when the process is gone."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=30)
 
     def end(self):
         """Lets it end; its exit status."""

@@ -1,6 +1,9 @@
 //! Compiles the C programs of this folder against the simulated driver and runs them.
 //! Touches: the C compiler, `probes/` in the build output, child processes.
 
+#[path = "../../containers/src/patience.rs"]
+pub mod patience;
+
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use std::fmt::Write as _;
@@ -85,8 +88,7 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
         "-pthread",
         "-Wl,--unresolved-symbols=ignore-in-shared-libs",
     ]);
-    let output = command
-        .output()
+    let output = patience::output_within(&mut command, patience::LIMIT)
         .unwrap_or_else(|error| panic!("cannot run cc ({error}): install gcc"));
     assert!(
         output.status.success(),

@@ -5,9 +5,8 @@
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::Refusals;
 use gpuslice_config::units::Bytes;
-use gpuslice_probes::{Bench, Linked, ROUTES, compile};
+use gpuslice_probes::{Bench, Linked, ROUTES, compile, patience};
 use gpuslice_suite::run::Run;
-use std::io::Read as _;
 use std::process::{Child, Stdio};
 
 const MIB: u64 = 1 << 20;
@@ -339,18 +338,15 @@ impl Holder {
         let mut command = run.into_command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut said = [0; 5];
-        let out = child.stdout.as_mut().unwrap();
-        out.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"held\n");
+        let said = patience::lines(&mut child, "the program that holds memory");
+        assert_eq!(said.next(), "held");
         Holder(child)
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        patience::kill(&mut self.0);
     }
 }
 

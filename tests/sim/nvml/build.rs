@@ -6,6 +6,11 @@ include!("../stubs.rs");
 
 fn main() {
     let text = fs::read_to_string("names.txt").expect("names.txt");
-    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    let names: Vec<String> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect();
     write_out(&write_stubs("nvml", &names, "libnvidia-ml.so.1"));
 }

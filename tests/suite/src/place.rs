@@ -46,6 +46,14 @@ pub fn sim() -> PathBuf {
     folder
 }
 
+/// The folder with the simulated driver of a branch: 535, 550, 580 or 615.
+#[must_use]
+pub fn sim_branch(branch: &str) -> PathBuf {
+    let folder = sim().join(branch);
+    built(folder.join("libcuda.so.1"), "make");
+    folder
+}
+
 /// A program of the Python environment that `tests/clients/setup.sh` installs.
 #[must_use]
 pub fn venv(program: &str) -> PathBuf {

@@ -112,11 +112,21 @@ impl Run {
         self
     }
 
-    /// On the simulated machine `scenario`, whose state is kept in `state`.
+    /// On the simulated machine `scenario`, whose state is kept in `state`. Where the scenario
+    /// names a driver branch, the loader finds the libraries of that branch.
     #[must_use]
     pub fn on(self, scenario: &str, state: &Path) -> Run {
-        self.env("GPUSLICE_SIM", scenario)
-            .env("GPUSLICE_SIM_STATE", state)
+        let run = self
+            .env("GPUSLICE_SIM", scenario)
+            .env("GPUSLICE_SIM_STATE", state);
+        let Some((_, branch)) = scenario.rsplit_once('@') else {
+            return run;
+        };
+        let branch = branch.split('-').next().unwrap_or(branch);
+        let mut path = place::sim_branch(branch).into_os_string();
+        path.push(":");
+        path.push(place::sim());
+        run.env("LD_LIBRARY_PATH", path)
     }
 
     /// With a library preloaded, after those that were named before.

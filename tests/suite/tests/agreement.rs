@@ -31,19 +31,19 @@ struct Slice {
     discrete: bool,
 }
 
-/// Every kind of slice: smaller than the devices, larger, with the devices' own total, and with
+/// Every kind of slice: smaller than the devices, as large, with the devices' own total, and with
 /// unified memory that presents itself as discrete.
 fn slices(machine: &Machine, devices: &[&Device]) -> Vec<Slice> {
     let options = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let listed = |device: &&Device| json!({"uuid": device.uuid, "memory": 1u64 << 40, "integrated": device.integrated});
-    let larger = machine.folder().join("larger.json");
+    let listed = |device: &&Device| json!({"uuid": device.uuid, "memory": device.total, "integrated": device.integrated});
+    let whole = machine.folder().join("whole.json");
     let slice = json!({
         "version": 1,
-        "name": "larger",
+        "name": "whole",
         "meminfo": machine.state().join("meminfo"),
         "devices": devices.iter().map(listed).collect::<Vec<Value>>(),
     });
-    write(&larger, slice.to_string().as_bytes());
+    write(&whole, slice.to_string().as_bytes());
     let smaller = ["--memory", "8GiB"];
     vec![
         Slice {
@@ -53,9 +53,10 @@ fn slices(machine: &Machine, devices: &[&Device]) -> Vec<Slice> {
             discrete: false,
         },
         Slice {
-            options: options(&["--config", larger.to_str().unwrap()]),
+            // A host keeps some of its memory for itself.
+            options: options(&["--config", whole.to_str().unwrap(), "--overcommit"]),
             total: |device| device.total,
-            budget: 1 << 40,
+            budget: u64::MAX,
             discrete: false,
         },
         Slice {
@@ -168,6 +169,12 @@ fn mig_instances_have_one_truth_each() {
 #[test]
 fn a_gb10_has_one_truth() {
     agree("gb10", &[&GB10], 13);
+}
+
+/// The other GB10 of the public record: its NVML reports what CUDA does.
+#[test]
+fn a_gb10_whose_nvml_answers_has_one_truth() {
+    agree("gb10-nvml-answers", &[&GB10], 13);
 }
 
 #[test]

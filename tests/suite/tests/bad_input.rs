@@ -1,17 +1,17 @@
 //! Slice files that cannot be used, and calls that no program should make, inside running
-//! programs: the driver's answers stand, nothing ends, nothing hangs, and the log says it once.
+//! programs: no device memory is given, nothing ends, nothing hangs, and the log says it once.
 //! Touches: files of every bad kind, in a folder of their own.
 
 use gpuslice_suite::compile::{compile, linked_cuda, linked_nvml};
 use gpuslice_suite::place;
-use gpuslice_suite::run::{Machine, Run};
+use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices, of_machine, write};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// What the driver of an RTX 3090 says of it: to a program linked with `-lcuda`, …
+/// What the driver of an RTX 3090 says of it to a program linked with `-lcuda`.
 const CUDA: &str = "\
 cuda 3090aaaa-1111-4222-8333-444455550000 device total=25438126080
 cuda 3090aaaa-1111-4222-8333-444455550000 context total=25438126080 free=25171787776
@@ -19,10 +19,10 @@ cuda 3090aaaa-1111-4222-8333-444455550000 holding total=25438126080 free=2490335
 cuda 3090aaaa-1111-4222-8333-444455550000 freed total=25438126080 free=25171787776
 ";
 
-/// … and to one linked with `-lnvidia-ml`.
-const NVML: &str = "\
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25769803776 free=25438126080 used=331677696
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25769803776 reserved=331677696 free=25438126080 used=0
+/// What NVML says where nothing is given.
+const NVML_REFUSED: &str = "\
+nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25438126080 free=0 used=25438126080
+nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25438126080 reserved=0 free=0 used=25438126080
 ";
 
 /// The log's lines, without who wrote them and without the folder of this test.
@@ -39,33 +39,44 @@ fn log_of(file: &Path) -> Vec<String> {
     text.lines().map(said).collect()
 }
 
-/// Runs both programs with a slice file that `make` has made, and says what they logged.
-fn the_driver_stands(name: &str, make: impl Fn(&Path)) -> Vec<String> {
+/// What a program linked with `-lcuda` says where nothing is given: no context, code 2.
+fn is_given_nothing(answer: &Answer, name: &str) {
+    let total = CUDA.lines().next().unwrap();
+    assert_eq!(answer.stdout.trim_end(), total, "{name}: {answer:?}");
+    let refused = answer
+        .stderr
+        .contains("cuDevicePrimaryCtxRetain(&context, device): 2");
+    assert!(refused && answer.end == "exit 1", "{name}: {answer:?}");
+}
+
+/// Runs both programs with a slice file that `make` has made: neither is given memory, both end by
+/// themselves, and the log says exactly once why this file is not used.
+fn is_refused(name: &str, make: impl Fn(&Path)) {
     let mut said = Vec::new();
-    for (program, expected) in [(linked_cuda(), CUDA), (linked_nvml(), NVML)] {
+    for program in [linked_cuda(), linked_nvml()] {
         let machine = Machine::new("rtx3090");
         let (file, log) = (
             machine.folder().join("slice.json"),
             machine.folder().join("log"),
         );
         make(&file);
-        let run = machine.place(Run::new(program)).with_shim().slice(&file);
+        let run = machine.place(Run::new(&program)).with_shim().slice(&file);
         let run = run
             .env("GPUSLICE_LOG", "warn")
             .env("GPUSLICE_LOG_FILE", &log);
         let answer = run.answer();
-        assert_eq!(answer.clean(), expected, "{name}");
+        match program == linked_cuda() {
+            true => is_given_nothing(&answer, name),
+            false => assert_eq!(answer.clean(), NVML_REFUSED, "{name}"),
+        }
         said.push(log_of(&log));
     }
     assert_eq!(said[0], said[1], "{name}: CUDA and NVML learn the same");
-    said.swap_remove(0)
-}
-
-/// The same, and the log says exactly once that this file is not used.
-fn is_refused(name: &str, make: impl Fn(&Path)) {
-    let log = the_driver_stands(name, make);
+    let log = said.swap_remove(0);
     assert!(
-        log.len() == 1 && log[0].starts_with("WARN ") && log[0].contains("slice.json"),
+        log.len() == 1
+            && log[0].starts_with("WARN slice: slice.json: ")
+            && log[0].contains("no GPU memory is given (repair it, or unset GPUSLICE_CONFIG)"),
         "{name}: one warning that names the file was expected: {log:?}"
     );
 }
@@ -94,6 +105,7 @@ fn malformed_slice_files_are_refused() {
         "{\"version\":1,\"devices\":[{\"uuid\":\"GPU-0\",\"memory\":1}]}",
         "{\"version\":1,\"devices\":[{\"memory\":1}]}",
         "{\"version\":\"1\",\"memory\":8589934592}",
+        "{\"version\":1,\"memory\":8589934592,\"ledger\":\"ledger\"}",
     ] {
         is_refused(text, |file| write(file, text.as_bytes()));
     }
@@ -176,12 +188,10 @@ fn a_slice_file_that_may_not_be_read_is_refused() {
     let run = run
         .env("GPUSLICE_LOG", "warn")
         .env("GPUSLICE_LOG_FILE", &log);
-    assert_eq!(run.answer().clean(), CUDA);
+    is_given_nothing(&run.answer(), "no right to read it");
     let said = log_of(&log);
-    assert!(
-        said.len() == 1 && said[0].contains("slice.json"),
-        "{said:?}"
-    );
+    let why = "WARN slice: slice.json: this user may not open it; no GPU memory is given";
+    assert!(said.len() == 1 && said[0].starts_with(why), "{said:?}");
 }
 
 #[test]
@@ -216,17 +226,30 @@ fn the_driver_stands_for_cuda(text: &str) -> Vec<String> {
     log_of(&log)
 }
 
+/// The program's own view of the host stays: only device memory is refused.
 #[test]
-fn a_bad_slice_file_leaves_unified_memory_alone() {
-    for program in [linked_cuda(), linked_nvml()] {
-        let bare = Machine::new("gb10");
-        let bare = bare.place(Run::new(&program)).answer();
-        let machine = Machine::new("gb10");
-        let file = machine.folder().join("slice.json");
-        write(&file, b"{\"version\":1,\"memroy\":8589934592}");
-        let run = machine.place(Run::new(&program)).with_shim().slice(&file);
-        assert_eq!(run.answer(), bare);
-    }
+fn a_bad_slice_file_gives_no_unified_memory_and_leaves_the_host_alone() {
+    let machine = Machine::new("gb10");
+    let file = machine.folder().join("slice.json");
+    write(&file, b"{\"version\":1,\"memroy\":8589934592}");
+    let run = |program: &Path| {
+        let run = machine.place(Run::new(program)).with_shim();
+        run.slice(&file)
+    };
+    let cuda = run(&linked_cuda()).answer();
+    assert!(cuda.end == "exit 1", "{cuda:?}");
+    let nvml = run(&linked_nvml()).answer().clean();
+    let free: Vec<u64> = numbers(&nvml).into_iter().skip(1).step_by(3).collect();
+    assert!(free.iter().all(|free| *free == 0), "{nvml}");
+    let total = |run: Run| {
+        let said = run.args(["-m1", "MemTotal", "/proc/meminfo"]).answer();
+        said.clean()
+    };
+    let bare = Machine::new("gb10");
+    assert_eq!(
+        total(run(Path::new("grep"))),
+        total(bare.place(Run::new("grep")))
+    );
 }
 
 /// The numbers of an output, in its order.

@@ -89,8 +89,17 @@ nvml GPU-200aaaaa-2222-4333-8444-555566660000 v1 total=150754820096 free=1501193
 nvml GPU-200aaaaa-2222-4333-8444-555566660000 v2 total=150754820096 reserved=635437056 free=150119383040 used=0
 ";
     assert_eq!(in_slice("rtx3090+h200", slice), expected);
-    let options = ["--device", "0=8GiB"];
-    assert_eq!(by_gpuslice_run("rtx3090+h200", &options), expected);
+    let gap = "gpuslice: warning: the program sees GPU 0 and GPU 1, and the slice does not limit GPU 1; \
+               CUDA_VISIBLE_DEVICES=0 hides it (--strict refuses to start it)\n";
+    let said = programs().map(|program| {
+        let answer = run("rtx3090+h200", &["--device", "0=8GiB"], program).answer();
+        assert_eq!(
+            (answer.stderr.as_str(), answer.end.as_str()),
+            (gap, "exit 0")
+        );
+        answer.stdout
+    });
+    assert_eq!(said.concat(), expected);
 }
 
 #[test]

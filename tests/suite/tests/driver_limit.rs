@@ -2,12 +2,20 @@
 //! never taken off twice.
 //! Touches: workers on simulated machines; cgroups of its own, where this machine lets it.
 
+#[path = "driver_limit/backends.rs"]
+mod backends;
+#[path = "driver_limit/cgroups.rs"]
+mod cgroups;
+#[path = "driver_limit/toolkit.rs"]
+mod toolkit;
+
+use cgroups::{Cgroup, path, two_levels};
 use gpuslice_sim_machine::Machine;
 use gpuslice_suite::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Run};
 use gpuslice_suite::slice::GIB;
-use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
+use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said};
 use std::fs;
 use std::path::PathBuf;
 
@@ -15,49 +23,6 @@ const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 const TOTAL: u64 = 25_438_126_080;
 const LIMIT: u64 = 6 * GIB;
 const CONTEXT: u64 = 254 << 20;
-
-/// A folder for a cgroup of version 2, which goes with it.
-struct Cgroup {
-    folder: PathBuf,
-}
-
-impl Cgroup {
-    /// None where this machine does not let us, which is then said.
-    fn new(name: &str) -> Option<Cgroup> {
-        let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
-        let mount = mounts
-            .iter()
-            .find(|mount| mount.join("cgroup.controllers").exists());
-        let folder =
-            mount.map(|mount| mount.join(format!("gpuslice-{name}-{}", std::process::id())));
-        let made = folder.filter(|folder| fs::create_dir(folder).is_ok());
-        if made.is_none() {
-            eprintln!("not run: no cgroup can be made here ({name})");
-        }
-        made.map(|folder| Cgroup { folder })
-    }
-
-    fn takes(&self, pid: u32) {
-        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-
-    /// A worker in it, with a context.
-    fn worker(&self, run: Run) -> Worker {
-        let mut worker = Worker::start(run);
-        self.takes(worker.pid());
-        worker.must("start 0");
-        worker
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // The kernel needs a moment to see that the last process is gone.
-        while fs::remove_dir(&self.folder).is_err_and(|error| error.raw_os_error() == Some(16)) {
-            std::thread::yield_now();
-        }
-    }
-}
 
 /// Cards whose driver limits cgroups, one for each of its two ways.
 const DMEM: &str = "rtx3090@615";
@@ -110,32 +75,34 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
 
 #[test]
 fn the_driver_holds_all_of_a_cgroup_to_its_limit_and_forgets_it_with_the_cgroup() {
-    let counted = Counted::new(DMEM, LIMIT);
-    let Some(cgroup) = Cgroup::new("held") else {
-        return;
-    };
-    let path = cgroup.folder.display().to_string();
-    let said = format!("the driver holds {path} to 6.00 GiB of {UUID}\n");
-    assert_eq!(set(&counted, &path, "6GiB").clean(), said);
+    for scenario in [DMEM, MISC] {
+        let counted = Counted::new(scenario, LIMIT);
+        let Some(cgroup) = Cgroup::new("held") else {
+            return;
+        };
+        let path = cgroup.folder.display().to_string();
+        let said = format!("the driver holds {path} to 6.00 GiB of {UUID}\n");
+        assert_eq!(set(&counted, &path, "6GiB").clean(), said);
 
-    let bare = || counted.machine().place(Run::new(compile::worker()));
-    let (mut one, mut other) = (cgroup.worker(bare()), cgroup.worker(bare()));
-    let left = LIMIT - 2 * CONTEXT;
-    one.must(&format!("alloc 0 {}", 2 * GIB));
-    let too_much = left - 2 * GIB + GRANULE;
-    assert_eq!(other.code(&format!("alloc 0 {too_much}")), OUT_OF_MEMORY);
-    other.must(&format!("alloc 0 {}", left - 2 * GIB));
-    // Who is not in it, is not held to it.
-    let mut outside = counted.neighbour();
-    outside.must(&format!("alloc 0 {}", 8 * GIB));
-    drop((one, other, outside));
+        let bare = || counted.machine().place(Run::new(compile::worker()));
+        let (mut one, mut other) = (cgroup.worker(bare()), cgroup.worker(bare()));
+        let left = LIMIT - 2 * CONTEXT;
+        one.must(&format!("alloc 0 {}", 2 * GIB));
+        let too_much = left - 2 * GIB + GRANULE;
+        assert_eq!(other.code(&format!("alloc 0 {too_much}")), OUT_OF_MEMORY);
+        other.must(&format!("alloc 0 {}", left - 2 * GIB));
+        // Who is not in it, is not held to it.
+        let mut outside = counted.neighbour();
+        outside.must(&format!("alloc 0 {}", 8 * GIB));
+        drop((one, other, outside));
 
-    // The next cgroup of that name is another one.
-    let again = cgroup.folder.clone();
-    drop(cgroup);
-    fs::create_dir(&again).unwrap();
-    let cgroup = Cgroup { folder: again };
-    cgroup.worker(bare()).must(&format!("alloc 0 {}", 8 * GIB));
+        // The next cgroup of that name is another one.
+        let again = cgroup.folder.clone();
+        drop(cgroup);
+        fs::create_dir(&again).unwrap();
+        let cgroup = Cgroup { folder: again };
+        cgroup.worker(bare()).must(&format!("alloc 0 {}", 8 * GIB));
+    }
 }
 
 /// What the simulated driver keeps of a cgroup: soft and hard limit, and dmem.min with what it has
@@ -145,18 +112,6 @@ fn kept(counted: &Counted, cgroup: &str) -> (Option<(u64, u64)>, u64) {
     let limit = machine.limit(0, cgroup);
     let limit = limit.map(|limit| (limit.soft, limit.hard));
     (limit, machine.guaranteed(0, cgroup))
-}
-
-/// `MOUNT/gpuslice-NAME-PID`, and a leaf `leaf` in it.
-fn two_levels(name: &str) -> Option<(Cgroup, Cgroup)> {
-    let above = Cgroup::new(name)?;
-    let folder = above.folder.join("leaf");
-    fs::create_dir(&folder).unwrap();
-    Some((above, Cgroup { folder }))
-}
-
-fn path(cgroup: &Cgroup) -> String {
-    cgroup.folder.display().to_string()
 }
 
 #[test]
@@ -229,129 +184,30 @@ fn a_guarantee_that_is_asked_for_stays_in_ancestors_until_it_is_zeroed() {
 }
 
 #[test]
-fn a_lower_limit_of_another_container_toolkit_stays_in_either_order() {
+fn a_slice_within_the_drivers_limit_is_as_large_as_it_says() {
     for scenario in [DMEM, MISC] {
-        let Some((_above, leaf)) = two_levels("toolkit") else {
+        let counted = Counted::new(scenario, LIMIT);
+        let Some(cgroup) = Cgroup::new("slice") else {
             return;
         };
-        let counted = Counted::new(scenario, LIMIT);
-        let _first = counted.neighbour();
-        let leaf = path(&leaf);
-        for (theirs, ours, held) in [(4, "6GiB", 4), (8, "6GiB", 6)] {
-            // NVIDIA's toolkit sets soft and hard alike.
-            let machine = Machine::open(&counted.machine().state()).unwrap();
-            machine
-                .set_limit(0, &leaf, theirs * GIB, theirs * GIB)
-                .unwrap();
-            let said = set(&counted, &leaf, ours).clean();
-            assert!(said.contains(&format!("to {held}.00 GiB of")), "{said}");
-            assert_eq!(kept(&counted, &leaf).0, Some((held * GIB, held * GIB)));
-        }
+        let path = cgroup.folder.display().to_string();
+        let _ = set(&counted, &path, "6GiB").clean();
+        let mut worker = cgroup.worker(counted.run(compile::worker()));
+        let free = LIMIT - CONTEXT;
+        assert_eq!(worker.info(), Said { total: LIMIT, free });
+        assert_eq!(worker.nvml(), [free, LIMIT, CONTEXT]);
+        worker.must(&format!("alloc 0 {free}"));
+        assert_eq!(worker.code("alloc 1 1"), OUT_OF_MEMORY);
+        drop(worker);
+
+        // The same by every API and every route, also by the one that knows of the driver's limit.
+        let script = format!("echo $$ > {path}/cgroup.procs && exec \"$@\"");
+        let run = Run::new("sh").args(["-c", &script, "sh"]);
+        let run = run
+            .arg(place::gpuslice())
+            .args(["check", "--sim", scenario, "--memory", "6GiB"]);
+        let state = counted.machine().state();
+        let answer = run.env("GPUSLICE_SIM_STATE", state).answer();
+        assert_eq!(answer.end, "exit 0", "{answer:?}");
     }
-}
-
-#[test]
-fn the_drivers_own_table_refuses_the_root_and_does_not_nest() {
-    let Some((above, leaf)) = two_levels("misc") else {
-        return;
-    };
-    let counted = Counted::new(MISC, LIMIT);
-    let root = above.folder.parent().unwrap().display().to_string();
-    let refused = set(&counted, &root, "6GiB");
-    assert_eq!(refused.end, "exit 125", "{refused:?}");
-    assert!(refused.stderr.contains("answers 2 ("), "{refused:?}");
-
-    let bare = || counted.machine().place(Run::new(compile::worker()));
-    let _ = set(&counted, &path(&above), "2GiB").clean();
-    let _ = set(&counted, &path(&leaf), "6GiB").clean();
-    let mut inside = leaf.worker(bare());
-    inside.must(&format!("alloc 0 {}", 4 * GIB));
-    let refused = set(&counted, &path(&leaf), "3GiB");
-    assert_eq!(refused.end, "exit 125", "below the use: {refused:?}");
-    drop(inside);
-}
-
-#[test]
-fn dmem_holds_the_limit_of_every_ancestor_and_reports_the_leafs() {
-    let Some((above, leaf)) = two_levels("dmem") else {
-        return;
-    };
-    let counted = Counted::new(DMEM, LIMIT);
-    let bare = || counted.machine().place(Run::new(compile::worker()));
-    let _ = set(&counted, &path(&above), "2GiB").clean();
-    let mut inside = leaf.worker(bare());
-    assert_eq!(inside.info().total, TOTAL, "a limit above is not reported");
-    assert_eq!(inside.code(&format!("alloc 0 {}", 2 * GIB)), OUT_OF_MEMORY);
-    let _ = set(&counted, &path(&leaf), "6GiB").clean();
-    assert_eq!(inside.info().total, 6 * GIB);
-    assert_eq!(inside.code(&format!("alloc 0 {}", 2 * GIB)), OUT_OF_MEMORY);
-    drop(inside);
-}
-
-#[test]
-fn a_gpu_that_shares_the_hosts_memory_or_has_mig_has_no_driver_limit() {
-    for (scenario, uuid) in [
-        ("gb10@615", "GPU-b10aaaaa-4444-4555-8666-777788880000"),
-        ("h200-mig@615", "GPU-"),
-    ] {
-        let machine = gpuslice_suite::run::Machine::new(scenario);
-        let list = machine.place(Run::new(place::gpuslice()).args(["devices", "--json"]));
-        let list = list.answer().clean();
-        let devices: serde_json::Value = serde_json::from_str(&list).unwrap();
-        let text = devices.to_string();
-        let at = text.find(uuid).unwrap();
-        let uuid: String = text[at..].chars().take_while(|at| *at != '"').collect();
-        let run = Run::new(place::gpuslice()).args(["driver-limit", "--cgroup", "/sys/fs/cgroup"]);
-        let run = run.args(["--device", &uuid, "--memory", "6GiB"]);
-        let answer = machine.place(run).answer();
-        assert_eq!(answer.end, "exit 3", "{scenario}: {answer:?}");
-        assert!(answer.stderr.contains("no limits per cgroup"), "{answer:?}");
-    }
-}
-
-#[test]
-fn a_slice_within_the_drivers_limit_is_as_large_as_it_says() {
-    let counted = Counted::new(DMEM, LIMIT);
-    let Some(cgroup) = Cgroup::new("slice") else {
-        return;
-    };
-    let path = cgroup.folder.display().to_string();
-    let _ = set(&counted, &path, "6GiB").clean();
-    let mut worker = cgroup.worker(counted.run(compile::worker()));
-    let free = LIMIT - CONTEXT;
-    assert_eq!(worker.info(), Said { total: LIMIT, free });
-    assert_eq!(worker.nvml(), [free, LIMIT, CONTEXT]);
-    worker.must(&format!("alloc 0 {free}"));
-    assert_eq!(worker.code("alloc 1 1"), OUT_OF_MEMORY);
-    drop(worker);
-
-    // The same by every API and every route, also by the one that knows of the driver's limit.
-    let script = format!("echo $$ > {path}/cgroup.procs && exec \"$@\"");
-    let run = Run::new("sh").args(["-c", &script, "sh"]);
-    let run = run
-        .arg(place::gpuslice())
-        .args(["check", "--sim", DMEM, "--memory", "6GiB"]);
-    let state = counted.machine().state();
-    let answer = run.env("GPUSLICE_SIM_STATE", state).answer();
-    assert_eq!(answer.end, "exit 0", "{answer:?}");
-}
-
-#[test]
-fn a_driver_limit_below_the_slice_is_the_one_that_holds() {
-    let counted = Counted::new(DMEM, LIMIT);
-    let Some(cgroup) = Cgroup::new("below") else {
-        return;
-    };
-    let _ = set(&counted, &cgroup.folder.display().to_string(), "4GiB").clean();
-    let mut worker = cgroup.worker(counted.run(compile::worker()));
-    let fits = 4 * GIB - CONTEXT;
-    assert_eq!(
-        worker.code(&format!("alloc 0 {}", fits + GRANULE)),
-        OUT_OF_MEMORY
-    );
-    // What the driver has refused is not held in the ledger.
-    assert_eq!(counted.counted(), CONTEXT);
-    worker.must(&format!("alloc 0 {fits}"));
-    assert_eq!((counted.counted(), counted.held()), (4 * GIB, 4 * GIB));
-    assert!(counted.held() < TOTAL);
 }

@@ -81,7 +81,7 @@ fn two_kinds_of_cards_are_left_alone() {
 fn unified_memory_of_another_machine_than_the_hosts_is_left_alone() {
     // What the test machine says of its memory is not about these: as in a container whose
     // meminfo is a copy.
-    for scenario in ["gb10", "orin", "thor", "n1x"] {
+    for scenario in ["gb10", "gb10-nvml-answers", "orin", "thor", "n1x"] {
         for client in every_client!() {
             if matches!(client.says, Says::Cuda | Says::OldCuda | Says::Threads) {
                 let bare = answer(&client, scenario, false);

@@ -2,6 +2,7 @@
 //! logout: what is started later is still counted and refused.
 //! Touches: `gpuslice run`, on a simulated card with a context of 254 MiB.
 
+use gpuslice_config::ledger::{Ledger, Open};
 use gpuslice_suite::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
@@ -9,6 +10,7 @@ use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{OUT_OF_MEMORY, Worker};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,13 +26,15 @@ fn environment(worker: &Worker) -> BTreeMap<String, String> {
 }
 
 /// A worker as the run's own processes start it.
+fn started_with(environment: &BTreeMap<String, String>) -> Run {
+    let worker = Run::new(compile::worker());
+    let pairs = environment.iter();
+    pairs.fold(worker, |run, (name, value)| run.env(name, value))
+}
+
+/// The same, with a context.
 fn started_by(environment: &BTreeMap<String, String>) -> Worker {
-    let run = environment
-        .iter()
-        .fold(Run::new(compile::worker()), |run, (name, value)| {
-            run.env(name, value)
-        });
-    let mut worker = Worker::start(run);
+    let mut worker = Worker::start(started_with(environment));
     worker.must("start 0");
     worker
 }
@@ -74,4 +78,33 @@ fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
     first.kill();
     let mut third = started_by(&environment);
     assert_eq!(third.free(), 8 * GIB - CONTEXT);
+}
+
+/// An empty ledger in the place of a run's own was a second budget for programs that start later.
+#[test]
+fn another_ledger_in_the_place_of_the_runs_own_is_no_second_budget() {
+    let machine = Machine::new("rtx3090");
+    let run = machine.place(Run::new(place::gpuslice()));
+    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
+    let mut first = Worker::start(run.arg(compile::worker()));
+    first.must("start 0");
+    first.must(&format!("alloc 0 {}", 5 * GIB));
+    let environment = environment(&first);
+    let slice = std::fs::read(&environment["GPUSLICE_CONFIG"]).unwrap();
+    let slice: Value = serde_json::from_slice(&slice).unwrap();
+    let ledger = PathBuf::from(slice["ledger"].as_str().unwrap());
+    let empty = machine.folder().join("empty");
+    let path = CString::new(empty.as_os_str().as_encoded_bytes()).unwrap();
+    let (mode, devices) = (0o666, 1);
+    Ledger::open(&path, Open::Create { mode, devices }).unwrap();
+    std::fs::remove_file(&ledger).unwrap();
+    std::fs::copy(&empty, &ledger).unwrap();
+
+    let mut second = Worker::start(started_with(&environment));
+    assert_eq!(second.code("start 0"), OUT_OF_MEMORY);
+    assert_eq!(second.nvml(), [0, 8 * GIB, 8 * GIB]);
+    // Whoever was there before goes on, and is limited.
+    assert_eq!(first.free(), 3 * GIB - CONTEXT);
+    assert_eq!(first.code(&format!("alloc 1 {}", 3 * GIB)), OUT_OF_MEMORY);
+    first.must("free 0");
 }

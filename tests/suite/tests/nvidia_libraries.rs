@@ -4,7 +4,7 @@
 //! libraries look up, link and refuse; they report no memory.
 
 use gpuslice_suite::compile::c;
-use gpuslice_suite::place::{real_cudart, shim, sim, source, target, workspace};
+use gpuslice_suite::place::{real_cudart, shim, sim_branch, source, target, workspace};
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
 use std::collections::BTreeSet;
@@ -48,12 +48,6 @@ fn names(recording: &str) -> String {
         }
     }
     names.join("\n") + "\n"
-}
-
-/// The lines of `cuGetProcAddress`, without those of `dlsym`.
-fn by_proc_address(answers: &str) -> Vec<&str> {
-    let lines = answers.lines();
-    lines.filter(|line| !line.contains(" dlsym ")).collect()
 }
 
 /// The first lines that differ, so that a failure can be read.
@@ -105,9 +99,11 @@ fn the_simulator_answers_every_look_up_as_the_recorded_driver() {
     for branch in BRANCHES {
         let recorded = recording(branch);
         let scenario = format!("rtx3090@{branch}");
-        let simulated = look_ups(&sim().join("libcuda.so.1"), &names(&recorded), &scenario);
-        let (left, right) = (by_proc_address(&recorded), by_proc_address(&simulated));
-        assert!(left.len() > 1500, "{}", left.len());
+        let library = sim_branch(branch).join("libcuda.so.1");
+        let simulated = look_ups(&library, &names(&recorded), &scenario);
+        let (left, right): (Vec<_>, Vec<_>) =
+            (recorded.lines().collect(), simulated.lines().collect());
+        assert!(left.len() > 2000, "{}", left.len());
         assert_eq!(
             differences(&left, &right),
             [],
@@ -174,8 +170,12 @@ fn every_look_up_of_a_hooked_function_on_the_real_library_is_ours() {
 
 /// The same program bare, preloaded and in a slice.
 fn three_ways(run: impl Fn(&Machine) -> Run) -> [Answer; 3] {
+    three_ways_on("rtx3090", run)
+}
+
+fn three_ways_on(scenario: &str, run: impl Fn(&Machine) -> Run) -> [Answer; 3] {
     [0, 1, 2].map(|way| {
-        let machine = Machine::new("rtx3090");
+        let machine = Machine::new(scenario);
         let mut run = run(&machine);
         if way > 0 {
             run = run.with_shim();
@@ -209,27 +209,29 @@ fn without_a_device_every_hooked_function_refuses_as_the_driver_does() {
     }
 }
 
+/// `cuGetProcAddress` reads the name and writes the pointer without a look at either.
 #[test]
-fn a_null_name_ends_the_process_as_it_does_in_the_driver() {
-    let simulated = sim();
-    let folders = nvidia().map(|folder| BRANCHES.map(|branch| folder.join(branch)));
-    let folders = folders.into_iter().flatten().chain([simulated]);
-    for folder in folders {
+fn null_for_a_name_or_a_pointer_ends_the_process_where_it_does_in_the_driver() {
+    let recorded = workspace().join("tests/sim/recorded/nulls.txt");
+    let recorded = std::fs::read_to_string(recorded).unwrap();
+    let lines: Vec<&str> = recorded.lines().collect();
+    assert!(recorded.matches(" signal 11\n").count() > 20, "{recorded}");
+    let simulated = ["535", "550", "580", "615"];
+    let simulated = simulated.map(|branch| (sim_branch(branch), format!("rtx3090@{branch}")));
+    let real = nvidia().map(|folder| BRANCHES.map(|branch| folder.join(branch)));
+    let real = real.into_iter().flatten();
+    let real = real.map(|folder| (folder, "rtx3090".to_owned()));
+    for (folder, scenario) in simulated.into_iter().chain(real) {
         let library = folder.join("libcuda.so.1");
-        for (null, version) in [
-            ("null-name", "1"),
-            ("null-name", "2"),
-            ("null-pointer", "2"),
-        ] {
-            let call = |machine: &Machine| {
-                let run = Run::new(c("driver_lookups"))
-                    .arg(&library)
-                    .args([null, version]);
-                machine.place(run).env("LD_LIBRARY_PATH", &folder)
-            };
-            for answer in three_ways(call) {
-                assert_eq!(answer.end, "signal 11", "{null}, {version}: {answer:?}");
-            }
+        let answers = three_ways_on(&scenario, |machine| {
+            let run = machine.place(Run::new(c("driver_nulls")).arg(&library));
+            run.env("LD_LIBRARY_PATH", &folder)
+        });
+        for (answer, way) in answers.into_iter().zip(["bare", "preloaded", "in a slice"]) {
+            let said = answer.clean();
+            let answers: Vec<&str> = said.lines().collect();
+            let found = differences(&lines, &answers);
+            assert_eq!(found, [], "{}, {way}: recorded, found", folder.display());
         }
     }
 }

@@ -139,6 +139,23 @@ fn every_test_of(name: &str) {
     );
 }
 
+/// A look-up that fails in a namespace of dlmopen ends the process before glibc 2.34.
+#[test]
+fn a_linked_library_in_a_namespace_of_its_own_sees_the_slice() {
+    let userland = Userland::new("bionic");
+    let machine = Machine::new("rtx3090");
+    let slice = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+    let folder = format!("-L{}", userland.folder.join("sim").display());
+    let source = "c/linked_apart.c";
+    let plugin = ["-DPLUGIN", "-shared", "-fPIC", &folder, "-l:libcuda.so.1"];
+    let plugin = userland.client(source, "linked-apart-plugin.so", &plugin);
+    let program = userland.client(source, "linked-apart", &["-ldl"]);
+    let run = || machine.place(userland.run(&program).arg(&plugin));
+    assert_eq!(run().answer().clean(), "25438126080\n", "bare");
+    let sliced = run().with_shim().slice(&slice).answer();
+    assert_eq!(sliced.clean(), format!("{}\n", 8 * GIB), "in a slice");
+}
+
 #[test]
 fn ubuntu_18_04_opens_files_in_a_namespace_of_dlmopen_and_sees_the_slice() {
     every_test_of("bionic");

@@ -14,6 +14,8 @@ mod limits;
 mod manners;
 #[path = "peers/numbers.rs"]
 mod numbers;
+#[path = "peers/overwritten.rs"]
+mod overwritten;
 #[path = "peers/processes.rs"]
 mod processes;
 

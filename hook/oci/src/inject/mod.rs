@@ -5,6 +5,7 @@
 
 pub mod preload;
 mod read_only;
+pub mod reason;
 pub mod root;
 pub mod sources;
 
@@ -74,11 +75,11 @@ pub enum InjectError {
     /// /etc is somebody else's.
     #[error(
         "the container's /etc is a volume without ld.so.preload, and gpuslice does not write to \
-         volumes: an empty file of that name in it is enough"
+         volumes (create an empty file of that name in it)"
     )]
     Volume,
     /// The library is no library.
-    #[error("the library that is to be injected is not an ELF library")]
+    #[error("libgpuslice.so is not an ELF library")]
     Library,
 }
 
@@ -239,7 +240,7 @@ fn attach_own(
     steps.reached("attached");
     for (name, mount) in below {
         let done = sys::attach_at(mount.as_fd(), at.as_fd(), &name);
-        done.map_err(inside("mount what belongs into /.gpuslice"))?;
+        done.map_err(inside("mount the files of /.gpuslice"))?;
         attached.0.push(mount);
     }
     steps.reached("submounts");

@@ -84,7 +84,7 @@ impl std::fmt::Display for Failure {
             ),
             Failure::Option(option) => {
                 let known = arguments::OPTIONS.map(|(option, _)| option).join(", ");
-                write!(out, "there is no option {option} (there are: {known})")
+                write!(out, "unknown option {option} (known: {known})")
             }
             Failure::Policy(error) => match std::error::Error::source(error) {
                 Some(source) => write!(out, "{error}: {source}"),

@@ -4,8 +4,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+#[path = "../../../../tests/containers/src/patience.rs"]
+pub mod patience;
+
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -201,8 +204,7 @@ fn first_process() -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = [0];
-    child.stdout.take().unwrap().read_exact(&mut ready).unwrap();
+    let _ = patience::lines(&mut child, "a container's first process").next();
     child
 }
 
@@ -257,11 +259,9 @@ impl Container<'_> {
     /// Runs something in the container's mount namespace.
     pub fn run_inside(&self, command: &[&str]) -> Output {
         let pid = self.pid().to_string();
-        Command::new("nsenter")
-            .args(["--target", &pid, "--mount", "--"])
-            .args(command)
-            .output()
-            .unwrap()
+        let mut nsenter = Command::new("nsenter");
+        let inside = nsenter.args(["--target", &pid, "--mount", "--"]);
+        patience::output(inside.args(command))
     }
 
     pub fn list(&self) -> String {
@@ -269,15 +269,13 @@ impl Container<'_> {
     }
 
     pub fn dies(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        patience::kill(&mut self.process);
     }
 }
 
 impl Drop for Container<'_> {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        patience::kill(&mut self.process);
     }
 }
 
@@ -293,5 +291,5 @@ pub fn hook(host: &Host, arguments: &[&str], state: &str) -> Output {
         .unwrap();
     // One that does not read its input has closed it.
     let _ = hook.stdin.take().unwrap().write_all(state.as_bytes());
-    hook.wait_with_output().unwrap()
+    patience::ended(hook, &format!("gpuslice-hook {}", arguments.join(" ")))
 }

@@ -6,6 +6,7 @@ use gpuslice_containers::cri::Cri;
 use gpuslice_containers::docker::Docker;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::Host;
+use gpuslice_containers::patience;
 use gpuslice_containers::podman::Podman;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::spec::Spec;
@@ -53,12 +54,11 @@ fn a_machine_changes_nothing_below_it_and_leaves_nothing() {
     let sleeper = host.spawn("sleep", &["1000000"], "/run/log");
     drop(host);
     let mut sleeper = sleeper;
-    sleeper.wait().expect("it went with the machine");
+    assert!(patience::ends(&mut sleeper), "it outlives its machine");
     assert!(!std::path::Path::new("/etc/gpuslice-was-here").exists());
     assert!(std::path::Path::new("/etc/passwd").exists());
-    let groups = std::process::Command::new("find")
-        .args(["/sys/fs/cgroup", "-maxdepth", "2", "-name", &name])
-        .output()
-        .expect("find");
+    let mut find = std::process::Command::new("find");
+    let groups = find.args(["/sys/fs/cgroup", "-maxdepth", "2", "-name", &name]);
+    let groups = patience::output(groups);
     assert_eq!(String::from_utf8_lossy(&groups.stdout), "");
 }

@@ -3,6 +3,7 @@
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::host::{Done, Host};
+use gpuslice_containers::patience;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::assert_nothing_left;
 use gpuslice_containers::spec::Spec;
@@ -164,8 +165,7 @@ fn pids_of_the_host_itself_are_refused() {
     );
     refused(&host, &done, "namespace");
     assert_eq!(host.mounts(), mounts);
-    other.kill().expect("kill");
-    other.wait().expect("wait");
+    patience::kill(&mut other);
 }
 
 #[test]

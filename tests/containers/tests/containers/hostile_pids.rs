@@ -101,7 +101,7 @@ fn at_create_container_a_pid_namespace_that_is_shared_takes_a_read_only_hook() {
         assert_ne!(done.code, 0, "{binary}");
         if binary == "runc" {
             assert!(
-                done.out.contains("configure it at createRuntime"),
+                done.out.contains("refusing to run at createContainer"),
                 "{done:?}"
             );
         }

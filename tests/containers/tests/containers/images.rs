@@ -66,6 +66,88 @@ fn roots_that_no_preload_reaches_start_with_one_warning_or_not_at_all_as_the_pol
     }
 }
 
+/// Gives a container the loader and the libraries with which `gpuslice` runs, as `docker cp` does.
+fn copy_glibc(host: &Host, name: &str) {
+    let root = format!("{}/rootfs", Oci::bundle(name));
+    host.sh(&format!(
+        "mkdir -p {root}/bin && cp -n $(command -v busybox) {root}/bin/ &&
+         cd /run/build/containers/debian && mkdir -p {root}/lib64 {root}/lib/x86_64-linux-gnu &&
+         cp -L lib64/ld-linux-x86-64.so.2 {root}/lib64/ &&
+         cp -L lib64/ld-linux-x86-64.so.2 {root}/lib/x86_64-linux-gnu/ &&
+         cp -L lib/x86_64-linux-gnu/lib{{c,m}}.so.6 lib/x86_64-linux-gnu/libgcc_s.so.1 {root}/lib/x86_64-linux-gnu/ &&
+         for name in libcuda.so.1 libnvidia-ml.so.1; do ln -s /sim/$name {root}/lib/x86_64-linux-gnu/$name; done"
+    ))
+    .ok();
+}
+
+#[test]
+fn check_in_a_container_that_started_without_its_slice_names_the_reason() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    for (image, why) in [
+        (
+            Image::Musl,
+            "its image has musl, whose loader reads no /etc/ld.so.preload",
+        ),
+        (
+            Image::Static,
+            "its image has no dynamic loader (static programs cannot be reached)",
+        ),
+    ] {
+        for binary in ["runc", "crun"] {
+            let own_ids = STAGES.map(|stage| (stage, false));
+            for (stage, users) in own_ids.into_iter().chain([("createRuntime", true)]) {
+                let case = format!("{image:?} {binary} {stage} {users}");
+                let mut oci = Oci::new(&host, binary, stage);
+                let mut spec = Spec::new("other").memory("2GiB");
+                spec = spec.running(&["/bin/hello", "wait"]);
+                spec.image = image;
+                spec.user_namespace = users;
+                oci.prepare(&spec);
+                // With other ids a runtime may make no mount points.
+                let root = format!("{}/rootfs", Oci::bundle("other"));
+                let points = "mkdir -p opt sim state && touch opt/gpuslice";
+                host.sh(&format!("cd {root} && {points}")).ok();
+                let done = oci.run("other");
+                assert_eq!(done.code, 0, "{case}: {done:?}");
+                copy_glibc(&host, "other");
+                let done = oci.exec("other", &["/opt/gpuslice", "check"]);
+                let first =
+                    format!("INCONSISTENT: this container started without its slice: {why}");
+                let said = done.out.replace("\n  ", " ");
+                assert_eq!(done.code, 1, "{case}: {done:?}");
+                assert!(said.starts_with(&first), "{case}: {said}");
+                // Container root cannot take it away.
+                let gone = oci.exec("other", &["/bin/busybox", "rm", "/.gpuslice/no-slice"]);
+                assert_ne!(gone.code, 0, "{case}: {gone:?}");
+                oci.remove("other");
+                assert_nothing_left(&host);
+            }
+        }
+    }
+}
+
+#[test]
+fn check_notes_that_a_containers_first_program_is_static() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    let spec = Spec::new("mixed").memory("2GiB");
+    let id = oci.start(&spec.running(&["/usr/bin/busybox", "sleep", "1000000"]));
+    let id = id.expect("it starts");
+    assert_sliced(&oci, &id, 2 * GIB);
+    let check = Check::run(&oci, &id);
+    let notes = check.json()["notes"].to_string();
+    let note = "its first program is static, so the slice limits only the dynamic programs";
+    assert!(notes.contains(note), "{notes}");
+    oci.remove(&id);
+    assert_nothing_left(&host);
+}
+
 #[test]
 fn a_root_whose_file_system_is_read_only_gets_its_slice() {
     if !ready() {

@@ -3,6 +3,7 @@
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::Host;
+use gpuslice_containers::patience;
 use gpuslice_containers::podman::Podman;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_sliced};
@@ -95,7 +96,7 @@ fn the_ledger_is_for_every_user_and_has_a_size() {
     let mut arguments = host.command("runc");
     arguments.args(["exec", "--user", "1000:1000", &id, "sh", "-c"]);
     arguments.arg("exec 3<>/.gpuslice/ledger/ledger && echo open");
-    let done = gpuslice_containers::host::Done::from(&arguments.output().expect("runc"));
+    let done = gpuslice_containers::host::Done::from(&patience::output(&mut arguments));
     assert_eq!(done.ok(), "open\n");
     // Whoever writes more than a ledger into it finds the end of its file system.
     let script = "head -c 100000000 /dev/zero >> /.gpuslice/ledger/ledger; stat -c %s /.gpuslice/ledger/ledger";

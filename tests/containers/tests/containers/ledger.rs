@@ -4,6 +4,7 @@
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::{Done, Host};
+use gpuslice_containers::patience;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::assert_nothing_left;
 use gpuslice_containers::spec::Spec;
@@ -86,7 +87,7 @@ fn a_ledger_is_not_cut(runtime: &'static str) {
         .oci
         .exec(&attacked.id, &["touch", "/tmp/victim.stop"]);
     attacked.waits_for("/tmp/victim", "alive");
-    let _ = victim.wait();
+    assert!(patience::ends(&mut victim), "the holder does not end");
     attacked.oci.remove(&attacked.id.clone());
 }
 
@@ -121,7 +122,7 @@ fn locking_every_byte_refuses_memory_until_the_locker_ends() {
             assert_eq!(attacked.got("20000"), expected, "{user} {file}");
             let kill = "for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = ledger ] && kill -9 ${p#/proc/}; done; true";
             attacked.oci.exec(&attacked.id, &["sh", "-c", kill]).ok();
-            let _ = locker.wait();
+            assert!(patience::ends(&mut locker), "the locker does not end");
             assert_eq!(attacked.got("20000"), "got 7936\n", "{user} {file}");
         }
     }
@@ -169,7 +170,7 @@ fn the_host_reads_a_sealed_ledger() {
     attacked
         .oci
         .exec(&attacked.id, &["touch", "/tmp/victim.stop"]);
-    let _ = victim.wait();
+    assert!(patience::ends(&mut victim), "the holder does not end");
     attacked.oci.remove(&attacked.id.clone());
     assert_nothing_left(&host);
 }

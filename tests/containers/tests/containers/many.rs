@@ -3,6 +3,7 @@
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::Host;
+use gpuslice_containers::patience::Stops;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
@@ -67,8 +68,9 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
              $r run -d -b $b c@ >$b/out 2>&1 </dev/null && echo $r >$b/started; true'",
             ALL - 1
         );
+        let stops = Stops(&done);
         let started = host.sh(&script);
-        done.store(true, Ordering::Relaxed);
+        drop(stops);
         started.ok();
         watcher.join().expect("the watcher")
     });

@@ -14,11 +14,11 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
-const MODES: [&str; 4] = ["auto", "jit-cdi", "cdi", "legacy"];
+pub(crate) const MODES: [&str; 4] = ["auto", "jit-cdi", "cdi", "legacy"];
 const SIX: &str = "nvidia.com/gpu=0,gpuslice.io/slice=6gib";
 
 /// The toolkit on a machine, with gpuslice-runtime below it, and CDI devices of two sizes.
-fn toolkit(host: &Host, mode: &str, below: &str) {
+pub(crate) fn toolkit(host: &Host, mode: &str, below: &str) {
     let stand_in = std::fs::read(place::package().join("nvidia-container-runtime.py"));
     host.write(
         "/usr/bin/nvidia-container-runtime",

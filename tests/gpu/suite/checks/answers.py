@@ -15,12 +15,16 @@ def check():
     tell.equal("cuDeviceTotalMem_v2", device_total, total)
     tell.expect(0 < free <= total, f"free is {free} of {total}")
     if code1 == 0 and code2 == 0:
-        # What a real driver answers is not known yet: without a slice this is recorded, and not judged.
-        tell.fact("v2: total - used - free - reserved", two["total"] - two["used"] - two["free"] - two["reserved"])
-        tell.fact("v1: total - used - free", one["total"] - one["used"] - one["free"])
-        tell.fact("v1.used - v2.used", one["used"] - two["used"])
-        tell.fact("NVML's total - CUDA's total", one["total"] - total)
-        tell.fact("NVML's free - CUDA's free", one["free"] - free)
+        # What a real driver answers is not known yet: without a slice this is answered, and not judged.
+        left = two["total"] - two["used"] - two["free"] - two["reserved"]
+        tell.answer("nvml-v2-sum", {"total - used - free - reserved": left, **two}, left == 0)
+        tell.answer("nvml-v1-used", {"v1.used - v2.used": one["used"] - two["used"], "reserved": two["reserved"],
+                                     "v1: total - used - free": one["total"] - one["used"] - one["free"]},
+                    one["used"] - two["used"] == two["reserved"])
+        tell.answer("cuda-total", {"NVML's total - CUDA's total": two["total"] - total, "reserved": two["reserved"]},
+                    two["total"] - total == two["reserved"])
+        tell.answer("cuda-free", {"NVML's free - CUDA's free": two["free"] - free, "by v1": one["free"] - free},
+                    two["free"] == free)
     if tell.IN_SLICE:
         tell.equal("cuMemGetInfo_v2's total", total, tell.LIMIT)
         tell.equal("NVML's codes", (code1, code2), (0, 0))

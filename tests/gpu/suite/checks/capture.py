@@ -30,14 +30,16 @@ def check():
         tell.skip("this driver cannot capture")
     graph = c.c_void_p()
     cuda.must("cuStreamEndCapture", stream, c.byref(graph))
-    over = cuda.info()[1] * 2
+    over, found = cuda.info()[1] * 2, {}
     for mode, name in ((0, "global"), (1, "thread local"), (2, "relaxed")):
         for function in ("cuMemAlloc_v2", "cuMemAllocAsync"):
             for size, how in ((2 * tell.MIB, "that fits"), (over, "that does not fit")):
                 said = attempt(cuda, stream, mode, size, function)
-                tell.fact(f"{function} {how}, capture {name}: allocation, end of capture", said)
+                found[f"{function} {how}, {name}"] = said
                 if how == "that does not fit" and function == "cuMemAlloc_v2" and mode == 2:
                     tell.equal("cuMemAlloc over the limit in a relaxed capture", said, ("OUT_OF_MEMORY", "SUCCESS"))
+    tell.answer("capture", {"[allocation, end of the capture]": found},
+                found["cuMemAlloc_v2 that does not fit, relaxed"] == ("OUT_OF_MEMORY", "SUCCESS"))
     code, at = cuda.alloc(2 * tell.MIB)
     tell.equal("cuMemAlloc after all captures", code, 0)
 

@@ -5,18 +5,24 @@ import os
 import tell
 from driver import Cuda, Nvml
 
-# A kernel that does nothing, for whatever card there is.
-PTX = b""".version 6.0
+# A kernel that does nothing, for whatever card there is; newer drivers may refuse the oldest.
+PTX = b""".version 6.3
 .target sm_50
 .address_size 64
 .visible .entry nothing() { ret; }
 """
 
 
+def namespaces():
+    """This process's number in each pid namespace that is seen from here."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        return [line.split()[1:] for line in file if line.startswith("NSpid")]
+
+
 def check():
     cuda = Cuda().init()
     nvml = Nvml(cuda.uuid())
-    seen = []
+    seen, sizes = [], {}
 
     def look(what):
         code, memory = nvml.memory1()
@@ -25,15 +31,18 @@ def check():
         free = cuda.info()[0] if cuda.context else None
         seen.append((what, used, free))
         before = seen[-2] if len(seen) > 1 else None
-        tell.fact(what, {
+        sizes[what] = {
             "NVML used grew by": used - before[1] if before and used is not None else None,
             "CUDA free shrank by": before[2] - free if before and before[2] and free else None,
             "NVML says of this process": processes.get(os.getpid()),
-            "pids that NVML names": sorted(processes)[:20], "own pid": os.getpid()})
+            "pids that NVML names": sorted(processes)[:20], "own pid": os.getpid()}
+        tell.fact(what, sizes[what])
 
     look("cuInit")
     cuda.start()
     look("primary context")
+    named = sizes["primary context"]["pids that NVML names"]
+    tell.answer("nvml-pids", {"named": named, "own pid": os.getpid(), "NSpid": namespaces()}, os.getpid() in named)
     second = c.c_void_p()
     code = cuda.call("cuCtxCreate_v2", c.byref(second), 0, cuda.device)
     if tell.expect(code == 0, f"cuCtxCreate_v2 answered {code}"):
@@ -43,12 +52,16 @@ def check():
         look("the second context destroyed")
     module, function = c.c_void_p(), c.c_void_p()
     code = cuda.call("cuModuleLoadData", c.byref(module), PTX)
+    if code not in (0, 801):
+        code = cuda.call("cuModuleLoadData", c.byref(module), PTX.replace(b"sm_50", b"sm_75"))
     tell.fact("cuModuleLoadData", code)
     if code == 0:
         cuda.must("cuModuleGetFunction", c.byref(function), module, b"nothing")
         cuda.must("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
         cuda.synchronize()
         look("a first kernel")
+    tell.answer("context-size", {what: [one["NVML used grew by"], one["CUDA free shrank by"], one["NVML says of this process"]]
+                                 for what, one in sizes.items()})
     free, total = cuda.info()
     tell.expect(free < total, f"with a context all of {total} is free")
 

@@ -45,8 +45,10 @@ def check():
                 return
             for name, line in zip(NAMES, out.split()):
                 found[name][variant].append(float(line))
+    costs = {}
     for name, times in found.items():
         bare, slice_ = (statistics.median(times[variant]) for variant in ("bare", "slice"))
+        costs[name] = slice_ / bare
         tell.fact(name, {"bare ns": round(bare), "slice ns": round(slice_), "added ns": round(slice_ - bare),
                          "ratio": round(slice_ / bare, 2)})
     # The same hundred processes of one program: what the preload adds to each.
@@ -58,6 +60,8 @@ def check():
     bare, slice_ = (min(times[variant]) for variant in ("bare", "slice"))
     tell.fact("20 starts of /bin/true and one of gpuslice run", {
         "bare us": round(bare / 1e3), "slice us": round(slice_ / 1e3), "ratio": round(slice_ / bare, 2)})
+    costs["20 process starts"] = slice_ / bare
+    tell.answer("cost", {f"{name}, in a slice / bare": round(ratio, 2) for name, ratio in costs.items()})
 
 
 tell.main(check)

@@ -29,6 +29,7 @@ def check():
         del again
         pool.free_all_blocks()
         cupy.cuda.Device().synchronize()
+    tell.answer("cupy", {"version": cupy.__version__, "free, total": [free, total]}, total == tell.LIMIT if tell.IN_SLICE else None)
 
 
 tell.main(check)

@@ -26,6 +26,7 @@ def check():
     said = json.loads(peer.stdout.readline())
     peer.wait(timeout=20)
     tell.fact("the other process", said)
+    tell.answer("ipc-import", dict(said, before=ready), said["code"] == 0 and ready[0] == said["held"][0])
     tell.equal("cuIpcOpenMemHandle, cuIpcCloseMemHandle", (said["code"], said["close"]), (0, 0))
     tell.equal("what the import took, by free", ready[0] - said["held"][0], 0)
     tell.expect(own[0] >= said["held"][0], f"free {own[0]} here, {said['held'][0]} there")

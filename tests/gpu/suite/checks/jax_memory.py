@@ -1,7 +1,25 @@
 """JAX: it preallocates the share that it is told, half here, of what it sees: in a slice, of the slice."""
+import json
 import os
+import sys
 
 import tell
+
+
+# All of the slice: more than is free beside the context.
+WHOLE = """
+import json, jax, jax.numpy as jnp
+x = float(jnp.ones((1 << 20,), jnp.float32).sum())
+print(json.dumps([x, (jax.devices("gpu")[0].memory_stats() or {}).get("bytes_limit")]))
+"""
+
+
+def backs_off():
+    """A process that wants to preallocate more than it can have."""
+    status, out, err = tell.run([sys.executable, "-c", WHOLE], timeout=30, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0"})
+    said = json.loads(out.splitlines()[-1]) if status == 0 and out else [None, None]
+    tell.answer("jax-backs-off", {"status": status, "sum, bytes_limit": said, "slice": tell.LIMIT, "error": err.strip()[-300:]},
+                status == 0 and said[0] == float(1 << 20))
 
 
 def check():
@@ -16,10 +34,14 @@ def check():
     stats = device.memory_stats() or {}
     limit = stats.get("bytes_limit")
     tell.fact("memory_stats", stats)
+    tell.answer("jax", {"version": jax.__version__, "memory_stats": stats},
+                bool(limit) and limit <= tell.LIMIT if tell.IN_SLICE else None)
     tell.expect(limit, "jax does not say what it may use")
     if tell.IN_SLICE and limit:
         tell.expect(limit <= tell.LIMIT, f"jax thinks it may use {tell.mib(limit)} MiB")
         tell.expect(limit >= tell.LIMIT * 0.5 - tell.GIB, f"jax takes only {tell.mib(limit)} MiB")
+    if tell.VARIANT == "small":
+        backs_off()
     try:
         jnp.ones((limit or 1 << 40,), jnp.float32).block_until_ready()
         tell.expect(False, "an array of four times the limit was made")

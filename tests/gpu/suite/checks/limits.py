@@ -28,6 +28,7 @@ def check():
         cuda.free(at)
     back, _ = cuda.info()
     tell.fact("did not come back, in MiB", tell.mib(free - back))
+    tell.answer("free-is-had", {"free": free, "could not be had": left, "did not come back": free - back}, left < STEP)
     if tell.IN_SLICE:
         tell.equal("free afterwards", back, free)
 

@@ -34,8 +34,8 @@ def resolved():
     """What it looks up by name: the loader says so, for what is linked and for dlsym."""
     status, _, err = tell.run(tell.in_slice() + ["env", "LD_DEBUG=symbols", "nvidia-smi"], timeout=20)
     names = sorted(set(re.findall(r"symbol=((?:nvml|cu)\w+);", err)))
-    tell.fact("functions that nvidia-smi looks up by public names", names)
-    tell.fact("of libraries", sorted(set(re.findall(r"lookup in file=(\S*lib(?:nvidia|cuda)\S*)", err))))
+    libraries = sorted(set(re.findall(r"lookup in file=(\S*lib(?:nvidia|cuda)\S*)", err)))
+    tell.answer("smi-names", {"names": names, "in libraries": libraries}, "nvmlDeviceGetMemoryInfo_v2" in names)
     tell.expect(status == 0 and names, "the loader names no function that nvidia-smi looks up")
 
 

@@ -20,6 +20,9 @@ def check():
                                            for row in zip(shares, frees, [said["had"] for said in had])])
     for free, said in zip(frees, had):
         tell.expect(free - said["had"] < tell.STEP, f"{tell.mib(free)} MiB were free, {tell.mib(said['had'])} were had")
+    tell.answer("three-slices", {"[share, free, had] in MiB": [[tell.mib(one) for one in row] for row in
+                                                              zip(shares, frees, [said["had"] for said in had])]},
+                all(free - said["had"] < tell.STEP for free, said in zip(frees, had)))
     torch_too(shares)
     for holder in holders:
         tell.equal("the holder's end", holder.end(), 0)

@@ -15,6 +15,8 @@ def check():
     if tell.IN_SLICE:
         tell.expect(f"total capacity of {tell.LIMIT / tell.GIB:.2f} GiB" in text, "the error names another capacity")
         tell.expect(left < 64 * tell.MIB, f"{tell.mib(left)} MiB were left")
+    tell.answer("torch", {"free at the start, had, left in MiB": [tell.mib(free), tell.mib(had), tell.mib(left)],
+                          "total": total, "error": text[:300]}, total == tell.LIMIT if tell.IN_SLICE else None)
     # All of it is cached now in pieces; one large tensor needs the retry after the cache was given back.
     held.clear()
     tell.expect(torch.cuda.memory_reserved() > free // 2, "torch caches nothing")

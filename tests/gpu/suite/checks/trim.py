@@ -27,9 +27,10 @@ def check():
     tell.fact("the pool kept, in MiB", tell.mib(kept.value))
     tell.fact("free while it keeps it, in MiB", tell.mib(after))
     code, again = cuda.alloc(size)
-    tell.fact("cuMemAlloc of as much", code)
+    was = tell.mib(kept.value)
     cuda.must("cuMemPoolGetAttribute", pool, 5, c.byref(kept))
-    tell.fact("the pool kept afterwards, in MiB", tell.mib(kept.value))
+    tell.answer("pool-for-alloc", {"the pool kept, in MiB": was, "cuMemAlloc of as much": code,
+                                   "the pool kept afterwards, in MiB": tell.mib(kept.value)})
     # Whether the driver takes back what a pool keeps is the driver's business: a slice must do the same.
     path = os.path.join(os.environ["GPU_CHECK_OUT"], "trim.bare")
     if not tell.IN_SLICE:

@@ -25,7 +25,9 @@ def check():
     x, y = torch.ones(count, device="cuda"), torch.full((count,), 2.0, device="cuda")
     out = torch.empty_like(x)
     add[(triton.cdiv(count, 1024),)](x, y, out, count, BLOCK=1024)
-    tell.equal("the sum", float(out.sum().item()), 3.0 * count)
+    total = float(out.sum().item())
+    tell.equal("the sum", total, 3.0 * count)
+    tell.answer("triton", {"version": triton.__version__, "the sum": total}, total == 3.0 * count)
 
 
 tell.main(check)

@@ -24,9 +24,9 @@ def check():
         asked = cuda.lib.cuMemGetInfo_v2(c.byref(one), c.byref(two))
         os._exit(100 + min(asked, 50) if code == NOT_INITIALIZED else min(code, 99))
     _, status = os.waitpid(child, 0)
-    ended = os.waitstatus_to_exitcode(status)
-    tell.fact("in a forked child: cuDeviceGetCount, cuMemGetInfo_v2",
-              [NOT_INITIALIZED, ended - 100] if ended >= 100 else [ended, None])
+    ended = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    codes = [NOT_INITIALIZED, ended - 100] if ended >= 100 else [ended, None]
+    tell.answer("fork-child", {"cuDeviceGetCount, cuMemGetInfo_v2": codes}, codes == [NOT_INITIALIZED, NOT_INITIALIZED])
     tell.expect(ended >= 0, f"the forked child died by signal {-ended}")
     tell.equal("the parent after the child's end", cuda.info(), (free, total))
     # A program that this process becomes, in a child: it starts anew.

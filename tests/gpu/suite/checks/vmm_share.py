@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 
+import descriptors
 import tell
 from driver import Cuda
 
@@ -23,10 +24,11 @@ def check():
     words = tell.python("peer.py", "vmm", SIZE, theirs.fileno())
     peer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, pass_fds=[theirs.fileno()])
     ready = json.loads(peer.stdout.readline())["ready"]
-    socket.send_fds(ours, [b"it"], [descriptor.value])
+    descriptors.send(ours, descriptor.value)
     said = json.loads(peer.stdout.readline())
     peer.wait(timeout=20)
     tell.fact("the other process", said)
+    tell.answer("vmm-import", dict(said, before=ready), said["code"] == 0 and ready[0] == said["held"][0])
     tell.equal("import, release", (said["code"], said["close"]), (0, 0))
     tell.equal("what the import took, by free", ready[0] - said["held"][0], 0)
     cuda.must("cuMemRelease", c.c_uint64(handle))

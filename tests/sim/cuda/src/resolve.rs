@@ -4,7 +4,9 @@
 use crate::abi::*;
 use crate::driver;
 use crate::gate::{Row, TABLE};
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
 
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_STREAM: u64 = 2;
@@ -22,11 +24,21 @@ static REMOVED: [u8; 1024] = {
     room
 };
 
-fn removed(name: &str) -> bool {
-    // SAFETY: reads a static; volatile because the file is changed after the compiler saw it.
-    let room = unsafe { std::ptr::read_volatile(&raw const REMOVED) };
-    let text = String::from_utf8_lossy(&room);
-    text.split([':', ',', ' ']).skip(2).any(|it| it == name)
+/// The rows that this library has, by base name.
+fn rows(base: &str) -> &'static [&'static Row] {
+    static ROWS: OnceLock<HashMap<&str, Vec<&Row>>> = OnceLock::new();
+    let rows = ROWS.get_or_init(|| {
+        // SAFETY: reads a static; volatile because the file is changed after the compiler saw it.
+        let room = unsafe { std::ptr::read_volatile(&raw const REMOVED) };
+        let text = String::from_utf8_lossy(&room);
+        let removed: Vec<&str> = text.split([':', ',', ' ']).skip(2).collect();
+        let mut rows: HashMap<&str, Vec<&Row>> = HashMap::new();
+        for row in TABLE.iter().filter(|row| !removed.contains(&row.name)) {
+            rows.entry(row.base).or_default().push(row);
+        }
+        rows
+    });
+    rows.get(base).map_or(&[], Vec::as_slice)
 }
 
 /// How a look-up ended.
@@ -43,12 +55,9 @@ fn find(name: &str, version: u32, flags: u64) -> Found {
     let Ok(machine) = driver::machine() else {
         return Found::Absent;
     };
-    let absent = |row: &Row| machine.faults.missing(row.name) || removed(row.name);
-    let rows = || {
-        TABLE
-            .iter()
-            .filter(|row| row.base == name && !absent(row) && row.version <= machine.scenario.cuda)
-    };
+    let known =
+        |row: &Row| row.version <= machine.scenario.cuda && !machine.faults.missing(row.name);
+    let rows = || rows(name).iter().copied().filter(|row| known(row));
     let twin = flags & PER_THREAD_STREAM != 0 && rows().any(|row| row.per_thread);
     let wanted = rows()
         .filter(|row| row.per_thread == twin && row.version.cast_unsigned() <= version)
@@ -66,16 +75,19 @@ fn look_up(name: Text, out: Out<*const c_void>, version: i32, flags: u64) -> Ans
         return Err(INVALID_VALUE);
     }
     let name = name.get().unwrap_or_else(|_| die_of_null());
-    if out.is_null() {
-        die_of_null();
-    }
     let found = find(name, version.cast_unsigned(), flags);
     if let Found::Entry(row) = found {
         let private = driver::machine()?.faults.private_addresses();
         let address = if private { row.private } else { row.exported };
-        out.set(address as *const c_void)?;
+        write(out, address as *const c_void);
     }
     Ok(found)
+}
+
+fn write(out: Out<*const c_void>, address: *const c_void) {
+    if out.set(address).is_err() {
+        die_of_null();
+    }
 }
 
 /// NVIDIA's driver reads the name and writes the pointer without a look: NULL ends the process.
@@ -101,7 +113,7 @@ fn second(
         Found::Newer => 2,
     };
     if code != 0 {
-        out.set(std::ptr::null())?;
+        write(out, std::ptr::null());
     }
     status.set_if_wanted(code);
     Ok(())

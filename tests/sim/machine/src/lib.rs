@@ -25,7 +25,9 @@ pub use limits::{Limit, NotSet};
 pub use map::{Machine, OpenError, memory_file};
 pub use meminfo::HostMemory;
 pub use query::{ProcessUse, Use};
-pub use scenario::{Domain, Gpu, MemoryLimits, Mig, NvmlMemory, Scenario, ScenarioError, names};
+pub use scenario::{
+    Domain, Gpu, MemoryLimits, Mig, NvmlMemory, Scenario, ScenarioError, branches, names,
+};
 pub use segments::SegmentId;
 pub use truth::{DeviceTruth, ProcessTruth, Truth};
 pub use units::{UnitError, parse_bytes, parse_change};

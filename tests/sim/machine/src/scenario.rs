@@ -10,6 +10,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("h200", include_str!("../../scenarios/h200.toml")),
     ("h200-mig", include_str!("../../scenarios/h200-mig.toml")),
     ("gb10", include_str!("../../scenarios/gb10.toml")),
+    (
+        "gb10-nvml-answers",
+        include_str!("../../scenarios/gb10-nvml-answers.toml"),
+    ),
     ("orin", include_str!("../../scenarios/orin.toml")),
     ("thor", include_str!("../../scenarios/thor.toml")),
     ("n1x", include_str!("../../scenarios/n1x.toml")),
@@ -29,6 +33,12 @@ const DRIVERS: &[(&str, &str, i32, MemoryLimits)] = &[
     ("615", "615.71.09", 13_040, MemoryLimits::Dmem),
     ("615-misc", "615.71.09", 13_040, MemoryLimits::Misc),
 ];
+
+/// Each driver branch once, with its CUDA version (1000 * major + 10 * minor).
+pub fn branches() -> impl Iterator<Item = (&'static str, i32)> {
+    let branches = DRIVERS.iter().map(|(name, _, cuda, _)| (*name, *cuda));
+    branches.filter(|(name, _)| !name.contains('-'))
+}
 
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -2,6 +2,7 @@
 //! Touches: a state directory; for `without`, copies of the two libraries.
 #![expect(clippy::print_stdout, reason = "a command's answer goes to stdout")]
 
+mod branch;
 mod without;
 
 use anyhow::{Context as _, Result, bail};
@@ -19,7 +20,10 @@ usage: gpuslice-sim [--state DIR] COMMAND        (DIR is $GPUSLICE_SIM_STATE oth
   remove                delete the machine; no program may be using it
   scenarios             the scenarios that are compiled in
   without NAMES --from DIR --to DIR
-                        copies of the libraries in which the functions NAMES (a,b,c) do not exist";
+                        copies of the libraries in which the functions NAMES (a,b,c) do not exist
+  branches              the driver branches that a scenario can name (NAME@BRANCH)
+  branch BRANCH --from DIR --to DIR
+                        copies of the libraries that export only what that branch has";
 
 fn main() -> Result<()> {
     let mut words: Vec<String> = env::args().skip(1).collect();
@@ -67,6 +71,10 @@ fn main() -> Result<()> {
                 to.as_ref(),
                 &names.split(',').collect::<Vec<_>>(),
             )?;
+        }
+        ["branches"] => branch::names().for_each(|name| println!("{name}")),
+        ["branch", branch, "--from", from, "--to", to] => {
+            branch::copy(from.as_ref(), to.as_ref(), branch)?;
         }
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         _ => bail!("not a command: {}\n{USAGE}", words.join(" ")),

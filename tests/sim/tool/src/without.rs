@@ -3,8 +3,11 @@
 //! Touches: copies of `libcuda.so.1` and `libnvidia-ml.so.1`.
 
 use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+pub(crate) const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 
 const MARK: &[u8] = b"gpuslice-sim:removed:";
 const ROOM: usize = 1024;
@@ -13,22 +16,36 @@ const SYMBOL: usize = 24;
 
 /// Copies both libraries without the functions; every name must be in one of them.
 pub(crate) fn copy(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
-    fs::create_dir_all(to)?;
-    let mut found = vec![false; names.len()];
-    for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-        let path = from.join(library);
-        let mut bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        for (name, found) in names.iter().zip(&mut found) {
-            *found |= remove(&mut bytes, name)
-                .with_context(|| format!("{library} is not what was expected"))?;
-        }
+    let mut found = BTreeSet::new();
+    for library in LIBRARIES {
+        let mut bytes = read(from, library)?;
+        found.extend(remove(&mut bytes, names).with_context(|| unexpected(library))?);
         note(&mut bytes, names);
-        fs::write(to.join(library), bytes).with_context(|| format!("writing {}", to.display()))?;
+        write(to, library, &bytes)?;
     }
-    match names.iter().zip(&found).find(|(_, found)| !**found) {
-        Some((name, _)) => bail!("neither library has a function {name}"),
+    match names.iter().find(|name| !found.contains(**name)) {
+        Some(name) => bail!("neither library has a function {name}"),
         None => Ok(()),
     }
+}
+
+/// One of the libraries, as it was built.
+pub(crate) fn read(from: &Path, library: &str) -> Result<Vec<u8>> {
+    let path = from.join(library);
+    fs::read(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Puts a copy into place by renaming: a running program keeps the library that it has mapped.
+pub(crate) fn write(to: &Path, library: &str, bytes: &[u8]) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
+    let unfinished = to.join(format!(".{library}.new"));
+    fs::write(&unfinished, bytes)
+        .and_then(|()| fs::rename(&unfinished, to.join(library)))
+        .with_context(|| format!("writing {}", to.join(library).display()))
+}
+
+pub(crate) fn unexpected(library: &str) -> String {
+    format!("{library} is not what was expected")
 }
 
 fn number(bytes: &[u8], at: usize, len: usize) -> Option<usize> {
@@ -52,8 +69,8 @@ fn sections(bytes: &[u8]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Makes the symbol undefined. False: the library has no such symbol. `None`: not a library we know.
-fn remove(bytes: &mut [u8], name: &str) -> Option<bool> {
+/// Makes the symbols undefined and returns those that the library had. `None`: not a library we know.
+pub(crate) fn remove<'a>(bytes: &mut [u8], names: &[&'a str]) -> Option<BTreeSet<&'a str>> {
     let headers = sections(bytes)?;
     let is_dynsym =
         |header: &&usize| number(bytes, header.saturating_add(4), 4) == Some(SHT_DYNSYM as usize);
@@ -64,27 +81,19 @@ fn remove(bytes: &mut [u8], name: &str) -> Option<bool> {
         number(bytes, dynsym.checked_add(24)?, 8)?,
         number(bytes, dynsym.checked_add(32)?, 8)?,
     );
-    let table = bytes.get(start..start.checked_add(len)?)?;
-    let place = table.chunks_exact(SYMBOL).position(|symbol| {
-        let Some(at) = number(symbol, 0, 4).and_then(|offset| offset.checked_add(names_at)) else {
-            return false;
+    let mut removed = BTreeSet::new();
+    for symbol in (start..start.checked_add(len)?).step_by(SYMBOL) {
+        let at = number(bytes, symbol, 4)?.checked_add(names_at)?;
+        let text = bytes.get(at..)?.split(|byte| *byte == 0).next()?;
+        let Some(name) = names.iter().find(|name| name.as_bytes() == text) else {
+            continue;
         };
-        let text = bytes
-            .get(at..)
-            .unwrap_or_default()
-            .split(|byte| *byte == 0)
-            .next();
-        text == Some(name.as_bytes())
-    });
-    let Some(place) = place else {
-        return Some(false);
-    };
-    let symbol = start.checked_add(place.checked_mul(SYMBOL)?)?;
-    // st_shndx, st_value, st_size: an undefined symbol is skipped by every lookup.
-    bytes
-        .get_mut(symbol.checked_add(6)?..symbol.checked_add(SYMBOL)?)?
-        .fill(0);
-    Some(true)
+        removed.insert(*name);
+        // st_shndx, st_value, st_size: an undefined symbol is skipped by every lookup.
+        let end = symbol.checked_add(SYMBOL)?;
+        bytes.get_mut(symbol.checked_add(6)?..end)?.fill(0);
+    }
+    Some(removed)
 }
 
 /// Tells cuGetProcAddress, where the library has it.

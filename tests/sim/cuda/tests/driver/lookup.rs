@@ -4,12 +4,20 @@ use crate::probe::{Probe, Sim, built};
 use std::collections::BTreeSet;
 use std::process::Command;
 
-fn names() -> Vec<Vec<&'static str>> {
-    let text = include_str!("../../names.txt");
+fn rows(text: &'static str) -> Vec<Vec<&'static str>> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(' ').collect())
         .collect()
+}
+
+fn names() -> Vec<Vec<&'static str>> {
+    rows(include_str!("../../names.txt"))
+}
+
+fn nvml_names() -> Vec<&'static str> {
+    let rows = rows(include_str!("../../../nvml/names.txt"));
+    rows.into_iter().map(|row| row[0]).collect()
 }
 
 fn exported(library: &str) -> BTreeSet<String> {
@@ -49,10 +57,7 @@ fn ask(
 fn exactly_the_vendors_names_are_exported() {
     let expected: BTreeSet<String> = names().iter().map(|row| row[0].to_owned()).collect();
     assert_eq!(exported("libcuda.so.1"), expected);
-    let nvml = include_str!("../../../nvml/names.txt")
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let nvml = nvml_names().into_iter().map(str::to_owned).collect();
     assert_eq!(exported("libnvidia-ml.so.1"), nvml);
 }
 
@@ -238,7 +243,7 @@ fn a_version_is_unsigned() {
 #[test]
 fn no_function_crashes_on_nothing() {
     let cuda = names().into_iter().map(|row| row[0]);
-    let nvml = include_str!("../../../nvml/names.txt").lines();
+    let nvml = nvml_names().into_iter();
     for scenario in ["rtx3090", "h200-mig", "orin"] {
         let sim = Sim::new(scenario);
         let mut process = sim.process_with_context();

@@ -101,9 +101,10 @@ fn the_meminfo_file_never_changes_its_length() {
 }
 
 #[test]
-fn nvml_has_three_ways_of_not_answering() {
+fn nvml_has_three_ways_of_not_answering_and_one_of_answering() {
     for (scenario, code, total, free) in [
         ("gb10", 3, 1, 3),
+        ("gb10-nvml-answers", 0, 127_600_748 << 10, 103 * GIB),
         ("orin", 3, 1, 3),
         ("thor", 0, 0, 0),
         ("n1x", 0, 8128 * MIB, 7929 * MIB),

@@ -1,0 +1,74 @@
+//! The reason why a container starts without its slice, where `gpuslice check` in it finds it.
+//! Touches: /run/gpuslice, the container's mount namespace, by descriptors alone.
+//! Law: nothing is preloaded, and nothing is mounted but one read-only folder with one file.
+
+use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
+use crate::inject::root::Root;
+use crate::sys;
+use gpuslice_config::source::NO_SLICE;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns};
+use std::fs::DirBuilder;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// The folder with the reason, as a detached mount. It must be taken in the host's mount namespace,
+/// or in a copy of it.
+#[derive(Debug)]
+pub struct Reason(OwnedFd);
+
+impl Reason {
+    /// Writes the reason into a folder of the host, which is made for it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write(folder: &Path, why: &str) -> io::Result<Reason> {
+        match DirBuilder::new().mode(0o755).create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        write(folder, why)?;
+        let copy = sys::clone_mount_at(folder)?;
+        let set = sys::RDONLY | sys::NOSUID | sys::NODEV | sys::NOEXEC;
+        sys::set_attributes(copy.as_fd(), set, 0, false)?;
+        Ok(Reason(copy))
+    }
+
+    /// Mounts the folder where a slice would be. We stay in the container's mount namespace, whatever
+    /// comes of it.
+    ///
+    /// # Errors
+    /// When the container has no place for it.
+    pub fn mount(self, target: &Target<'_>) -> Result<(), InjectError> {
+        if let Some(namespace) = &target.namespace {
+            let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
+            entered.map_err(|error| InjectError::Enter(error.into()))?;
+        }
+        let root = Root::open(target.rootfs, target.mapped);
+        let root = root.map_err(|source| InjectError::Root {
+            path: target.rootfs.to_owned(),
+            source,
+        })?;
+        let (place, at) = place(&root, target.hosts_dev)?;
+        if is_attached(place.as_fd(), self.0.as_fd())? {
+            return Ok(());
+        }
+        let doing = match at {
+            IN_DEV => "mount /dev/gpuslice",
+            _ => "mount /.gpuslice",
+        };
+        sys::attach(self.0.as_fd(), place.as_fd()).map_err(inside(doing))
+    }
+}
+
+/// Writes the reason into a folder of the host's.
+///
+/// # Errors
+/// The kernel's.
+pub fn write(folder: &Path, why: &str) -> io::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW;
+    let mut file = sys::make(&folder.join(NO_SLICE), flags, 0o444)?;
+    file.write_all(format!("{why}\n").as_bytes())
+}

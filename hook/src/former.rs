@@ -1,0 +1,76 @@
+//! Former slices of this process: `gpuslice run` became a command, which became another
+//! `gpuslice run` (by `exec`, for instance behind `gpuslice run --bare`).
+//! Touches: /proc; the private folders that environments name.
+//! Law: a former slice that no other process uses has ended; any other keeps its place.
+
+use crate::{folder_users, registry};
+use gpuslice_config::source;
+use gpuslice_oci::tenants::Process;
+use nix::unistd::Pid;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The process in whose name a run's records are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Owners {
+    /// The process that becomes the command.
+    pub own: Process,
+    /// The run's watcher, where a former slice of this process keeps the name of the process.
+    pub watcher: Option<Process>,
+}
+
+impl Owners {
+    /// Those of this process and of its watcher.
+    #[must_use]
+    pub fn of(watcher: Option<i32>) -> Owners {
+        let pid = Pid::this().as_raw();
+        let own = Process::of(pid).unwrap_or(Process { pid, starttime: 0 });
+        Owners {
+            own,
+            watcher: watcher.and_then(Process::of),
+        }
+    }
+
+    /// The owner of a new record. `is_taken` says that a former slice has one of this process.
+    #[must_use]
+    pub fn of_record(&self, is_taken: bool) -> Process {
+        let watcher = self.watcher.filter(|_| is_taken);
+        watcher.unwrap_or(self.own)
+    }
+}
+
+/// Whether a process other than this one is in a slice to whose `record` the file `link` of its
+/// private folder leads.
+#[must_use]
+pub fn is_used(record: &Path, link: &str) -> bool {
+    others_in_a_run()
+        .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| file == record))
+}
+
+/// Whether a process other than this one is in the slice of a private folder.
+#[must_use]
+pub fn is_used_by_others(private: &Path) -> bool {
+    others_in_a_run().any(|used| used == private)
+}
+
+/// The private folders that the environments of other processes name.
+fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
+    let own = Pid::this().as_raw();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(move |pid| *pid != own).filter_map(|pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let file = variables.find_map(|variable| {
+            variable
+                .strip_prefix(source::CONFIG.to_bytes())?
+                .strip_prefix(b"=")
+        })?;
+        let private = registry::private_folder(Path::new(OsStr::from_bytes(file)))?;
+        let ledger = folder_users::ledger_of(private);
+        let uses = folder_users::uses(pid, &environment, private, ledger.as_ref());
+        uses.then(|| private.to_owned())
+    })
+}

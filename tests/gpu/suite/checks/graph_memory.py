@@ -1,0 +1,92 @@
+"""When a graph takes its memory, in which steps, and what gives it back; frees and trims while a stream captures."""
+import ctypes as c
+
+import tell
+
+MIB = tell.MIB
+# cuDeviceGetGraphMemAttribute: in use now, the most; reserved now, the most.
+USED, RESERVED = 0, 2
+
+
+def look(cuda, start):
+    values = []
+    for attribute in (USED, RESERVED):
+        value = c.c_uint64()
+        code = cuda.call("cuDeviceGetGraphMemAttribute", cuda.device, attribute, c.byref(value))
+        values.append(f"code {code}" if code else tell.mib(value.value))
+    return values + [tell.mib(start - cuda.info()[0])]
+
+
+def captured(cuda, stream, size, work=None):
+    """A graph that allocates and frees `size` bytes: (graph, codes)."""
+    at, graph = c.c_uint64(), c.c_void_p()
+    # 2: relaxed.
+    codes = [cuda.call("cuStreamBeginCapture_v2", stream, 2),
+             cuda.call("cuMemAllocAsync", c.byref(at), c.c_size_t(size), stream)]
+    codes.append(cuda.call("cuMemsetD8Async", at, c.c_ubyte(1), c.c_size_t(size), stream))
+    codes.append(cuda.call("cuMemFreeAsync", at, stream))
+    codes.append(cuda.call("cuStreamEndCapture", stream, c.byref(graph)))
+    return graph, codes
+
+
+def life(cuda, stream, size):
+    start, found = cuda.info()[0], {}
+    graph, codes = captured(cuda, stream, size)
+    found["codes of the capture"] = codes
+    if not graph.value:
+        return found
+    found["captured"] = look(cuda, start)
+    run = c.c_void_p()
+    code = cuda.call("cuGraphInstantiateWithFlags", c.byref(run), graph, c.c_uint64(0))
+    found["instantiated"] = [code, *look(cuda, start)]
+    if code == 0:
+        for what, name in (("uploaded", "cuGraphUpload"), ("launched", "cuGraphLaunch"), ("launched again", "cuGraphLaunch")):
+            code = cuda.call(name, run, stream)
+            cuda.call("cuStreamSynchronize", stream)
+            found[what] = [code, *look(cuda, start)]
+        cuda.call("cuGraphExecDestroy", run)
+        found["executable destroyed"] = look(cuda, start)
+    cuda.call("cuGraphDestroy", graph)
+    found["graph destroyed"] = look(cuda, start)
+    found["trimmed"] = [cuda.call("cuDeviceGraphMemTrim", cuda.device), *look(cuda, start)]
+    return found
+
+
+def during(cuda, stream, mode, work):
+    """A call while a stream captures in a mode: its code, and the code of the capture's end."""
+    graph = c.c_void_p()
+    if cuda.call("cuStreamBeginCapture_v2", stream, mode):
+        return "no capture"
+    said = work()
+    ended = cuda.call("cuStreamEndCapture", stream, c.byref(graph))
+    if graph.value:
+        cuda.call("cuGraphDestroy", graph)
+    return [said, ended]
+
+
+def check():
+    cuda = tell.started()
+    stream = c.c_void_p()
+    cuda.must("cuStreamCreate", c.byref(stream), 1)
+    if cuda.call("cuStreamBeginCapture_v2", stream, 2):
+        tell.skip("this driver cannot capture")
+    cuda.call("cuStreamEndCapture", stream, c.byref(c.c_void_p()))
+    lives = {f"{size} bytes": life(cuda, stream, size) for size in (1, 5 * MIB, 256 * MIB)}
+    large = lives[f"{256 * MIB} bytes"]
+    tell.answer("graph-memory", {"[code,] MiB used, reserved by the attribute, by CUDA's free": lives},
+                large.get("trimmed", [0, 0, 1])[2] == 0 if "instantiated" in large else None)
+    pool = cuda.default_pool()
+    frees, trims = {}, {}
+    for mode, name in ((0, "global"), (1, "thread local"), (2, "relaxed")):
+        _, at = cuda.alloc(2 * MIB)
+        frees[name] = during(cuda, stream, mode, lambda: cuda.call("cuMemFree_v2", c.c_uint64(at)))
+        if frees[name][0] != 0:
+            cuda.call("cuMemFree_v2", c.c_uint64(at))
+        if pool is not None:
+            trims[name] = during(cuda, stream, mode, lambda: cuda.call("cuMemPoolTrimTo", pool, c.c_size_t(0)))
+    tell.answer("capture-free", {"[cuMemFree, end of the capture]": frees}, frees["global"] == [900, 901])
+    tell.answer("capture-trim", {"[cuMemPoolTrimTo, end of the capture]": trims},
+                trims["global"][1] != 0 if trims else None)
+
+
+tell.main(check)
