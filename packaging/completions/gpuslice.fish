@@ -60,7 +60,7 @@ drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"
@@ -90,7 +90,7 @@ drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l name -d 'What logs and lists call the slice [default: run-PID]' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l config -d 'Read the slice from this file [env: GPUSLICE_CONFIG]' -r -F
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l sim -d 'Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor, n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l log -d 'Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]' -r -f -a "warn\t''
 info\t''
 debug\t''"

@@ -193,8 +193,9 @@ impl File {
         let user = unsafe { syscall(number::GETEUID, [0; 6]) };
         let Ok(stat) = self.stat() else { return false };
         let own = user.is_ok_and(|user| user == stat.owner as usize);
-        // A pipe or a terminal has no beginning.
-        own && (!stat.regular || stat.length == 0 || starts_with(self.0, begins))
+        let takes_lines =
+            stat.stream || stat.regular && (stat.length == 0 || starts_with(self.0, begins));
+        own && takes_lines
     }
 
     /// Opens a file for writing, and follows no link.

@@ -64,8 +64,31 @@ fn first() -> Option<&'static Runtime> {
 }
 
 fn told() -> &'static Told {
-    TOLD.get_or_init(|| build().unwrap_or(&NOTHING))
+    if let Some(told) = TOLD.get() {
+        return told;
+    }
+    match build() {
+        Some(told) => TOLD.get_or_init(|| told),
+        None => of_another_thread().unwrap_or(&NOTHING),
+    }
 }
+
+/// The kernel gives no memory for a second place: the slice that the thread with the first place is
+/// just loading. None: that thread has not finished. The next call looks again, so "no slice" is not
+/// kept.
+#[cold]
+fn of_another_thread() -> Option<&'static Told> {
+    for _ in 0..WAITS {
+        if let Some(told) = TOLD.get() {
+            return Some(told);
+        }
+        sys::nap();
+    }
+    None
+}
+
+/// How often it is waited for: a second or so.
+const WAITS: u32 = 15_000;
 
 /// What is known of the host where there is no slice. None: there is one, or one that cannot be
 /// used.
@@ -141,6 +164,10 @@ fn open() -> Opened {
         }
     }
     let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
+        if log::environment(source::SLICE).is_some_and(|text| !text.is_empty()) {
+            // Only the variable that names the file was lost on the way.
+            return Opened::Failed(source::CONFIG, sys::ENOENT);
+        }
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
         return Opened::Nothing;
     };
@@ -223,6 +250,7 @@ fn find(
             unusable(
                 path,
                 match why {
+                    _ if path == source::CONFIG => b"is not set",
                     sys::ENOENT | sys::ENOTDIR => b"does not exist",
                     sys::EACCES => b"this user may not open it",
                     _ => b"cannot be opened",

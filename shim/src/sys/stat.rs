@@ -11,6 +11,11 @@ const STAT_LENGTH: usize = 144;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
+const S_IFIFO: u32 = 0o010_000;
+const S_IFCHR: u32 = 0o020_000;
+
+/// Where `st_rdev` stands after `st_mode`, on both.
+const RDEV_AFTER_MODE: usize = 16;
 
 /// What a file is, as the kernel knows it.
 #[derive(Clone, Copy)]
@@ -19,6 +24,8 @@ pub(crate) struct Stat {
     pub(crate) identity: (u64, u64),
     /// Whether it is a regular file.
     pub(crate) regular: bool,
+    /// Whether it is a pipe or a terminal, in which nothing is stored.
+    pub(super) stream: bool,
     pub(super) length: u64,
     /// Whose it is.
     pub(super) owner: u32,
@@ -37,13 +44,21 @@ impl Raw {
     fn read(&self) -> Option<Stat> {
         let mode = self.0.get(number::STAT_MODE..)?.first_chunk()?;
         let owner = self.0.get(number::STAT_UID..)?.first_chunk()?;
+        let kind = u32::from_ne_bytes(*mode) & S_IFMT;
+        let device = self.word(number::STAT_MODE.saturating_add(RDEV_AFTER_MODE))?;
         Some(Stat {
             identity: (self.word(0)?, self.word(8)?),
-            regular: u32::from_ne_bytes(*mode) & S_IFMT == S_IFREG,
+            regular: kind == S_IFREG,
+            stream: kind == S_IFIFO || kind == S_IFCHR && is_terminal(device),
             length: self.word(STAT_SIZE)?,
             owner: u32::from_ne_bytes(*owner),
         })
     }
+}
+
+/// Whether a character device of this number is a terminal: `/dev/tty*`, `/dev/pts/*`.
+fn is_terminal(device: u64) -> bool {
+    matches!(device >> 8 & 0xfff, 4 | 5 | 136..=143)
 }
 
 impl Stat {

@@ -80,6 +80,21 @@ fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
     assert_eq!(third.free(), 8 * GIB - CONTEXT);
 }
 
+/// A launcher that passes on only some variables must not lift the limit.
+#[test]
+fn a_program_that_lost_the_name_of_the_slice_file_keeps_its_limit() {
+    let machine = Machine::new("rtx3090");
+    let run = machine.place(Run::new(place::gpuslice()));
+    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
+    let mut first = Worker::start(run.arg(compile::worker()));
+    first.must("start 0");
+    let mut environment = environment(&first);
+    environment.remove("GPUSLICE_CONFIG").unwrap();
+    let mut second = started_by(&environment);
+    assert_eq!(second.free(), 8 * GIB - 2 * CONTEXT);
+    assert_eq!(second.code(&format!("alloc 0 {}", 8 * GIB)), OUT_OF_MEMORY);
+}
+
 /// An empty ledger in the place of a run's own was a second budget for programs that start later.
 #[test]
 fn another_ledger_in_the_place_of_the_runs_own_is_no_second_budget() {
