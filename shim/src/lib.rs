@@ -8,47 +8,14 @@
 // is made alone: `cargo build --release -p gpuslice-shim`.
 #![cfg_attr(not(debug_assertions), no_std)]
 
-mod abi;
 mod account;
 mod answer;
-mod contexts;
-mod count;
-mod deepbind;
-mod device;
-mod dlsym;
-mod elf;
-#[macro_use]
-mod export;
-mod functions;
-mod grains;
-mod graphs;
-mod held;
-mod host;
+mod hooks;
+mod interpose;
 mod loader;
 mod log;
-mod measure;
-mod meminfo;
-#[cfg(all(not(debug_assertions), target_arch = "x86_64"))]
-mod memory;
-mod names;
 mod page_cache;
-#[cfg(not(debug_assertions))]
-mod panic;
-mod pools;
-mod private;
-mod promises;
-mod reading;
 mod real;
-mod reclaim;
-mod release;
-mod reserves;
-mod runtime;
-mod sandbox;
-mod shapes;
-mod sharing;
-mod slice_ledger;
-mod stack;
-mod stand_in;
+mod slice;
+mod state;
 mod sys;
-mod table;
-mod told;

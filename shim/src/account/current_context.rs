@@ -3,10 +3,11 @@
 
 use core::ffi::c_void;
 
-use crate::abi::SUCCESS;
-use crate::private::Private;
-use crate::real::Slot;
-use crate::{contexts, functions};
+use crate::real::abi::SUCCESS;
+use crate::real::copies::Slot;
+use crate::real::functions;
+use crate::state::contexts;
+use crate::state::page::Private;
 
 /// The number of the calling thread's current context. 0: it has none.
 #[inline]

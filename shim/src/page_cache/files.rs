@@ -8,10 +8,10 @@ use core::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 
-use super::kernel::{self, Descriptor, Identity, Stat};
-use super::touched::Touched;
-use super::{helper, owner, share};
+use super::block_map::Touched;
+use super::{fork, helper, range_locks};
 use crate::sys;
+use crate::sys::file_calls::{self, Descriptor, Identity, Stat};
 
 /// How many files a process can have in use at the same time. The largest models come in fewer
 /// than 200.
@@ -233,12 +233,12 @@ impl Number {
         // What a forked child has inherited its parent may still be loading.
         let inherited = file.inherited.swap(0, Ordering::AcqRel) != 0;
         if let Some(fd) = own.or(through)
-            && !(inherited && owner::parent_lives())
+            && !(inherited && fork::parent_lives())
         {
-            share::drop_whole(fd, own.is_some(), file.size());
+            range_locks::drop_whole(fd, own.is_some(), file.size());
         }
         if let Some(own) = own {
-            kernel::close(own);
+            file_calls::close(own);
         }
         file.state.store(FREE, Ordering::Release);
         USED.fetch_sub(1, Ordering::AcqRel);
@@ -286,7 +286,7 @@ impl File {
 
     /// Whether a descriptor is open on this file.
     pub(super) fn is(&self, fd: Descriptor) -> bool {
-        kernel::stat(fd).is_some_and(|stat| stat.identity == self.identity())
+        file_calls::stat(fd).is_some_and(|stat| stat.identity == self.identity())
     }
 
     /// Our own descriptor of the file, if there is one and it still is ours.
@@ -300,10 +300,10 @@ impl File {
         if self.own().is_some() {
             return true;
         }
-        let Ok(own) = kernel::open_again(fd) else {
+        let Ok(own) = file_calls::open_again(fd) else {
             return false;
         };
-        let own = kernel::move_up(own);
+        let own = file_calls::move_up(own);
         let old = self.own.load(Ordering::Acquire);
         let mut ours = !descriptor(old).is_some_and(|old| self.is(old));
         ours = ours
@@ -318,7 +318,7 @@ impl File {
                 .is_ok();
         if !ours {
             // Another thread has been faster.
-            kernel::close(own);
+            file_calls::close(own);
         }
         true
     }

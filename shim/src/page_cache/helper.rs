@@ -6,8 +6,10 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::kernel::number;
-use super::{behind, files::Number, kernel};
+use super::drop_behind;
+use super::files::Number;
+use crate::sys::file_calls;
+use crate::sys::file_calls::number;
 use crate::sys::{self, syscall};
 
 const STACK: usize = 64 << 10;
@@ -138,7 +140,7 @@ pub(super) fn is_gone(milliseconds: u32) {
     // Nobody wakes: there is no event of that.
     let never = AtomicU32::new(0);
     for _ in 0..milliseconds {
-        if last == 0 || !kernel::has_thread(last) {
+        if last == 0 || !file_calls::has_thread(last) {
             LAST.store(0, Ordering::SeqCst);
             return;
         }
@@ -190,7 +192,7 @@ pub(super) fn inherit() {
 extern "C" fn work() {
     let mut calls = CALLS.load(Ordering::Acquire);
     loop {
-        behind::work();
+        drop_behind::work();
         if rests() {
             RUNS.store(0, Ordering::SeqCst);
             return;
@@ -250,9 +252,9 @@ fn start() -> bool {
     bind();
     let everything = u64::MAX;
     let mut before = 0u64;
-    kernel::mask_signals(&everything, Some(&mut before));
+    file_calls::mask_signals(&everything, Some(&mut before));
     let thread = clone(stack.wrapping_add(STACK));
-    kernel::mask_signals(&before, None);
+    file_calls::mask_signals(&before, None);
     LAST.store(u32::try_from(thread).unwrap_or(0), Ordering::SeqCst);
     thread > 0
 }

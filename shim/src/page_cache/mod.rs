@@ -4,28 +4,28 @@
 //! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
 //! whatever we make of it. Without a slice that asks for it, it is one branch.
 
-mod alone;
-mod behind;
+pub(crate) mod block_map;
+pub(crate) mod drop_behind;
+pub(crate) mod file_names;
 mod files;
+pub(crate) mod fork;
 mod helper;
-mod kernel;
-mod name;
-mod opening;
-mod owner;
+pub(crate) mod mappings;
+pub(crate) mod open;
 mod pagemap;
 mod queue;
-mod ranges;
-mod share;
-mod touched;
+pub(crate) mod quiesce;
+pub(crate) mod range_locks;
+pub(crate) mod seccomp;
 mod window;
 
-use alone::Inside;
-pub(crate) use alone::{be_alone, finish, is_another_process};
+use crate::sys::file_calls::Descriptor;
 use files::Number;
-use kernel::Descriptor;
-use opening::drops_behind;
-pub(crate) use opening::{drops, matters, opened};
-use ranges::{Piece, Range};
+use mappings::{Piece, Range};
+use open::drops_behind;
+pub(crate) use open::{drops, matters, opened};
+use quiesce::Inside;
+pub(crate) use quiesce::{be_alone, finish, is_another_process};
 
 /// A descriptor is about to be closed.
 #[inline]
@@ -87,11 +87,11 @@ pub(crate) fn locking(fd: i32) {
 #[cold]
 #[inline(never)]
 fn model_locking(fd: Descriptor) {
-    if opening::shares()
+    if open::shares()
         && let Some(_inside) = Inside::at_own_files()
         && let Some(number) = files::acquire(fd)
     {
-        share::gives_way(number);
+        range_locks::gives_way(number);
         number.release(Some(fd));
     }
 }
@@ -128,7 +128,7 @@ impl Held {
 #[inline]
 pub(crate) fn unmapping(address: usize, length: usize) -> Held {
     let range = Range::of(address, length);
-    match ranges::may_meet(range) {
+    match mappings::may_meet(range) {
         true => model_unmapping(range),
         false => Held::NOTHING,
     }
@@ -141,10 +141,10 @@ fn model_unmapping(range: Range) -> Held {
     let Some(_inside) = Inside::begin() else {
         return held;
     };
-    if !ranges::meets(range) || !owner::is_this_process(1) {
+    if !mappings::meets(range) || !fork::is_this_process(1) {
         return held;
     }
-    for piece in ranges::meeting(range) {
+    for piece in mappings::meeting(range) {
         let raw = piece.number.raw();
         if !held.0.contains(&raw)
             && let Some(place) = held.0.iter_mut().find(|place| **place == 0)
@@ -153,7 +153,7 @@ fn model_unmapping(range: Range) -> Held {
             *place = raw;
         }
     }
-    ranges::remove(range);
+    mappings::remove(range);
     wait_for_helper(held);
     held
 }
@@ -207,12 +207,12 @@ fn model_mapped(mapping: Mapping) {
     let mut kind = 0;
     // MAP_SHARED_VALIDATE is 3.
     if mapping.flags & MAP_TYPE & MAP_SHARED != 0 && mapping.flags & MAP_TYPE != 2 {
-        kind |= ranges::SHARED;
+        kind |= mappings::SHARED;
     }
     if mapping.prot & PROT_WRITE != 0 {
-        kind |= ranges::WRITABLE;
+        kind |= mappings::WRITABLE;
     }
-    ranges::add(Piece {
+    mappings::add(Piece {
         range: Range::of(mapping.address, mapping.length),
         offset: u64::try_from(mapping.offset).unwrap_or(0),
         number,
@@ -223,16 +223,16 @@ fn model_mapped(mapping: Mapping) {
 /// A mapping is about to be moved or to change its length: what it is of.
 pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     let range = Range::of(address, length);
-    if !ranges::may_meet(range) {
+    if !mappings::may_meet(range) {
         return None;
     }
     let _inside = Inside::begin()?;
-    if !ranges::meets(range) || !owner::is_this_process(1) {
+    if !mappings::meets(range) || !fork::is_this_process(1) {
         return None;
     }
-    let piece = ranges::meeting(range).next();
+    let piece = mappings::meeting(range).next();
     let piece = piece.filter(|piece| piece.number.acquire());
-    ranges::remove(range);
+    mappings::remove(range);
     let piece = piece?;
     helper::wait_for(piece.number);
     Some(Moving { piece, range })
@@ -261,7 +261,7 @@ impl Moving {
             return;
         };
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
-        ranges::add(Piece {
+        mappings::add(Piece {
             range,
             offset: self.piece.offset.saturating_add(skipped),
             ..self.piece
@@ -273,7 +273,7 @@ impl Moving {
 #[inline]
 pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
     let range = Range::of(address, length);
-    if prot & PROT_WRITE != 0 && ranges::may_meet(range) {
+    if prot & PROT_WRITE != 0 && mappings::may_meet(range) {
         model_written(range);
     }
 }
@@ -282,11 +282,11 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[inline(never)]
 fn model_written(range: Range) {
     if let Some(_inside) = Inside::begin()
-        && ranges::meets(range)
-        && owner::is_this_process(1)
+        && mappings::meets(range)
+        && fork::is_this_process(1)
     {
-        ranges::written(range);
-        for piece in ranges::meeting(range) {
+        mappings::written(range);
+        for piece in mappings::meeting(range) {
             helper::wait_for(piece.number);
         }
     }
@@ -299,8 +299,8 @@ pub(crate) fn copied(source: u64, length: usize) {
         && let Ok(address) = usize::try_from(source)
     {
         let range = Range::of(address, length);
-        if ranges::may_meet(range) {
-            behind::copied(range);
+        if mappings::may_meet(range) {
+            drop_behind::copied(range);
         }
     }
 }
@@ -309,6 +309,6 @@ pub(crate) fn copied(source: u64, length: usize) {
 #[inline]
 pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
     if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {
-        behind::read(Descriptor(fd), offset, length);
+        drop_behind::read(Descriptor(fd), offset, length);
     }
 }

@@ -3,8 +3,8 @@
 //! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
 //! Law: where the kernel does not say, the answer is the one that drops nothing.
 
-use super::kernel::{self, Descriptor, number};
-use super::ranges::Range;
+use super::mappings::Range;
+use crate::sys::file_calls::{self, Descriptor, number};
 use crate::sys::syscall;
 
 /// `PAGEMAP_SCAN`, from kernel 6.7 on.
@@ -79,11 +79,11 @@ pub(super) struct Pages(Descriptor);
 
 impl Pages {
     pub(super) fn open() -> Option<Pages> {
-        kernel::open(c"/proc/self/pagemap").ok().map(Pages)
+        file_calls::open(c"/proc/self/pagemap").ok().map(Pages)
     }
 
     pub(super) fn close(self) {
-        kernel::close(self.0);
+        file_calls::close(self.0);
     }
 
     /// Whether all that is mapped in a range is a file's: nothing there would be lost.

@@ -3,9 +3,9 @@
 
 use core::sync::atomic::AtomicPtr;
 
-use super::behind::Note;
+use super::drop_behind::Note;
 use super::files::Number;
-use crate::private;
+use crate::state::page;
 
 /// How much of what was consumed stays.
 const WINDOW: u64 = 128 << 20;
@@ -71,7 +71,7 @@ static PLACE: AtomicPtr<Window> = AtomicPtr::new(core::ptr::null_mut());
 impl Window {
     /// The helper's. There is one helper at a time.
     pub(super) fn of_helper() -> Option<&'static mut Window> {
-        let place = private::get(&PLACE, size_of::<Window>())?;
+        let place = page::get(&PLACE, size_of::<Window>())?;
         // SAFETY: mapped for good, zeros are a Window, and only the helper thread comes here.
         unsafe { place.as_mut() }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// The names of the table.
 macro_rules! symbols {
-    ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $module:ident :: $shape:ident
+    ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+
         $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
         const NAMES: &[(&str, &str)] = &[$( (stringify!($lib), stringify!($name)) ),*];
     };

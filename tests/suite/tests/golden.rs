@@ -12,7 +12,7 @@ struct Symbol {
     name: &'static str,
     arguments: &'static str,
     answer: &'static str,
-    shape: &'static str,
+    hook: &'static str,
     proc_address: Option<(&'static str, u32, bool)>,
 }
 
@@ -36,7 +36,7 @@ macro_rules! proc_address {
 
 macro_rules! symbols {
     ($(
-        $library:ident fn $name:ident($($argument:tt)*) -> $answer:ty = $module:ident::$shape:ident
+        $library:ident fn $name:ident($($argument:tt)*) -> $answer:ty = $($hook:ident)::+
         $(, as $base:literal since $since:literal $($thread:ident)?)?;
     )*) => {
         const SYMBOLS: &[Symbol] = &[$(Symbol {
@@ -44,7 +44,7 @@ macro_rules! symbols {
             name: stringify!($name),
             arguments: stringify!($($argument)*),
             answer: stringify!($answer),
-            shape: concat!(stringify!($module), "::", stringify!($shape)),
+            hook: concat!($(stringify!($hook), "::"),+),
             proc_address: proc_address!($($base $since $($thread)?)?),
         },)*];
     };
@@ -182,7 +182,7 @@ fn page() -> String {
          <!-- Written from shim/src/symbols.rs by `make goldens`; a test compares them. -->\n\n\
          Nothing else is exported. *Asked as* is the name by which `cuGetProcAddress` is asked for the\n\
          function, and the first CUDA version for which that name means it. *Shape* is the code in\n\
-         `shim/src/shapes/` that answers.\n",
+         `shim/src/hooks/` that answers.\n",
     );
     let mut library = "";
     for symbol in SYMBOLS {
@@ -212,10 +212,7 @@ fn page() -> String {
                 format!("`{base}` from {since}{thread}")
             });
         let Symbol {
-            name,
-            shape,
-            answer,
-            ..
+            name, hook, answer, ..
         } = symbol;
         let arguments = symbol
             .arguments
@@ -228,7 +225,7 @@ fn page() -> String {
             .replace(" ,", ",");
         writeln!(
             page,
-            "| `{name}` | {asked} | `{shape}` | `({arguments}) -> {answer}` |"
+            "| `{name}` | {asked} | `{hook}` | `({arguments}) -> {answer}` |"
         )
         .unwrap();
     }

@@ -1,0 +1,231 @@
+//! The memory of graphs: a slice is charged for what they reserve, which only the driver knows.
+//! Touches: the driver's attribute of each device; the ledger.
+//! Law: `config::ledger::Reserve`'s.
+
+use core::ffi::c_void;
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
+use gpuslice_config::ledger::{Charged, Given, Growth, Kind, Reserve, Reserving};
+use gpuslice_config::units::Bytes;
+
+use crate::account::pools;
+use crate::account::{self, Account, Asked};
+use crate::real::abi::{
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
+    GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
+};
+use crate::real::copies::Slot;
+use crate::real::functions;
+use crate::state::reservations::{self, Known, What};
+use crate::sys;
+use gpuslice_config::ledger::stepped;
+
+/// What the allocations of a graph come to, on the device of the first of them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Need {
+    pub(crate) bytes: u64,
+    pub(crate) device: Option<CUdevice>,
+    /// There is more that could not be looked up: what it takes is known when it has run.
+    pub(crate) and_more: bool,
+}
+
+/// As deep as graphs in graphs are looked into.
+const DEPTH: u32 = 8;
+
+/// What a graph needs.
+pub(crate) fn need(slot: Slot, graph: CUgraph) -> Need {
+    let mut need = Need::default();
+    need.and_more = add(slot, graph, DEPTH, &mut need).is_none();
+    need
+}
+
+fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    let list = functions::cuGraphGetNodes::real(slot)?;
+    let mut count = 0usize;
+    // SAFETY: cuGraphGetNodes's contract: without a place it counts.
+    let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
+    if code == SUCCESS && count == 0 {
+        return Some(());
+    }
+    (code == SUCCESS).then_some(())?;
+    let room = count;
+    let length = room.checked_mul(size_of::<*mut c_void>())?;
+    let place = sys::map(length).ok()?;
+    let nodes = place.cast::<*mut c_void>();
+    // SAFETY: cuGraphGetNodes's contract: there is room for `count`.
+    let code = unsafe { list(graph, nodes, &raw mut count) };
+    let mut all = (code == SUCCESS).then_some(());
+    if code == SUCCESS {
+        for at in 0..count.min(room) {
+            // SAFETY: within the mapping, which the driver has filled so far.
+            let node = unsafe { nodes.wrapping_add(at).read() };
+            all = node_needs(slot, node, depth, need).and(all);
+        }
+    }
+    // SAFETY: nothing points there any more.
+    unsafe { sys::unmap(place, length) };
+    all
+}
+
+fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
+    let mut kind = -1;
+    let ask = functions::cuGraphNodeGetType::real(slot)?;
+    // SAFETY: cuGraphNodeGetType's contract.
+    let code = unsafe { ask(node, &raw mut kind) };
+    match kind {
+        GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
+            let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::uninit();
+            let ask = functions::cuGraphMemAllocNodeGetParams::real(slot)?;
+            // SAFETY: cuGraphMemAllocNodeGetParams's contract.
+            let code = unsafe { ask(node, params.as_mut_ptr().cast()) };
+            (code == SUCCESS).then_some(())?;
+            // SAFETY: CUDA_SUCCESS, so the driver has written the struct.
+            let params = unsafe { params.assume_init() };
+            if *need.device.get_or_insert(params.id) == params.id {
+                let bytes = ledger::rounded(params.bytesize as u64).get();
+                need.bytes = need.bytes.saturating_add(bytes);
+            }
+        }
+        GRAPH_NODE_GRAPH if code == SUCCESS => {
+            let mut child = core::ptr::null_mut();
+            let ask = functions::cuGraphChildGraphNodeGetGraph::real(slot)?;
+            // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
+            let code = unsafe { ask(node, &raw mut child) };
+            (code == SUCCESS).then_some(())?;
+            add(slot, child, depth, need)?;
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
+    let mut value = 0u64;
+    let ask = functions::cuDeviceGetGraphMemAttribute::real(slot)?;
+    let dev = CUdevice::try_from(ordinal.0).ok()?;
+    // SAFETY: cuDeviceGetGraphMemAttribute's contract: these attributes are 64 bits long.
+    let code = unsafe { ask(dev, attribute, (&raw mut value).cast()) };
+    (code == SUCCESS).then_some(value)
+}
+
+/// What graphs have on a device, and whom it is charged to.
+#[derive(Clone, Copy)]
+pub(crate) struct Graphs {
+    account: Account,
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    known: Known,
+}
+
+impl Reserving for Graphs {
+    fn reserved(&self) -> Option<Bytes> {
+        // Without a context a device has no graphs' memory, and cannot be asked.
+        let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
+        Some(ledger::rounded(reserved))
+    }
+
+    fn used(&self) -> Bytes {
+        let used = attribute(self.slot, self.ordinal, GRAPH_MEM_USED);
+        used.map_or(Bytes::MAX, Bytes::new)
+    }
+
+    fn charged(&self) -> &impl Charged {
+        &self.account
+    }
+}
+
+impl Graphs {
+    /// Those of a device. None: nobody counts them.
+    pub(crate) fn of(account: Account, slot: Slot, ordinal: CudaOrdinal) -> Option<Graphs> {
+        let known = reservations::known(account.private, What::Graphs, Some(ordinal))?;
+        Some(Graphs {
+            account,
+            slot,
+            ordinal,
+            known,
+        })
+    }
+
+    fn reserve(&self) -> &'static Reserve {
+        self.known.reserve()
+    }
+
+    /// Claims what the driver may have to add before a graph can run.
+    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Given, ()> {
+        let reserve = self.reserve();
+        let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
+            let idle = reserve.count_on(need, self);
+            let lacking = need.minus(idle);
+            let claimed = stepped(lacking.get());
+            let asked = match lacking == Bytes::ZERO {
+                true => Asked::Uncounted,
+                false => ask(&self.account, lacking, claimed),
+            };
+            let given = match asked {
+                Asked::Granted => Given { claimed, idle },
+                Asked::Uncounted => Given {
+                    claimed: Bytes::ZERO,
+                    idle,
+                },
+                Asked::Refused(_) => {
+                    reserve.let_go(idle);
+                    return Err(());
+                }
+            };
+            reserve.begin(given);
+            Ok(given)
+        };
+        let quietly =
+            |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
+        if let Ok(given) = ask(quietly) {
+            return Ok(given);
+        }
+        self.trim();
+        pools::trim(self.slot, &self.account);
+        let private = self.account.private;
+        let later = reservations::wait_for_others(private, &self.account, || ask(quietly).ok());
+        let aloud =
+            |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
+        later.map_or_else(|| ask(aloud), Ok)
+    }
+
+    fn trim(&self) {
+        let trim = functions::cuDeviceGraphMemTrim::real(self.slot);
+        if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
+            let mode = pools::relaxed(self.slot);
+            // SAFETY: cuDeviceGraphMemTrim's contract.
+            unsafe { trim(dev) };
+            pools::exchange(self.slot, mode);
+            self.reserve().settle(Growth::OfOthers, self);
+        }
+    }
+
+    /// The driver has done with a launch. A graph that runs cannot be called back: what it has
+    /// taken is recorded, whatever the limit.
+    pub(crate) fn launched(&self, given: Given) {
+        self.reserve().end(given, Growth::Kept, self);
+    }
+}
+
+/// Some of what graphs of this process have may have gone back to the driver.
+pub(crate) fn settle_all(slot: Slot) {
+    let Some(private) = account::page() else {
+        return;
+    };
+    reservations::each(private, |known| {
+        if known.what() == What::Graphs
+            && let Some(ordinal) = known.ordinal()
+            && let Some(account) = account::of(slot, ordinal)
+        {
+            let graphs = Graphs {
+                account,
+                slot,
+                ordinal,
+                known,
+            };
+            known.reserve().settle(Growth::OfOthers, &graphs);
+        }
+    });
+}

@@ -1,0 +1,98 @@
+//! What an account of unified memory has to do with the host: whether that gives what is asked for,
+//! and what the machine's other slices are told.
+//! Touches: the host's meminfo, the promises.
+
+use gpuslice_config::admit::{self, Refusal};
+use gpuslice_config::ledger::{self, Ledger};
+use gpuslice_config::policy::Thresholds;
+use gpuslice_config::reclaim;
+use gpuslice_config::units::Bytes;
+use gpuslice_config::view::Host;
+
+use super::Account;
+use crate::answer::{self, Moment};
+use crate::answer::{device, host};
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::slice::runtime::Runtime;
+
+impl Account {
+    /// From where on memory is short, as the slice has it.
+    pub(crate) fn thresholds(&self) -> &'static Thresholds {
+        self.runtime.thresholds()
+    }
+
+    /// Whether memory is short for this request: the slice's, or the host's.
+    pub(crate) fn is_short(&self, request: Bytes) -> bool {
+        let held = self.ledger.sum(self.listed);
+        let reading = match self.unified() {
+            true => host::now(self.runtime, &self.device, Some(held), None),
+            false => None,
+        };
+        let charged = reading.map_or(held, |reading| held.plus(reading.charge));
+        let host = reading.as_ref().map(|reading| &reading.host);
+        let memory = self.device.budget.memory;
+        reclaim::is_short(self.thresholds(), memory, charged, request, host)
+    }
+
+    /// The slice holds more or less than before, which its neighbours are told where the machine
+    /// has promised memory to each.
+    #[inline]
+    pub(super) fn changed(&self) {
+        if self.unified() && self.runtime.promise().is_some() {
+            host::changed(self.runtime, &self.device, self.ledger);
+        }
+    }
+
+    /// What the host has available, where its memory is the device's.
+    pub(crate) fn host(&self) -> Option<u64> {
+        let host = self.unified().then(|| self.runtime.host())?;
+        host.map(|host| host.available.get())
+    }
+
+    /// What the host has left decides too, where its memory is the device's. Granted: what of it
+    /// is charged to the slice.
+    #[cold]
+    pub(super) fn ask_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
+        let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
+        let budget = self.device.budget;
+        if let Some((facts, charge)) = ask(Moment::Lately)
+            && admit::is_far_from_the_end(&facts, bytes)
+            && admit::admit(&facts, Some(budget), bytes).is_ok()
+        {
+            return Ok(charge);
+        }
+        let Some((facts, charge)) = ask(Moment::Now) else {
+            return Ok(Bytes::ZERO);
+        };
+        admit::admit(&facts, Some(budget), bytes).map(|()| charge)
+    }
+}
+
+/// Says of a refusal that it is the host which has no more.
+#[cold]
+pub(super) fn say_refused(bytes: Bytes, host: &Host) {
+    let pressed = host.pressed.map_or(host.reserve(), |pressed| pressed.keeps);
+    let line = [
+        Str("refused "),
+        Dec(bytes.get()),
+        Str(" bytes: the host has "),
+        Dec(host.memory.available.get()),
+        Str(" available and keeps "),
+        Dec(host.reserve().get()),
+        Str(", under pressure "),
+        Dec(pressed.get()),
+        Str("; other slices may still take "),
+        Dec(host.others_unused.get()),
+    ];
+    counters::REFUSED_BY_HOST.say("host", &line);
+}
+
+/// Tells the neighbours what is not held any more, where it was the host's memory.
+#[cold]
+pub(super) fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
+    let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
+    if let Some(device) = device {
+        host::changed(runtime, &device, ledger);
+    }
+}

@@ -1,0 +1,357 @@
+//! Memory pools: a slice is charged for what they reserve, which only the driver knows.
+//! Touches: the driver's attributes of each pool; the ledger.
+//! Law: `config::ledger::Reserve`'s.
+
+use core::sync::atomic::Ordering;
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
+use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
+use gpuslice_config::units::Bytes;
+
+use crate::account::{self, Account};
+use crate::answer::device;
+use crate::log::Piece::Str;
+use crate::log::counters;
+use crate::real::abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions;
+use crate::state::handles::{self, Space};
+use crate::state::page::{self, Private};
+use crate::state::reservations::{self, Entered, Known, What};
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED: i32 = 5;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED: i32 = 7;
+
+fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
+    let mut value = 0u64;
+    let ask = functions::cuMemPoolGetAttribute::real(slot)?;
+    // SAFETY: cuMemPoolGetAttribute's contract: these attributes are 64 bits long.
+    let code = unsafe { ask(pool, attribute, (&raw mut value).cast()) };
+    (code == SUCCESS).then_some(value)
+}
+
+/// A pool, and whom it is charged to.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool {
+    pub(crate) account: Account,
+    pub(crate) slot: Slot,
+    handle: CUmemoryPool,
+    known: Known,
+    entered: Entered,
+}
+
+impl Reserving for Pool {
+    fn reserved(&self) -> Option<Bytes> {
+        attribute(self.slot, self.handle, RESERVED).map(ledger::rounded)
+    }
+
+    fn used(&self) -> Bytes {
+        attribute(self.slot, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
+    }
+
+    fn charged(&self) -> &impl Charged {
+        &self.account
+    }
+}
+
+impl Pool {
+    /// What it has reserved.
+    pub(crate) fn reserve(&self) -> &'static Reserve {
+        self.known.reserve()
+    }
+
+    /// It is no pool that the driver knows: nobody asks about it any more.
+    pub(crate) fn forget(&self) {
+        destroyed(self.slot, self.known, 0);
+    }
+
+    /// The driver is not called with it any more: another thread may destroy it.
+    pub(crate) fn leave(&self) {
+        self.known.leave(self.entered);
+    }
+}
+
+/// A pool that the program names. Where nothing is known of it yet it is charged to the device that
+/// it belongs to. None: nobody counts it. Not destroyed by another thread until `Pool::leave`.
+pub(crate) fn named(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
+    let private = page::page()?;
+    let known = reservations::pool(private, handle as u64)
+        .or_else(|| learn(private, handle, owner(slot, handle).unwrap_or(here)))?;
+    of(slot, handle, known, Known::enter_later)
+}
+
+/// The current pool of a device, from which memory comes where no pool is named. As `named`.
+pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
+    /// How often another thread may make another pool the current one meanwhile.
+    const ROUNDS: u32 = 16;
+    let private = page::page()?;
+    for _ in 0..ROUNDS {
+        let handle = current_handle(slot, here)?;
+        let known = match reservations::pool(private, handle as u64) {
+            Some(known) => known,
+            // What was destroyed in this moment is not current any more.
+            None if current_handle(slot, here) != Some(handle) => continue,
+            None => learn(private, handle, here)?,
+        };
+        let Some(pool) = of(slot, handle, known, Known::enter_later) else {
+            continue;
+        };
+        if current_handle(slot, here) == Some(handle) {
+            return Some(pool);
+        }
+        pool.leave();
+    }
+    None
+}
+
+fn current_handle(slot: Slot, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
+    ask_handle(functions::cuDeviceGetMemPool::real(slot)?, ordinal)
+}
+
+type AskHandle = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
+
+fn ask_handle(ask: AskHandle, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
+    let mut pool = core::ptr::null_mut();
+    let dev = CUdevice::try_from(ordinal.0).ok()?;
+    // SAFETY: cuDeviceGetMemPool's contract, which is cuDeviceGetDefaultMemPool's too.
+    let code = unsafe { ask(&raw mut pool, dev) };
+    (code == SUCCESS && !pool.is_null()).then_some(pool)
+}
+
+/// The device whose default or current pool this is, or where the driver says that it lies.
+fn owner(slot: Slot, handle: CUmemoryPool) -> Option<CudaOrdinal> {
+    /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, of CUDA 13.
+    const LOCATION: [i32; 2] = [11, 12];
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: u64 = 1;
+    let default = functions::cuDeviceGetDefaultMemPool::real(slot);
+    let is_its = |ordinal: &CudaOrdinal| {
+        let default = default.and_then(|ask| ask_handle(ask, *ordinal));
+        default == Some(handle) || current_handle(slot, *ordinal) == Some(handle)
+    };
+    let found = device::all(slot).find(is_its);
+    found.or_else(|| {
+        let [id, kind] = LOCATION.map(|one| attribute(slot, handle, one));
+        let id = id.filter(|_| kind == Some(DEVICE))?;
+        u32::try_from(id).ok().map(CudaOrdinal)
+    })
+}
+
+fn learn(private: &'static Private, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
+    let known = reservations::known(private, What::Pool(handle as u64), Some(device));
+    if known.is_none() {
+        uncounted();
+    }
+    known
+}
+
+fn of(
+    slot: Slot,
+    handle: CUmemoryPool,
+    known: Known,
+    enter: fn(&Known) -> Option<Entered>,
+) -> Option<Pool> {
+    Some(Pool {
+        account: account::of(slot, known.ordinal()?)?,
+        slot,
+        handle,
+        known,
+        entered: enter(&known)?,
+    })
+}
+
+/// Remembers a pool that was just made. `device`: where its memory is; None: on the host of a
+/// discrete device.
+pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
+    let Some(private) = account::page() else {
+        return;
+    };
+    // The driver would not have given a handle again that was not destroyed.
+    if let Some(old) = reservations::pool(private, handle as u64) {
+        destroyed(slot, old, 0);
+    }
+    if let Some(old) = handles::find(private, Space::Doomed, handle as u64) {
+        account::freed(old);
+    }
+    if let Some(old) = handles::find(private, Space::DoomedUse, handle as u64) {
+        old.take();
+    }
+    if reservations::made(private, What::Pool(handle as u64), device).is_none() {
+        uncounted();
+    }
+}
+
+#[cold]
+fn uncounted() {
+    counters::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
+}
+
+/// Lets nobody call the driver with the pools of a device any more, and waits for those that do:
+/// its primary context may be about to end, and with it they do.
+pub(crate) fn close_all(ordinal: CudaOrdinal) {
+    each_on(ordinal, |known| known.close());
+    each_on(ordinal, |known| known.wait_until_left());
+}
+
+/// What `close_all` has closed is gone with the primary context, or is still there.
+pub(crate) fn closed(slot: Slot, ordinal: CudaOrdinal, gone: bool) {
+    each_on(ordinal, |known| match gone {
+        true => destroyed(slot, known, 0),
+        false => known.open(),
+    });
+}
+
+fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
+    let Some(private) = account::page() else {
+        return;
+    };
+    reservations::each(private, |known| {
+        if matches!(known.what(), What::Pool(_)) && known.ordinal() == Some(ordinal) {
+            visit(known);
+        }
+    });
+}
+
+/// Memory from a pool that is still in use, before that is destroyed.
+pub(crate) fn in_use(slot: Slot, pool: CUmemoryPool) -> u64 {
+    attribute(slot, pool, USED).unwrap_or(0)
+}
+
+/// Forgets a pool that is gone. What was `in_use` keeps what the pool has reserved until the last
+/// of it is freed.
+pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
+    let account = known.ordinal().and_then(|one| account::of(slot, one));
+    let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
+        return;
+    };
+    let Some(account) = account else {
+        return;
+    };
+    if in_use == 0 {
+        return account.release(bytes, Kind::Pool);
+    }
+    let private = account.private;
+    private.dooms.store(1, Ordering::Release);
+    handles::put_payload(private, Space::DoomedUse, handle, in_use);
+    let left = account.held(bytes, Kind::Pool, 0);
+    handles::put(private, Space::Doomed, handle, left);
+}
+
+/// Memory that is about to be freed, and came from a pool that was destroyed.
+#[derive(Clone, Copy)]
+pub(crate) struct Leftover {
+    pool: u64,
+    bytes: u64,
+}
+
+/// What of a destroyed pool lies at an address.
+#[inline]
+pub(crate) fn leftover(slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
+    let private = page::page()?;
+    match private.dooms.load(Ordering::Acquire) {
+        0 => None,
+        _ => look(private, slot, address),
+    }
+}
+
+#[cold]
+fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
+    /// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
+    const POOL: i32 = 17;
+    let (mut pool, mut base, mut bytes) = (0u64, 0, 0usize);
+    let ask = functions::cuPointerGetAttribute::real(slot)?;
+    // SAFETY: cuPointerGetAttribute's contract: this attribute is a handle.
+    let code = unsafe { ask((&raw mut pool).cast(), POOL, address) };
+    (code == SUCCESS).then_some(())?;
+    handles::find(private, Space::Doomed, pool)?;
+    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
+    // SAFETY: cuMemGetAddressRange_v2's contract.
+    let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
+    (code == SUCCESS).then_some(Leftover {
+        pool,
+        bytes: ledger::rounded(bytes as u64).get(),
+    })
+}
+
+impl Leftover {
+    /// The driver has freed it. With the last of it goes what its pool had reserved.
+    pub(crate) fn freed(self) {
+        let Some(private) = page::page() else {
+            return;
+        };
+        while let Some(found) = handles::find(private, Space::DoomedUse, self.pool) {
+            let left = found.payload().saturating_sub(self.bytes);
+            if left != 0 && found.replace_payload(left) {
+                return;
+            }
+            if left == 0 && found.take() {
+                break;
+            }
+        }
+        if let Some(pool) = handles::find(private, Space::Doomed, self.pool) {
+            account::freed(pool);
+        }
+    }
+}
+
+/// What a pool has that nobody uses may have gone back to the driver.
+fn settle(pool: &Pool) {
+    pool.reserve().settle(Growth::OfOthers, pool);
+}
+
+/// Does it for every pool of this process.
+#[inline]
+pub(crate) fn settle_all(slot: Slot) {
+    each(slot, settle);
+}
+
+/// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
+pub(crate) fn trim(slot: Slot, device: &Account) {
+    let Some(trim) = functions::cuMemPoolTrimTo::real(slot) else {
+        return;
+    };
+    let mode = relaxed(slot);
+    each(slot, |pool| {
+        if pool.account.listed == device.listed {
+            // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
+            unsafe { trim(pool.handle, 0) };
+            settle(pool);
+        }
+    });
+    exchange(slot, mode);
+}
+
+/// Says that this thread's calls end no capture of another thread: no program has asked for them.
+/// What it was before.
+pub(crate) fn relaxed(slot: Slot) -> Option<i32> {
+    /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+    const RELAXED: i32 = 2;
+    exchange(slot, Some(RELAXED))
+}
+
+/// Says what this thread's calls do to captures. What it was before.
+pub(crate) fn exchange(slot: Slot, mode: Option<i32>) -> Option<i32> {
+    let mut mode = mode?;
+    let exchange = functions::cuThreadExchangeStreamCaptureMode::real(slot)?;
+    // SAFETY: cuThreadExchangeStreamCaptureMode's contract.
+    let code = unsafe { exchange(&raw mut mode) };
+    (code == SUCCESS).then_some(mode)
+}
+
+#[inline]
+fn each(slot: Slot, mut visit: impl FnMut(&Pool)) {
+    let Some(private) = page::page() else {
+        return;
+    };
+    reservations::each(private, |known| {
+        if let What::Pool(handle) = known.what()
+            && let Some(pool) = of(slot, handle as CUmemoryPool, known, Known::enter)
+        {
+            visit(&pool);
+            pool.leave();
+        }
+    });
+}

@@ -1,0 +1,326 @@
+//! Memory that several processes have: what this one has exported, and what it has imported.
+//! Touches: the ledger, this process's own table; the driver, about what was imported.
+//! Law: what is exported is taken from the ledger's row before it is released there, so that whoever
+//! has imported it pays without a gap.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use gpuslice_config::ledger::{Class, Device, Import, Kind, key_of};
+use gpuslice_config::units::Bytes;
+
+use crate::account::{self, Account, Memory};
+use crate::answer::device;
+use crate::real::abi::{CUdeviceptr, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions;
+use crate::state::allocations::STEP;
+use crate::state::handles::{self, Found, Space};
+use crate::state::page::{self, Private};
+use crate::sys::Stat;
+use gpuslice_config::ledger::stepped;
+
+/// The bytes of an IPC or a fabric handle.
+pub(crate) const HANDLE: usize = 64;
+
+/// The key of what a shareable handle of this type stands for, at `place`. None: it has none that is
+/// known here.
+///
+/// # Safety
+/// There is a fabric handle, where the type says so.
+pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option<u64> {
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the number is in the pointer itself.
+    const DESCRIPTOR: i32 = 1;
+    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
+    const FABRIC: i32 = 8;
+    match kind {
+        DESCRIPTOR => {
+            let descriptor = i32::try_from(place as usize).ok()?;
+            let (device, inode) = Stat::of_program(descriptor).ok()?.identity;
+            let mut bytes = [0; 16];
+            let (words, _) = bytes.as_chunks_mut::<8>();
+            for (word, value) in words.iter_mut().zip([device, inode]) {
+                *word = value.to_ne_bytes();
+            }
+            Some(key_of(&bytes))
+        }
+        FABRIC if !place.is_null() => {
+            // SAFETY: the caller's promise.
+            let handle = unsafe { place.cast::<[u8; HANDLE]>().read() };
+            Some(key_of(&handle))
+        }
+        _ => None,
+    }
+}
+
+/// Linear memory that was exported, as it is remembered.
+#[derive(Clone, Copy)]
+struct Exported {
+    bytes: Bytes,
+    class: Class,
+    device: Device,
+    context: u8,
+}
+
+const STEPS: u64 = (1 << 23) - 1;
+const CLASS_AT: u32 = 23;
+const DEVICE_AT: u32 = 30;
+const CONTEXT_AT: u32 = 36;
+
+impl Exported {
+    fn pack(self) -> u64 {
+        ((self.bytes.get() / STEP) & STEPS)
+            | u64::from(self.class.number()) << CLASS_AT
+            | u64::from(self.device.number()) << DEVICE_AT
+            | u64::from(self.context) << CONTEXT_AT
+    }
+
+    fn unpack(payload: u64) -> Exported {
+        let [class, device, context] =
+            [CLASS_AT, DEVICE_AT, CONTEXT_AT].map(|at| (payload >> at).to_le_bytes()[0]);
+        Exported {
+            bytes: Bytes::new((payload & STEPS).wrapping_mul(STEP)),
+            class: Class::numbered(class),
+            device: Device::numbered(device & 63),
+            context: context & 63,
+        }
+    }
+}
+
+/// The driver has given the IPC handle with this key for what lies at an address.
+pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
+    let Some((base, size)) = range(slot, address) else {
+        return;
+    };
+    let (Some(memory), Some(private)) = (account::memory(base), account::page()) else {
+        return;
+    };
+    let held = match memory {
+        Memory::Grain(found) => found.held(),
+        Memory::Stray(found) => found.held(),
+    };
+    let exported = Exported {
+        bytes: stepped(size),
+        class: Class::of(key),
+        device: held.device,
+        context: held.context,
+    };
+    let Some(ledger) = account::ledger() else {
+        return;
+    };
+    if handles::find(private, Space::Exported, base).is_some()
+        || !ledger.export(exported.device, exported.class, exported.bytes)
+    {
+        return;
+    }
+    private.exports.store(1, Ordering::Release);
+    if !handles::put_payload(private, Space::Exported, base, exported.pack()) {
+        ledger.unexport(exported.device, exported.class, exported.bytes);
+    }
+}
+
+/// The driver has freed what lay at an address, and the ledger does not know yet.
+#[inline]
+pub(crate) fn freed(address: u64) {
+    if let Some(private) = page::page()
+        && private.exports.load(Ordering::Acquire) != 0
+    {
+        let found = handles::find(private, Space::Exported, address);
+        found.into_iter().for_each(unexport);
+    }
+}
+
+#[cold]
+fn unexport(found: Found) {
+    if found.take()
+        && let Some(ledger) = account::ledger()
+    {
+        let exported = Exported::unpack(found.payload());
+        ledger.unexport(exported.device, exported.class, exported.bytes);
+    }
+}
+
+/// An object that was imported by IPC, as it is remembered by its key: at how many addresses, and
+/// how much it is.
+#[derive(Clone, Copy)]
+struct Object {
+    bytes: Bytes,
+    addresses: u64,
+    device: Device,
+    /// It is this process's as if it had allocated it.
+    paid: bool,
+}
+
+const ADDRESSES_AT: u32 = 23;
+const ADDRESSES: u64 = (1 << 20) - 1;
+const OBJECT_DEVICE_AT: u32 = 43;
+const PAID_AT: u32 = 49;
+/// As much of a key as fits beside what else is remembered of an address.
+const KEY: u64 = (1 << 44) - 1;
+const OPENED_AT: u32 = 44;
+const OPENED: u64 = 127;
+const IMPORT_CONTEXT_AT: u32 = 51;
+
+impl Object {
+    fn pack(self) -> u64 {
+        ((self.bytes.get() / STEP) & STEPS)
+            | (self.addresses & ADDRESSES) << ADDRESSES_AT
+            | u64::from(self.device.number()) << OBJECT_DEVICE_AT
+            | u64::from(self.paid) << PAID_AT
+    }
+
+    fn unpack(payload: u64) -> Object {
+        let device = (payload >> OBJECT_DEVICE_AT).to_le_bytes()[0] & 63;
+        Object {
+            bytes: Bytes::new((payload & STEPS).wrapping_mul(STEP)),
+            addresses: (payload >> ADDRESSES_AT) & ADDRESSES,
+            device: Device::numbered(device),
+            paid: payload >> PAID_AT & 1 != 0,
+        }
+    }
+}
+
+/// The driver has opened an IPC handle with this key at an address. False: nobody in the slice pays
+/// for it, and there is no room.
+pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
+    let key = key & KEY;
+    let (Some((_, size)), Some(account), Some(private)) =
+        (range(slot, address), at(slot, address), account::page())
+    else {
+        return true;
+    };
+    // The same handle opened again may be the same address.
+    while let Some(found) = handles::find(private, Space::Imported, address) {
+        let payload = found.payload();
+        let opened = payload >> OPENED_AT & OPENED;
+        let more = opened.saturating_add(1).min(OPENED);
+        let payload = (payload & !(OPENED << OPENED_AT)) | (more << OPENED_AT);
+        if found.replace_payload(payload) {
+            return true;
+        }
+    }
+    let context = account::context(private, slot);
+    let payload = key | (1 << OPENED_AT) | (u64::from(context) << IMPORT_CONTEXT_AT);
+    while let Some(found) = handles::find(private, Space::Object, key) {
+        let object = Object::unpack(found.payload());
+        let again = Object {
+            addresses: object.addresses.saturating_add(1).min(ADDRESSES),
+            ..object
+        };
+        if found.replace_payload(again.pack()) {
+            handles::put_payload(private, Space::Imported, address, payload);
+            return true;
+        }
+    }
+    let bytes = stepped(size);
+    let paid = match account.import(Class::of(key), bytes) {
+        Import::Refused { .. } => return false,
+        Import::Shared => false,
+        Import::Paid => true,
+    };
+    let object = Object {
+        bytes,
+        addresses: 1,
+        device: account.listed,
+        paid,
+    };
+    private.imports.store(1, Ordering::Release);
+    handles::put_payload(private, Space::Object, key, object.pack());
+    handles::put_payload(private, Space::Imported, address, payload);
+    true
+}
+
+/// The driver has closed what was opened at an address.
+pub(crate) fn closed(mut found: Found) {
+    loop {
+        let payload = found.payload();
+        let opened = payload >> OPENED_AT & OPENED;
+        if opened > 1 {
+            let less = payload.wrapping_sub(1 << OPENED_AT);
+            if found.replace_payload(less) {
+                return;
+            }
+        } else if found.take() {
+            return let_go(payload & KEY);
+        }
+        let Some(now) = found.again() else {
+            return;
+        };
+        found = now;
+    }
+}
+
+/// One address less of an object.
+fn let_go(key: u64) {
+    let (Some(private), Some(ledger)) = (page::page(), account::ledger()) else {
+        return;
+    };
+    while let Some(found) = handles::find(private, Space::Object, key) {
+        let object = Object::unpack(found.payload());
+        let less = Object {
+            addresses: object.addresses.saturating_sub(1),
+            ..object
+        };
+        if less.addresses != 0 && found.replace_payload(less.pack()) {
+            return;
+        }
+        if less.addresses == 0 && found.take() {
+            let Object { device, bytes, .. } = object;
+            return match object.paid {
+                true => account::give_back(ledger, device, bytes, Kind::Vmm),
+                false => unimport(device, Class::of(key), bytes),
+            };
+        }
+    }
+}
+
+/// What was imported is let go of.
+pub(crate) fn unimport(device: Device, class: Class, bytes: Bytes) {
+    if let Some(ledger) = account::ledger() {
+        ledger.unimport(device, class, bytes);
+        // The neighbours are told.
+        account::give_back(ledger, device, Bytes::ZERO, Kind::Vmm);
+    }
+}
+
+/// A context is gone, and with it what was exported from it and imported into it.
+pub(crate) fn context_gone(private: &'static Private, number: u8) {
+    let shares = [&private.exports, &private.imports];
+    if shares.iter().all(|flag| flag.load(Ordering::Acquire) == 0) {
+        return;
+    }
+    handles::each(private, |space, _, found| match space {
+        Space::Exported if Exported::unpack(found.payload()).context == number => unexport(found),
+        Space::Imported if found.payload() >> IMPORT_CONTEXT_AT == u64::from(number) => {
+            let key = found.payload() & KEY;
+            if found.take() {
+                let_go(key);
+            }
+        }
+        _ => {}
+    });
+}
+
+/// The allocation that an address lies in.
+fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+    let (mut base, mut size) = (0, 0usize);
+    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
+    // SAFETY: cuMemGetAddressRange_v2's contract.
+    let code = unsafe { ask(&raw mut base, &raw mut size, address) };
+    (code == SUCCESS).then_some((base, size as u64))
+}
+
+/// The account of the device whose memory lies at an address.
+fn at(slot: Slot, address: CUdeviceptr) -> Option<Account> {
+    /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+    const ORDINAL: i32 = 9;
+    let mut ordinal = 0i32;
+    let ask = functions::cuPointerGetAttribute::real(slot)?;
+    // SAFETY: cuPointerGetAttribute's contract: this attribute is an int.
+    let code = unsafe { ask((&raw mut ordinal).cast(), ORDINAL, address) };
+    let ordinal = match code {
+        SUCCESS => device::ordinal(ordinal)?,
+        _ => device::current(slot)?,
+    };
+    account::of(slot, ordinal)
+}

@@ -1,0 +1,334 @@
+//! Which budget a device has, and whether it shares the host's memory.
+//! Touches: the driver's identity functions, once for each ordinal.
+//! Law: what could not be asked is not remembered.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use gpuslice_config::device::{CudaOrdinal, DeviceKind, DeviceUuid};
+use gpuslice_config::ledger;
+use gpuslice_config::slice::DeviceSlice;
+
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::real::abi::{
+    ATTRIBUTE_INTEGRATED, CUcontext, CUdevice, CUstream, CUuuid, NVML_UUID_LENGTH, SUCCESS,
+    nvmlDevice_t,
+};
+use crate::real::copies::{self, Slot};
+use crate::real::functions;
+use crate::slice::runtime::{Budget, Runtime};
+
+/// A device that the slice limits.
+#[derive(Clone, Copy)]
+pub(crate) struct Device<'a> {
+    /// Its budget.
+    pub(crate) budget: &'a DeviceSlice,
+    /// Whether it shares the host's memory. None: nobody could say.
+    pub(crate) unified: Option<bool>,
+    /// What the slice's ledger calls it. None: there is no ledger, or no place in it.
+    pub(crate) listed: Option<ledger::Device>,
+}
+
+/// What is known of an ordinal: 0, or KNOWN, UNIFIED, one more than its place in the ledger, and
+/// the budget's number in the low byte.
+const KNOWN: u32 = 0x8000;
+const UNIFIED: u32 = 0x100;
+const UNLIMITED: u8 = 0xff;
+
+/// The device of the calling thread's current context. The driver has one device only: 0 not known,
+/// 1 yes, 2 no.
+#[inline(always)]
+pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
+    let alone = &copies::devices(slot)?.alone;
+    match alone.load(Ordering::Relaxed) {
+        1 => Some(CudaOrdinal(0)),
+        2 => context_device(slot),
+        _ => first(slot, alone),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
+    let mut devices = 0;
+    let count = functions::cuDeviceGetCount::real(slot)?;
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } == SUCCESS {
+        alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
+    }
+    context_device(slot)
+}
+
+#[inline(never)]
+fn context_device(slot: Slot) -> Option<CudaOrdinal> {
+    let mut device: CUdevice = 0;
+    let ask = functions::cuCtxGetDevice::real(slot)?;
+    // SAFETY: cuCtxGetDevice's contract.
+    let code = unsafe { ask(&raw mut device) };
+    (code == SUCCESS).then_some(())?;
+    ordinal(device)
+}
+
+/// The device that a stream runs on. None: no stream that the driver knows, or no context.
+pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
+    /// `CU_STREAM_PER_THREAD`: this and the numbers below are the current context's streams.
+    const PER_THREAD: usize = 2;
+    let alone = copies::devices(slot)?.alone.load(Ordering::Relaxed) == 1;
+    if alone || stream as usize <= PER_THREAD {
+        return current(slot);
+    }
+    let mut device: CUdevice = 0;
+    if let Some(ask) = functions::cuStreamGetDevice::real(slot) {
+        // SAFETY: cuStreamGetDevice's contract; the stream is the caller's own.
+        let code = unsafe { ask(stream, &raw mut device) };
+        if code == SUCCESS {
+            return ordinal(device);
+        }
+    }
+    let mut context = core::ptr::null_mut();
+    let ask = functions::cuStreamGetCtx::real(slot)?;
+    // SAFETY: cuStreamGetCtx's contract; the stream is the caller's own.
+    let code = unsafe { ask(stream, &raw mut context) };
+    (code == SUCCESS).then_some(())?;
+    within(slot, context, || context_device(slot)).flatten()
+}
+
+/// Asks something of a context, which is current meanwhile.
+pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
+    let push = functions::cuCtxPushCurrent_v2::real(slot)?;
+    let pop = functions::cuCtxPopCurrent_v2::real(slot)?;
+    // SAFETY: cuCtxPushCurrent_v2's contract: a context that the driver has just named.
+    let code = unsafe { push(context) };
+    (code == SUCCESS).then_some(())?;
+    let answer = ask();
+    let mut popped = core::ptr::null_mut();
+    // SAFETY: pushed just now, by this thread.
+    unsafe { pop(&raw mut popped) };
+    Some(answer)
+}
+
+/// All devices of a driver.
+pub(crate) fn all(slot: Slot) -> impl Iterator<Item = CudaOrdinal> {
+    let mut devices = 0;
+    if let Some(count) = functions::cuDeviceGetCount::real(slot) {
+        // SAFETY: cuDeviceGetCount's contract.
+        unsafe { count(&raw mut devices) };
+    }
+    (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
+}
+
+/// Whether the calling thread has a current context that is alive.
+pub(crate) fn has_context(slot: Slot) -> bool {
+    context_device(slot).is_some()
+}
+
+/// The ordinal that a device handle of the driver API is.
+pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
+    u32::try_from(device).ok().map(CudaOrdinal)
+}
+
+/// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
+#[inline(always)]
+pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
+    let cell = copies::devices(slot)?.ordinals.get(ordinal.0 as usize);
+    let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
+    if known & KNOWN == 0 {
+        known = learn(runtime, slot, ordinal, cell)?;
+    }
+    let [_, listed, _, budget] = known.to_be_bytes();
+    match budget {
+        UNLIMITED => None,
+        budget => Some(Device {
+            budget: runtime.numbers(Budget(budget))?,
+            unified: Some(known & UNIFIED != 0),
+            listed: listed.checked_sub(1).map(ledger::Device::numbered),
+        }),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn learn(
+    runtime: &Runtime,
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    cell: Option<&AtomicU32>,
+) -> Option<u32> {
+    let known = ask(runtime, slot, ordinal)?;
+    if let Some(cell) = cell {
+        cell.store(known, Ordering::Relaxed);
+    }
+    Some(known)
+}
+
+fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
+    let which = Dec(u64::from(ordinal.0));
+    let uuid = uuid(slot, ordinal);
+    let budget = match uuid {
+        Some(bytes) => runtime.budget(bytes, None),
+        None if runtime.treats_all_alike() => runtime.unlisted(),
+        None => {
+            counters::UUID.say("device", &[Str("no uuid of ordinal "), which]);
+            return None;
+        }
+    };
+    let Some(budget) = budget else {
+        return Some(KNOWN | u32::from(UNLIMITED));
+    };
+    let told = runtime.numbers(budget)?.integrated == Some(true);
+    let asked = if told {
+        Some(true)
+    } else {
+        integrated(slot, ordinal)
+    };
+    let Some(unified) = asked else {
+        let line = [
+            Str("whether ordinal "),
+            which,
+            Str(" is integrated is not known"),
+        ];
+        counters::FACTS.say("device", &line);
+        return None;
+    };
+    let unified = if unified { UNIFIED } else { 0 };
+    let listed = uuid.and_then(|bytes| runtime.listed(bytes, budget));
+    let listed = listed.map_or(0, |listed| u32::from(listed.number()).saturating_add(1));
+    Some(listed << 16 | KNOWN | unified | u32::from(budget.0))
+}
+
+/// The uuid of a CUDA device.
+fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    let device = CUdevice::try_from(ordinal.0).ok()?;
+    for ask in [
+        functions::cuDeviceGetUuid_v2::real(slot),
+        functions::cuDeviceGetUuid::real(slot),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        // SAFETY: cuDeviceGetUuid's contract.
+        if unsafe { ask(&raw mut uuid, device) } == SUCCESS {
+            return Some(uuid.bytes);
+        }
+    }
+    None
+}
+
+/// Whether the current device shares the host's memory, where there is no slice. On a machine
+/// without such a device that is one look, after the first.
+#[inline]
+pub(crate) fn shares(slot: Slot) -> bool {
+    let Some(shared) = copies::devices(slot).map(|devices| &devices.shared) else {
+        return false;
+    };
+    let known = match shared.load(Ordering::Relaxed) {
+        0 => look_at_all(slot, shared),
+        known => known,
+    };
+    known == 1 && current(slot).and_then(|ordinal| integrated(slot, ordinal)) == Some(true)
+}
+
+/// Whether any device of this driver shares the host's memory: 1 yes, 2 no.
+#[cold]
+fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
+    let mut devices = 0;
+    let Some(count) = functions::cuDeviceGetCount::real(slot) else {
+        return 2;
+    };
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } != SUCCESS {
+        return 2;
+    }
+    let mut ordinals = (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal);
+    let known = match ordinals.any(|ordinal| integrated(slot, ordinal) == Some(true)) {
+        true => 1,
+        false => 2,
+    };
+    shared.store(known, Ordering::Relaxed);
+    known
+}
+
+/// What the driver says of CU_DEVICE_ATTRIBUTE_INTEGRATED.
+pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
+    let mut integrated = 0;
+    let device = CUdevice::try_from(ordinal.0).ok()?;
+    let ask = functions::cuDeviceGetAttribute::real(slot)?;
+    // SAFETY: cuDeviceGetAttribute's contract.
+    let code = unsafe { ask(&raw mut integrated, ATTRIBUTE_INTEGRATED, device) };
+    (code == SUCCESS).then_some(integrated == 1)
+}
+
+/// The CUDA device that NVML calls by this uuid, in a driver that is there and initialised.
+pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
+    let slot = copies::any_driver()?;
+    let mut devices = 0;
+    let count = functions::cuDeviceGetCount::real(slot)?;
+    // SAFETY: cuDeviceGetCount's contract.
+    if unsafe { count(&raw mut devices) } != SUCCESS {
+        return None;
+    }
+    (0..u32::try_from(devices).ok()?)
+        .map(CudaOrdinal)
+        .find(|ordinal| uuid(slot, *ordinal) == Some(bytes))
+        .map(|ordinal| (slot, ordinal))
+}
+
+/// The uuid of a device, as the slice calls it where it does.
+pub(crate) fn identity(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<DeviceUuid> {
+    let bytes = uuid(slot, ordinal)?;
+    Some(runtime.identity(bytes, runtime.budget(bytes, None)?))
+}
+
+/// The identity of an NVML device.
+pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> {
+    let mut text = [0u8; NVML_UUID_LENGTH as usize];
+    let ask = functions::nvmlDeviceGetUUID::real(slot)?;
+    // SAFETY: nvmlDeviceGetUUID's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, text.as_mut_ptr().cast(), NVML_UUID_LENGTH) };
+    (code == SUCCESS).then_some(())?;
+    let text = core::ffi::CStr::from_bytes_until_nul(&text).ok()?;
+    text.to_str().ok()?.parse().ok()
+}
+
+/// The device of the slice that shares the host's memory: the first that the slice's writer knows
+/// to be one, or else one that this process has asked its driver about. Asks nobody.
+pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
+    if let Some((budget, uuid)) = runtime.integrated() {
+        return Some(Device {
+            budget: runtime.numbers(budget)?,
+            unified: Some(true),
+            listed: runtime.listed(uuid.bytes, budget),
+        });
+    }
+    let known = copies::all_devices()
+        .flat_map(|devices| &devices.ordinals)
+        .map(|known| known.load(Ordering::Relaxed))
+        .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
+    let [_, listed, _, budget] = known.to_be_bytes();
+    Some(Device {
+        budget: runtime.numbers(Budget(budget))?,
+        unified: Some(true),
+        listed: listed.checked_sub(1).map(ledger::Device::numbered),
+    })
+}
+
+/// What the slice says of an NVML device. None: nothing, the driver's answer stands.
+pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
+    let place = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+    let budget = runtime.numbers(place)?;
+    let unified = match (uuid.kind, budget.integrated) {
+        // An instance that MIG has cut has memory of its own.
+        (DeviceKind::Mig, _) => Some(false),
+        (DeviceKind::Gpu, Some(integrated)) => Some(integrated),
+        (DeviceKind::Gpu, None) => {
+            cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| integrated(slot, ordinal))
+        }
+    };
+    let listed = runtime.listed(uuid.bytes, place);
+    Some(Device {
+        budget,
+        unified,
+        listed,
+    })
+}

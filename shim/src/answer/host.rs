@@ -1,0 +1,350 @@
+//! The host of a slice of unified memory at one moment: what it has, what it keeps, what it has
+//! promised to others, and what the slice's programs hold of it.
+//! Touches: the host's meminfo and its memory pressure, the promises, the slice's own cgroup or
+//! its processes, the clock.
+//! Law: a query takes a reading for true for less than a millisecond, and only while the slice
+//! holds what it held then; an allocation does so only far from the end.
+//!
+//! No descriptor is kept between readings: programs close what they do not know (`closefrom`),
+//! and the number is then somebody else's file. What that would save is 4 of 10 µs.
+
+use core::sync::atomic::Ordering;
+
+use gpuslice_config::host_use;
+use gpuslice_config::ledger::{Kind, Ledger};
+use gpuslice_config::meminfo::HostMemory;
+use gpuslice_config::policy::HOST_ALLOWANCE;
+use gpuslice_config::pressure;
+use gpuslice_config::units::Bytes;
+use gpuslice_config::view::{Host, Pressed};
+
+use crate::answer::device::Device;
+use crate::answer::promises;
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::slice::runtime::Runtime;
+use crate::state::page::{self, Private};
+use crate::sys::{self, File};
+
+/// How long a reading of the host is believed, in nanoseconds.
+const VALID: u64 = 900_000;
+/// How long it is believed what the slice's programs hold on the host: what they map they touch
+/// bit by bit, and their cgroup's `memory.stat` takes the kernel up to a millisecond.
+const CHARGE_VALID: u64 = 5_000_000;
+
+/// A moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// The host.
+    pub(crate) host: Host,
+    /// What of the host's memory is charged to the slice.
+    pub(crate) charge: Bytes,
+}
+
+/// What changes with every allocation of the slice: what it holds by its ledger; where nobody
+/// counts, what the driver calls free, which is MemFree. None: nothing does.
+fn word_of(held: Option<Bytes>, free: Option<Bytes>) -> Option<u64> {
+    held.or(free).map(Bytes::get)
+}
+
+/// No word: a reading that serves nobody but allocations.
+const NO_WORD: u64 = u64::MAX;
+
+/// The host now, for an answer. `free` is the driver's.
+#[inline]
+pub(crate) fn now(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    held: Option<Bytes>,
+    free: Option<Bytes>,
+) -> Option<Reading> {
+    let private = page::page()?;
+    let clock = sys::clock();
+    let word = word_of(held, free);
+    if let Some(word) = word
+        && let Some(reading) = kept(runtime, private, clock, word)
+    {
+        return Some(reading);
+    }
+    fresh(runtime, device, held, word, private, clock)
+}
+
+/// The host of a machine without a slice. `free`, MemFree by the driver, changes with every
+/// allocation.
+pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
+    let private = page::page()?;
+    let clock = sys::clock();
+    let word = word_of(None, free);
+    if let Some(word) = word
+        && let Some(reading) = kept(runtime, private, clock, word)
+    {
+        return Some(reading.host);
+    }
+    let memory = runtime.host()?;
+    let (total, available) = (memory.total.get(), memory.available.get());
+    let word = word.unwrap_or(NO_WORD);
+    private.host.keep([clock, word, total, available, 0, 0, 0]);
+    Some(Host {
+        memory,
+        reserve: runtime.reserve(),
+        others_unused: Bytes::ZERO,
+        pressed: None,
+    })
+}
+
+/// The host less than a millisecond ago, without what the slice has taken since.
+pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> {
+    let (reading, held_then) = young(runtime, page::page()?, sys::clock())?;
+    let since = held?.minus(Bytes::new(held_then));
+    let memory = HostMemory {
+        available: reading.host.memory.available.minus(since),
+        ..reading.host.memory
+    };
+    let host = Host {
+        memory,
+        ..reading.host
+    };
+    (held_then != NO_WORD).then_some(Reading { host, ..reading })
+}
+
+/// The host at this very moment.
+#[cold]
+pub(crate) fn just_now(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    held: Option<Bytes>,
+) -> Option<Reading> {
+    let word = word_of(held, None);
+    fresh(runtime, device, held, word, page::page()?, sys::clock())
+}
+
+#[inline]
+fn kept(runtime: &Runtime, private: &Private, clock: u64, word: u64) -> Option<Reading> {
+    let (reading, word_then) = young(runtime, private, clock)?;
+    (word == word_then && word != NO_WORD).then_some(reading)
+}
+
+/// The last reading, if it is young, and its word.
+#[inline]
+fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u64)> {
+    let [at, word, total, available, unused, keeps, charge] = private.host.words()?;
+    if at == 0 || clock.wrapping_sub(at) >= VALID {
+        return None;
+    }
+    let memory = HostMemory {
+        total: Bytes::new(total),
+        // Nobody decides by it.
+        free: Bytes::ZERO,
+        available: Bytes::new(available),
+    };
+    let pressed = Pressed {
+        keeps: Bytes::new(keeps),
+        beyond: runtime.thresholds().request(),
+    };
+    let host = Host {
+        memory,
+        reserve: runtime.reserve(),
+        others_unused: Bytes::new(unused),
+        pressed: (keeps != 0).then_some(pressed),
+    };
+    let charge = Bytes::new(charge);
+    Some((Reading { host, charge }, word))
+}
+
+#[cold]
+#[inline(never)]
+fn fresh(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    held: Option<Bytes>,
+    word: Option<u64>,
+    private: &Private,
+    clock: u64,
+) -> Option<Reading> {
+    let charge = charge(runtime, device, private, clock);
+    let spent = held.map(|held| held.plus(charge));
+    let budget = device.budget.memory;
+    let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
+    let seen = |others_unused| {
+        Some(Host {
+            memory: runtime.host()?,
+            reserve: runtime.reserve(),
+            others_unused,
+            pressed: None,
+        })
+    };
+    // If there is enough even when nobody has spent anything, nobody needs to be asked.
+    let mut host = seen(promises::promised(runtime))?;
+    if under_pressure(runtime, &host).obtainable() < unspent {
+        if runtime.promises().is_some() {
+            host = seen(promises::unspent(runtime))?;
+            // A neighbour that has spent in between was counted twice.
+            let again = promises::unspent(runtime);
+            host.others_unused = host.others_unused.at_most(again);
+        }
+        host.pressed = pressed(runtime, &host, unspent);
+    }
+    if let Some(spent) = spent {
+        promises::write(runtime, spent);
+    }
+    private.host.keep([
+        clock,
+        word.unwrap_or(NO_WORD),
+        host.memory.total.get(),
+        host.memory.available.get(),
+        host.others_unused.get(),
+        host.pressed.map_or(0, |pressed| pressed.keeps.get()),
+        charge.get(),
+    ]);
+    Some(Reading { host, charge })
+}
+
+/// The host, if the machine waited for memory.
+fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
+    let thresholds = runtime.thresholds();
+    let pressed = Pressed {
+        keeps: thresholds.available(host.reserve()),
+        beyond: thresholds.request(),
+    };
+    Host {
+        pressed: Some(pressed),
+        ..*host
+    }
+}
+
+/// Whether the machine waits for memory. Looked at only where that would change anything.
+fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
+    let under = under_pressure(runtime, host);
+    let pressed = under.pressed?;
+    if under.obtainable() >= unspent {
+        return None;
+    }
+    let mut head = [0u8; pressure::HEAD];
+    let file = File::open(runtime.pressure_file()).ok()?;
+    let full = pressure::full_avg10(file.read(&mut head).ok()?)?;
+    if full < runtime.thresholds().full() {
+        return None;
+    }
+    let line = [
+        Str("the machine waits for memory: in "),
+        Dec(u64::from(full / 100)),
+        Str(" % of the last ten seconds nobody could go on; "),
+        Dec(host.memory.available.get()),
+        Str(" bytes are available, and "),
+        Dec(pressed.keeps.get()),
+        Str(" are kept from large requests"),
+    ];
+    counters::PRESSED.say("pressure", &line);
+    Some(pressed)
+}
+
+/// What of the host's memory is charged to the slice.
+fn charge(runtime: &Runtime, device: &Device<'_>, private: &Private, clock: u64) -> Bytes {
+    let kept = &private.host;
+    let at = kept.charged_at.load(Ordering::Acquire);
+    if at != 0 && clock.wrapping_sub(at) < CHARGE_VALID {
+        return Bytes::new(kept.charged.load(Ordering::Relaxed));
+    }
+    let charge = measure(runtime, device);
+    kept.charged.store(charge.get(), Ordering::Relaxed);
+    kept.charged_at.store(clock, Ordering::Release);
+    charge
+}
+
+fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
+    let Some(ledger) = runtime.ledger() else {
+        return Bytes::ZERO;
+    };
+    let allowance = runtime.host_allowance().unwrap_or(HOST_ALLOWANCE);
+    if let Some(cgroup) = runtime.cgroup() {
+        let Some(held) = of_cgroup(cgroup, allowance) else {
+            counters::CGROUP.say(
+                "cgroup",
+                &[Str("cannot be read: host memory is not charged")],
+            );
+            return Bytes::ZERO;
+        };
+        // The kernel charges managed and pinned memory to the cgroup, and the ledger has it too.
+        let in_both = match held > allowance {
+            true => managed_and_pinned(ledger, device),
+            false => Bytes::ZERO,
+        };
+        return host_use::charged(held, in_both, allowance);
+    }
+    host_use::charged(of_processes(ledger, device), Bytes::ZERO, allowance)
+}
+
+/// What a cgroup holds that cannot be reclaimed; anything up to the allowance is one to us, and
+/// `memory.stat` is not asked for.
+fn of_cgroup(folder: &core::ffi::CStr, allowance: Bytes) -> Option<Bytes> {
+    let folder = File::open_folder(folder).ok()?;
+    let current = folder.open_entry(c"memory.current");
+    let current = current.or_else(|_| folder.open_entry(c"memory.usage_in_bytes"));
+    let mut number = [0u8; 32];
+    let current = current.ok()?.read(&mut number).ok()?;
+    let all = host_use::amount(current)?;
+    if all <= allowance {
+        return Some(all);
+    }
+    let mut stat = [0u8; host_use::STAT];
+    let file = folder.open_entry(c"memory.stat").ok()?;
+    host_use::of_cgroup(current, file.read(&mut stat).ok()?)
+}
+
+fn managed_and_pinned(ledger: &Ledger, device: &Device<'_>) -> Bytes {
+    let records = ledger
+        .slots()
+        .filter(|record| is_of(ledger, record, device));
+    let kinds = records.flat_map(|record| record.by_kind);
+    let both = kinds.filter(|(kind, _)| matches!(kind, Kind::Managed | Kind::Pinned));
+    both.fold(Bytes::ZERO, |sum, (_, bytes)| sum.plus(Bytes::new(bytes)))
+}
+
+/// What the processes that have memory on the device hold on the host. What others of the slice
+/// hold is not seen.
+fn of_processes(ledger: &Ledger, device: &Device<'_>) -> Bytes {
+    let records = ledger
+        .slots()
+        .filter(|record| is_of(ledger, record, device));
+    records.fold(Bytes::ZERO, |sum, record| {
+        sum.plus(of_process(record.pid).unwrap_or(Bytes::ZERO))
+    })
+}
+
+fn is_of(ledger: &Ledger, record: &gpuslice_config::ledger::Record, device: &Device<'_>) -> bool {
+    let listed = record.device.and_then(|uuid| ledger.device(&uuid));
+    listed.is_some() && listed == device.listed
+}
+
+fn of_process(pid: u32) -> Option<Bytes> {
+    let mut path = [0u8; 32];
+    let path = sys::path_of_process(&mut path, pid, b"/statm")?;
+    let mut statm = [0u8; 128];
+    let statm = File::open(path).ok()?.read(&mut statm).ok()?;
+    host_use::of_process(statm, sys::page_size())
+}
+
+/// The slice holds more or less than before: its neighbours are told.
+pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
+    let (Some(listed), Some(private)) = (device.listed, page::page()) else {
+        return;
+    };
+    // What the others hold is not known then: what they have written stands.
+    if ledger.is_closed() {
+        return;
+    }
+    let charge = Bytes::new(private.host.charged.load(Ordering::Relaxed));
+    let mut held = ledger.sum(listed);
+    if held == Bytes::MAX {
+        return;
+    }
+    // Of two that write at once the later writes the older sum: so each looks again.
+    for _ in 0..4 {
+        promises::write(runtime, held.plus(charge));
+        let again = ledger.sum(listed);
+        if again == held {
+            break;
+        }
+        held = again;
+    }
+}

@@ -1,0 +1,133 @@
+//! The slice's `/proc/meminfo`, in the place of the host's.
+//! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
+//! Law: only in a slice of unified memory that presents it as such, where the device says that it
+//! is integrated: never the one without the other. Where it cannot be made, the host's stays, and
+//! so it does in a process that has put itself under seccomp.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gpuslice_config::meminfo_text;
+use gpuslice_config::source;
+use gpuslice_config::view::MemoryView;
+
+use crate::answer::{self, device};
+use crate::log::Piece::Str;
+use crate::log::counters;
+use crate::slice::runtime;
+use crate::sys::{self, stack};
+use crate::sys::{File, Stat};
+
+/// What this process is shown of the memory that its device shares with the host. None: nothing
+/// but the host's own.
+#[cold]
+#[inline(never)]
+pub(crate) fn shown() -> Option<MemoryView> {
+    if sys::filters::is_filtered() {
+        return None;
+    }
+    let mut view: Option<MemoryView> = None;
+    roomy(look, (&raw mut view).cast());
+    view
+}
+
+extern "C" fn look(place: *mut c_void) -> u8 {
+    // SAFETY: `shown` has given its own variable, and waits.
+    unsafe { place.cast::<Option<MemoryView>>().write(view()) };
+    0
+}
+
+/// A signal handler may have 8 KiB of stack; reading the slice and the host takes more.
+fn roomy(function: extern "C" fn(*mut c_void) -> u8, argument: *mut c_void) {
+    if stack::on_a_large_one(function, argument).is_none() {
+        function(argument);
+    }
+}
+
+fn view() -> Option<MemoryView> {
+    let runtime = runtime::slice().filter(|runtime| runtime.shows_meminfo())?;
+    let device = device::unified(runtime)?;
+    answer::of_host(runtime, &device, None)
+}
+
+/// Puts the slice's text in the place of the host's, if that is what was opened.
+#[cold]
+#[inline(never)]
+pub(crate) fn stand_in(descriptor: i32) {
+    if sys::filters::is_filtered() {
+        return;
+    }
+    let mut descriptor = descriptor;
+    roomy(replace, (&raw mut descriptor).cast());
+}
+
+extern "C" fn replace(descriptor: *mut c_void) -> u8 {
+    // SAFETY: `stand_in` has given its own variable, and waits.
+    let descriptor = unsafe { descriptor.cast::<i32>().read() };
+    if runtime::slice().is_none() || !is_the_hosts(descriptor) {
+        return 0;
+    }
+    let Some(view) = view() else {
+        return 0;
+    };
+    let mut buffer = [0; meminfo_text::LENGTH];
+    let text = meminfo_text::write(&view, &mut buffer);
+    let made = File::of_text(c"meminfo", text).and_then(|file| {
+        let (device, _) = file.stat()?.identity;
+        DEVICE.store(device, Ordering::Relaxed);
+        file.replace(descriptor)
+    });
+    if made.is_err() {
+        counters::MEMINFO_SHOWN.say("meminfo", &[Str("cannot be shown; the host's stays")]);
+    }
+    0
+}
+
+/// Whether it is `/proc/meminfo`, by whatever path it was opened.
+fn is_the_hosts(descriptor: i32) -> bool {
+    let opened = Stat::of_program(descriptor);
+    let hosts = Stat::at(source::PROC_MEMINFO);
+    matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
+}
+
+/// The device of all files in memory, once one is in a program's hands.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a descriptor of this process may be of a text of ours.
+#[inline]
+pub(crate) fn was_shown() -> bool {
+    DEVICE.load(Ordering::Relaxed) != 0
+}
+
+/// By what it is, not by its number: a program may have duplicated it, or have many.
+fn is_ours(descriptor: i32, device: u64) -> bool {
+    device == DEVICE.load(Ordering::Relaxed) && sys::is_sealed_text(descriptor, b"MemTotal:")
+}
+
+/// The kernel's `struct stat` of a text of ours becomes that of `/proc/meminfo`.
+///
+/// # Safety
+/// One has just been written there.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
+    // SAFETY: the caller's promise; `st_dev` is its first word on every 64-bit machine.
+    let device = unsafe { place.cast::<u64>().read_unaligned() };
+    if is_ours(descriptor, device) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::stat_into(source::PROC_MEMINFO, place) };
+    }
+}
+
+/// The same for `struct statx`.
+///
+/// # Safety
+/// As `told_of`.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
+    if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::statx_into(source::PROC_MEMINFO, flags, mask, place) };
+    }
+}

@@ -1,0 +1,89 @@
+//! The promises of this machine's slices: what others may still spend, and what we have spent.
+//! Touches: the folder of promises, read-only; this slice's own file.
+//! Law: nothing is followed and nothing is mapped; a file that is not as it should be claims what
+//! its name says, which is the host's.
+
+use core::ffi::CStr;
+
+use gpuslice_config::promises::{HEAD, Promise, directory, spent};
+use gpuslice_config::units::Bytes;
+
+use crate::log::Piece::{Raw, Str};
+use crate::log::counters;
+use crate::slice::runtime::Runtime;
+use crate::sys::{self, File, Listing, Stat};
+
+/// What all slices were promised, ours among them: by the names alone.
+pub(crate) fn promised(runtime: &Runtime) -> Bytes {
+    sum(runtime, |_, _, promise| promise.budget)
+}
+
+/// What the other slices were promised and have not spent.
+pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
+    let own = runtime.promise().and_then(|path| Stat::at(path).ok());
+    sum(runtime, |folder, name, promise| {
+        of(folder, name, promise, own.as_ref())
+    })
+}
+
+fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
+    let Some(path) = runtime.promises() else {
+        return Bytes::ZERO;
+    };
+    let Ok(folder) = File::open_folder(path) else {
+        let line = [
+            Raw(path.to_bytes()),
+            Str(" cannot be read: nothing is kept for other slices"),
+        ];
+        counters::PROMISES.say("promises", &line);
+        return Bytes::ZERO;
+    };
+    let mut sum = Bytes::ZERO;
+    let mut listing = Listing::new();
+    while let Ok(listed @ [_, ..]) = folder.list(&mut listing) {
+        for name in directory::names(listed) {
+            if let Some(promise) = Promise::named(name.to_bytes()) {
+                sum = sum.plus(of(&folder, name, &promise));
+            }
+        }
+    }
+    sum
+}
+
+fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
+    let file = match folder.open_entry(name) {
+        Ok(file) => file,
+        // A link is nobody's promise; and one that has just gone is none.
+        Err(sys::ELOOP | sys::ENOENT) => return Bytes::ZERO,
+        Err(_) => return promise.budget,
+    };
+    let Ok(stat) = file.stat() else {
+        return promise.budget;
+    };
+    if !stat.regular || own.is_some_and(|own| own.identity == stat.identity) {
+        return Bytes::ZERO;
+    }
+    let mut head = [0u8; HEAD];
+    promise.unused(file.read(&mut head).unwrap_or_default())
+}
+
+/// Says what this slice has spent.
+pub(crate) fn write(runtime: &Runtime, bytes: Bytes) {
+    let Some(path) = runtime.promise() else {
+        return;
+    };
+    let file = File::open_itself(path);
+    let file = file
+        .ok()
+        .filter(|file| file.stat().is_ok_and(|stat| stat.regular));
+    let written = file.map(|file| file.write_at_start(&spent(bytes)));
+    if !matches!(written, Some(Ok(HEAD))) {
+        counters::PROMISES.say(
+            "promises",
+            &[
+                Raw(path.to_bytes()),
+                Str(" cannot be written: all of the slice counts as unspent"),
+            ],
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Arrays and mipmapped arrays: how much they hold only the driver knows, once they are there.
+//! Touches: the ledger; the real function, unless the slice has no room.
+//!
+//! What their texels need is claimed beforehand, and settled with the driver's own word where it
+//! gives one. Arrays whose memory is mapped later hold nothing.
+
+use core::ffi::{c_uint, c_void};
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::account::{self, Account, Asked};
+use crate::answer::device;
+use crate::hooks::cuda::memory;
+use crate::hooks::out;
+use crate::real::abi::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
+};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::handles::Space;
+use gpuslice_config::ledger::stepped;
+
+type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
+type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
+
+/// What an array is made of.
+#[derive(Clone, Copy)]
+struct Shape {
+    extent: [u64; 3],
+    format: u32,
+    channels: u32,
+    flags: u32,
+    levels: u32,
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR` and `CUDA_ARRAY3D_DESCRIPTOR`, and their predecessors of 32 bits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Flat<S> {
+    extent: [S; 2],
+    format: u32,
+    channels: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Deep<S> {
+    extent: [S; 3],
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+impl<S: out::Amount> From<Flat<S>> for Shape {
+    fn from(flat: Flat<S>) -> Shape {
+        let [width, height] = flat.extent.map(out::Amount::into_u64);
+        Shape {
+            extent: [width, height, 0],
+            format: flat.format,
+            channels: flat.channels,
+            flags: 0,
+            levels: 1,
+        }
+    }
+}
+
+impl<S: out::Amount> From<Deep<S>> for Shape {
+    fn from(deep: Deep<S>) -> Shape {
+        Shape {
+            extent: deep.extent.map(out::Amount::into_u64),
+            format: deep.format,
+            channels: deep.channels,
+            flags: deep.flags,
+            levels: 1,
+        }
+    }
+}
+
+impl Shape {
+    /// What its texels need; at least that, where the driver `is_asked` afterwards.
+    fn bytes(&self, is_asked: bool) -> u64 {
+        let channels = u64::from(self.channels);
+        // The side of a block of texels, and its bytes, by `CUarray_format`.
+        let (side, block) = match self.format {
+            0x01 | 0x08 => (1, channels),
+            0x02 | 0x09 | 0x10 => (1, channels.saturating_mul(2)),
+            0x03 | 0x0a | 0x20 => (1, channels.saturating_mul(4)),
+            // BC1 and BC4, then the other block-compressed ones.
+            0x91 | 0x92 | 0x97 | 0x98 => (4, 8),
+            0x93..=0x9e => (4, 16),
+            _ if is_asked => (1, 1),
+            _ => (1, channels.saturating_mul(4)),
+        };
+        let level = |level: u32| {
+            let extents = self.extent.iter().zip([side, side, 1]);
+            let blocks = extents.map(|(extent, side): (&u64, u64)| {
+                let texels = extent.checked_shr(level).unwrap_or(0).max(1);
+                texels.div_ceil(side)
+            });
+            blocks.fold(block, u64::saturating_mul)
+        };
+        (0..self.levels.clamp(1, 32))
+            .map(level)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Whether the driver finds no fault with it.
+    fn is_valid(&self) -> bool {
+        // BC6H has three channels.
+        let channels = matches!(self.channels, 1 | 2 | 4) || self.format > 0x90;
+        let format = matches!(self.format, 0x01..=0x03 | 0x08..=0x0a | 0x10 | 0x20 | 0x91..=0xff);
+        self.extent.first() != Some(&0) && channels && format
+    }
+
+    /// Whether its memory is there from the beginning.
+    fn holds(&self) -> bool {
+        /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
+        const MAPPED_LATER: u32 = 0xc0;
+        self.flags & MAPPED_LATER == 0
+    }
+}
+
+/// `cuArrayCreate`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn create_v1(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Flat<u32>>(call, handle, described) }
+}
+
+/// `cuArrayCreate_v2`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Flat<usize>>(call, handle, described) }
+}
+
+/// `cuArray3DCreate`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_3d_v1(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Deep<u32>>(call, handle, described) }
+}
+
+/// `cuArray3DCreate_v2`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_3d(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments, which are of this kind.
+    unsafe { create_as::<Deep<usize>>(call, handle, described) }
+}
+
+/// # Safety
+/// `described` is null or points to a T.
+unsafe fn create_as<T: Copy + Into<Shape>>(
+    call: Call<Create>,
+    handle: *mut CUarray,
+    described: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(handle, described) };
+    let requirements = functions::cuArrayGetMemoryRequirements::real(call.slot);
+    let destroy = functions::cuArrayDestroy::real(call.slot);
+    if described.is_null() {
+        return ask();
+    }
+    // SAFETY: the caller's promise.
+    let shape: Shape = unsafe { described.cast::<T>().read() }.into();
+    // SAFETY: `ask` makes an array of this shape and writes it there.
+    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+}
+
+/// `cuMipmappedArrayCreate`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn create_mipmapped(
+    call: Call<CreateMipmapped>,
+    handle: *mut CUarray,
+    described: *const c_void,
+    levels: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(handle, described, levels) };
+    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
+    let destroy = functions::cuMipmappedArrayDestroy::real(call.slot);
+    if described.is_null() {
+        return ask();
+    }
+    // SAFETY: the caller's promise.
+    let shape: Shape = unsafe { described.cast::<Deep<usize>>().read() }.into();
+    let shape = Shape { levels, ..shape };
+    // SAFETY: `ask` makes an array of this shape and writes it there.
+    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+}
+
+type Require =
+    unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
+
+/// # Safety
+/// `ask` is a call of the driver that makes an array of this shape and writes it to `place`; the
+/// two functions are the driver's, for such an array.
+unsafe fn make(
+    slot: Slot,
+    shape: Shape,
+    place: *const CUarray,
+    requirements: Option<Require>,
+    destroy: Option<Destroy>,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(account) = account::current(slot).filter(|_| shape.holds()) else {
+        return ask();
+    };
+    let request = shape.bytes(requirements.is_some());
+    let claimed = stepped(request);
+    match account.ask_for(Bytes::new(request), claimed, Kind::Array) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(refusal) => {
+            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
+            let undo = || {
+                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                let made = unsafe { out::got_handle(place) };
+                if let (Some(destroy), Some(array)) = (destroy, made) {
+                    // SAFETY: nobody else knows of it.
+                    unsafe { destroy(array as CUarray) };
+                }
+            };
+            return memory::refuse(&account, claimed, refusal, is_valid, ask, undo);
+        }
+    }
+    let code = ask();
+    // SAFETY: as the caller promises.
+    let made = unsafe { out::got_handle(place) }.filter(|_| code == SUCCESS);
+    let Some(array) = made else {
+        account.release(claimed, Kind::Array);
+        return code;
+    };
+    let required = requirements.and_then(|ask| required(slot, ask, array));
+    let bytes = required.unwrap_or(claimed);
+    let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
+    if more > Bytes::ZERO
+        && let Asked::Refused(_) = account.claim(more, Kind::Array)
+        && let Some(destroy) = destroy
+    {
+        // SAFETY: an array that the driver has just made, and that nobody else knows.
+        unsafe { destroy(array as CUarray) };
+        account.release(claimed, Kind::Array);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    account.release(less, Kind::Array);
+    keep(&account, array, bytes);
+    code
+}
+
+fn keep(account: &Account, array: u64, bytes: Bytes) {
+    account.remember(Space::Array, array, account.here(bytes, Kind::Array));
+}
+
+/// What the driver says that an array holds.
+fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
+    let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
+    let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        size: 0,
+        alignment: 0,
+        reserved: [0; 4],
+    };
+    // SAFETY: the function's contract: an array and its device.
+    let code = unsafe { ask(&raw mut said, array as CUarray, dev) };
+    (code == SUCCESS && said.size != 0).then(|| stepped(said.size as u64))
+}
+
+/// `cuArrayDestroy` and `cuMipmappedArrayDestroy`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, array: CUarray) -> CUresult {
+    let found = account::find(Space::Array, array as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(array) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        account::freed(found);
+    }
+    code
+}

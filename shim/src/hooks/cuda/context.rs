@@ -1,0 +1,358 @@
+//! Contexts: what one takes of the device, and what ends with it.
+//! Touches: the real function, then the ledger; NVML, for the first context of a slice.
+//!
+//! The first context of a slice is measured, and is not refused: nobody knows its size before. A
+//! size that no context has is a neighbour's doing, and the usual one is taken instead; so it is
+//! where nothing can be measured.
+//! The ledger remembers the size, which is claimed for every later one before it is made.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::ManuallyDrop;
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger;
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::account::context_size::Grown;
+use crate::account::{self, Account, Asked};
+use crate::account::{context_size, graphs, pools};
+use crate::answer::device;
+use crate::hooks::cuda::{green, pool};
+use crate::hooks::out;
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::contexts;
+use crate::state::handles::{self, Found, Held, Space};
+
+type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
+type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
+type Create = unsafe extern "C" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
+type CreateV3 =
+    unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult;
+type CreateV4 = unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUcontext) -> CUresult;
+type Attach = unsafe extern "C" fn(*mut CUcontext, c_uint) -> CUresult;
+
+/// `cuDevicePrimaryCtxRetain`: the first one makes the context.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn primary_retain(
+    call: Call<Retain>,
+    pctx: *mut CUcontext,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pctx, dev) };
+    // The driver has its own answer to who wants none.
+    let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
+        return ask();
+    };
+    let number = u64::from(ordinal.0);
+    if account::find(Space::Primary, number).is_some() {
+        return ask();
+    }
+    // SAFETY: `make` asks for it when the driver has made a context and written it there.
+    let context = || unsafe { out::got_handle(pctx) };
+    make(&account, call.slot, ordinal, context, Some(number), ask)
+}
+
+/// `cuCtxCreate` and `cuCtxCreate_v2`.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    pctx: *mut CUcontext,
+    flags: c_uint,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pctx, flags, dev) };
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { out::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
+        None => ask(),
+    }
+}
+
+/// `cuCtxCreate_v3`.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn create_v3(
+    call: Call<CreateV3>,
+    pctx: *mut CUcontext,
+    params: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { out::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
+        None => ask(),
+    }
+}
+
+/// `cuCtxCreate_v4`.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn create_v4(
+    call: Call<CreateV4>,
+    pctx: *mut CUcontext,
+    params: *mut c_void,
+    flags: c_uint,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
+    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+        Some((account, ordinal)) => {
+            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            let context = || unsafe { out::got_handle(pctx) };
+            make(&account, call.slot, ordinal, context, None, ask)
+        }
+        None => ask(),
+    }
+}
+
+pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
+    let account = account::by_handle(slot, dev)?;
+    Some((account, device::ordinal(dev)?))
+}
+
+/// Makes a context, which is known by its handle when it is there; `primary` is its number if it
+/// is one.
+pub(crate) fn make(
+    account: &Account,
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    handle: impl FnOnce() -> Option<u64>,
+    primary: Option<u64>,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let (ledger, listed) = (account.ledger, account.listed);
+    let mut known = ledger.context(listed);
+    // Without a destructor, for the thread may be cancelled in the driver: the others see that it
+    // is gone, and take turns without it.
+    let mut turn = None;
+    let there = primary.is_some() && is_active(slot, ordinal);
+    // What is there already cannot be measured.
+    if known.is_none() && !there {
+        turn = ledger.turn(listed).map(ManuallyDrop::new);
+        known = ledger.context(listed);
+    }
+    if known.is_some() {
+        turn.take().map(ManuallyDrop::into_inner);
+    } else if !there && account.is_closed() {
+        turn.take().map(ManuallyDrop::into_inner);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let claimed = match known {
+        // Somebody has made it where we did not see it.
+        Some(size) if there => account.record(size, Kind::Context).then_some(size),
+        Some(size) => match account.claim(size, Kind::Context) {
+            Asked::Granted => Some(size),
+            Asked::Uncounted => None,
+            Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+        },
+        None => None,
+    };
+    let measures = known.is_none() && !there;
+    let scale = measures.then(|| account.scale(slot, ordinal));
+    let before = scale.map(|scale| scale.sample(|| account.host()));
+    let code = ask();
+    let mut held = claimed;
+    let context = if code == SUCCESS { handle() } else { None };
+    if let (Some(scale), Some(before)) = (scale, before) {
+        let measured = match code {
+            SUCCESS => before.until(&scale.sample(|| account.host())),
+            _ => None,
+        };
+        scale.close();
+        if code == SUCCESS {
+            let alone = || context_size::afterwards(slot, context, ledger.sum(listed));
+            let size = believed(measured.unwrap_or_else(alone));
+            ledger.learn_context(listed, size);
+            held = account.record(size, Kind::Context).then_some(size);
+        }
+    }
+    turn.take().map(ManuallyDrop::into_inner);
+    match context {
+        Some(context) => {
+            let number = contexts::number(account.private, context);
+            let bytes = held.unwrap_or(Bytes::ZERO);
+            let held = account.held(bytes, Kind::Context, number);
+            match primary {
+                Some(ordinal) => account.remember(Space::Primary, ordinal, held),
+                None => account.remember(Space::Context, context, held),
+            }
+        }
+        None => account.release(held.unwrap_or(Bytes::ZERO), Kind::Context),
+    }
+    code
+}
+
+/// The size to remember of what was measured.
+fn believed(measured: Grown) -> Bytes {
+    let size = match measured {
+        Grown::By(size) => size,
+        Grown::Unlikely { difference, usual } => {
+            let line = [
+                Str("memory in use has grown by "),
+                Dec(difference),
+                Str(" bytes, which no context takes: somebody else's are among them; counted as "),
+                Dec(usual),
+            ];
+            counters::CONTEXT.say("context", &line);
+            usual
+        }
+    };
+    ledger::rounded(size)
+}
+
+/// Whether a device's primary context is there.
+fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    let Ok(dev) = CUdevice::try_from(ordinal.0) else {
+        return false;
+    };
+    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(slot) else {
+        return false;
+    };
+    // SAFETY: cuDevicePrimaryCtxGetState's contract.
+    let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
+    code == SUCCESS && active != 0
+}
+
+/// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`, of both versions: the context ends
+/// with its last user, or at once.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let ask = || unsafe { (call.real)(dev) };
+    match device::ordinal(dev) {
+        Some(ordinal) => primary_let_go(call.slot, ordinal, ask),
+        None => ask(),
+    }
+}
+
+/// Lets go of a device's primary context: if it is the last that does so, the context is gone, and
+/// with it what was allocated in it. By the vendor's word that is a reset, which destroys all
+/// resources of the device: so nobody may call the driver with its pools meanwhile.
+pub(crate) fn primary_let_go(
+    slot: Slot,
+    ordinal: CudaOrdinal,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let closes = account::counts() && is_active(slot, ordinal);
+    if closes {
+        pools::close_all(ordinal);
+    }
+    let code = ask();
+    let gone = code == SUCCESS && !is_active(slot, ordinal);
+    if closes {
+        pools::closed(slot, ordinal, gone);
+    }
+    if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
+        let held = found.held();
+        account::freed(found);
+        account::context_gone(held.context);
+        green::primary_ended(held.device);
+        ended(slot);
+    }
+    code
+}
+
+/// A context is gone.
+fn ended(slot: Slot) {
+    pool::settled(slot);
+    graphs::settle_all(slot);
+}
+
+/// `cuCtxDestroy` and `cuCtxDestroy_v2`.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
+    let found = account::find(Space::Context, ctx as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(ctx) };
+    if code == SUCCESS {
+        destroyed(call.slot, ctx, found);
+    }
+    code
+}
+
+fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
+    if let Some(attached) = account::find(Space::Attached, ctx as u64) {
+        attached.take();
+    }
+    if let Some(found) = found {
+        let Held { context, .. } = found.held();
+        account::freed(found);
+        account::context_gone(context);
+        ended(slot);
+    }
+}
+
+/// `cuCtxAttach`: the context is kept once more.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pctx, flags) };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
+    if let (Some(context), Some(private)) = (context, account::page()) {
+        while let Some(found) = account::find(Space::Attached, context) {
+            if found.replace_payload(found.payload().saturating_add(1)) {
+                return code;
+            }
+        }
+        handles::put_payload(private, Space::Attached, context, 1);
+    }
+    code
+}
+
+/// `cuCtxDetach`: the last to do so destroys the context.
+///
+/// # Safety
+/// As `primary_retain`.
+pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
+    let found = account::find(Space::Context, ctx as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(ctx) };
+    if code != SUCCESS {
+        return code;
+    }
+    while let Some(attached) = account::find(Space::Attached, ctx as u64) {
+        let left = attached.payload().saturating_sub(1);
+        let done = match left {
+            0 => attached.take(),
+            _ => attached.replace_payload(left),
+        };
+        if done {
+            return code;
+        }
+    }
+    destroyed(call.slot, ctx, found);
+    code
+}

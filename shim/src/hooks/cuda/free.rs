@@ -1,0 +1,40 @@
+//! Linear memory given back: the ledger hears of it when the driver has freed it.
+//! Touches: the real function, then the ledger.
+//! Law: what is not known is the driver's business alone.
+
+use crate::account;
+use crate::account::pools;
+use crate::account::sharing;
+use crate::hooks::cuda::pool;
+use crate::hooks::out::Amount;
+use crate::real::abi::{CUresult, SUCCESS};
+use crate::real::functions::Call;
+
+type Free<P> = unsafe extern "C" fn(P) -> CUresult;
+
+/// `cuMemFree` and `cuMemFree_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
+    let memory = account::memory(dptr.into_u64());
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.slot, dptr.into_u64()),
+    };
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(dptr) };
+    if code == SUCCESS
+        && let Some(memory) = memory
+    {
+        sharing::freed(dptr.into_u64());
+        account::memory_freed(memory);
+    } else if code == SUCCESS {
+        // What came from a pool: with the ordinary function it is waited for.
+        pool::settled(call.slot);
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
+    }
+    code
+}

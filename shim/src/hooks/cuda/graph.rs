@@ -1,0 +1,205 @@
+//! Graphs: what their allocations need is claimed when they are launched.
+//! Touches: the ledger; the real function, unless the slice has no room.
+//!
+//! A graph that allocates nothing costs one look at what is known of it.
+
+use core::ffi::{c_char, c_ulonglong, c_void};
+
+use gpuslice_config::ledger::{Given, Kind};
+use gpuslice_config::units::Bytes;
+
+use crate::account::graphs::{self, Graphs, Need};
+use crate::account::{self, Account};
+use crate::answer::device;
+use crate::hooks::out;
+use crate::real::abi::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
+    SUCCESS,
+};
+use crate::real::copies::Slot;
+use crate::real::functions::Call;
+use crate::state::handles::{self, Space};
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::rounded;
+
+type Instantiate = unsafe extern "C" fn(
+    *mut CUgraphExec,
+    CUgraph,
+    *mut CUgraphNode,
+    *mut c_char,
+    usize,
+) -> CUresult;
+type WithFlags = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, c_ulonglong) -> CUresult;
+type WithParams = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut c_void) -> CUresult;
+type Launch = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUgraphExec) -> CUresult;
+type Trim = unsafe extern "C" fn(CUdevice) -> CUresult;
+
+/// `cuGraphInstantiate` and `cuGraphInstantiate_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn instantiate(
+    call: Call<Instantiate>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    length: usize,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(exec, graph, node, log, length) };
+    // SAFETY: the driver has answered for these.
+    unsafe { instantiated(call.slot, code, exec, graph) };
+    code
+}
+
+/// `cuGraphInstantiateWithFlags`.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn with_flags(
+    call: Call<WithFlags>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(exec, graph, flags) };
+    // SAFETY: the driver has answered for these.
+    unsafe { instantiated(call.slot, code, exec, graph) };
+    code
+}
+
+/// `cuGraphInstantiateWithParams` and its twin.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn with_params(
+    call: Call<WithParams>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut c_void,
+) -> CUresult {
+    // SAFETY: the function's own contract: where it is not null there are the flags.
+    let flags = unsafe { out::got(params.cast::<u64>()) };
+    let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
+    let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
+        None => None,
+        Some((graphs, Ok(given))) => Some((graphs, given)),
+        Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
+    };
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(exec, graph, params) };
+    if let Some((graphs, given)) = given {
+        graphs.launched(given);
+    }
+    // SAFETY: the driver has answered for these.
+    unsafe { instantiated(call.slot, code, exec, graph) };
+    code
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
+
+/// What is claimed for a graph that gets its memory while it is instantiated.
+fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
+    let Need { bytes, device, .. } = graphs::need(slot, graph);
+    let ordinal = device.and_then(device::ordinal)?;
+    let graphs = Graphs::of(account::of(slot, ordinal)?, slot, ordinal)?;
+    Some((graphs, graphs.claim_for(rounded(bytes))))
+}
+
+/// Remembers what an executable graph needs.
+///
+/// # Safety
+/// `code` is what the driver has answered for these.
+unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
+    if !account::counts() {
+        return;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS);
+    let Some(made) = made else {
+        return;
+    };
+    if let Some(old) = account::find(Space::Exec, made) {
+        old.take();
+    }
+    let need = graphs::need(slot, graph);
+    let bytes = need.bytes;
+    let ordinal = match need.device {
+        Some(device) => device::ordinal(device),
+        None => device::current(slot).filter(|_| need.and_more),
+    };
+    let Some(ordinal) = ordinal else {
+        return;
+    };
+    if let Some(account) = account::of(slot, ordinal) {
+        let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
+        let need = account.held(rounded(bytes), Kind::Pool, next);
+        handles::put(account.private, Space::Exec, made, need);
+        // Where it was uploaded too, it has its memory already.
+        if let Some(graphs) = Graphs::of(account, slot, ordinal) {
+            graphs.launched(Given::default());
+        }
+    }
+}
+
+/// What an executable graph needs, and where.
+fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
+    let held = account::find(Space::Exec, exec as u64)?.held();
+    let ordinal = CudaOrdinal(u32::from(held.context.checked_sub(1)?));
+    Some((account::of(slot, ordinal)?, ordinal, held.bytes))
+}
+
+/// `cuGraphLaunch`, `cuGraphUpload` and their twins.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(exec, stream) };
+    let Some((account, ordinal, need)) = known(call.slot, exec) else {
+        return ask();
+    };
+    let Some(graphs) = Graphs::of(account, call.slot, ordinal) else {
+        return ask();
+    };
+    let Ok(given) = graphs.claim_for(need) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
+    let code = ask();
+    graphs.launched(given);
+    code
+}
+
+/// `cuGraphExecDestroy`: what it has reserved stays the driver's until it is trimmed.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
+    let found = account::find(Space::Exec, exec as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(exec) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        found.take();
+        graphs::settle_all(call.slot);
+    }
+    code
+}
+
+/// `cuDeviceGraphMemTrim`.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn trim(call: Call<Trim>, dev: CUdevice) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(dev) };
+    if code == SUCCESS && account::counts() {
+        graphs::settle_all(call.slot);
+    }
+    code
+}

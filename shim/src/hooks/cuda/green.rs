@@ -1,0 +1,136 @@
+//! Green contexts: parts of a device, which keep its primary context and have no memory of their
+//! own.
+//! Touches: the real function, then the ledger.
+
+use core::ffi::{c_uint, c_void};
+
+use gpuslice_config::ledger;
+
+use crate::account;
+use crate::answer::device;
+use crate::hooks::cuda::context;
+use crate::hooks::out;
+use crate::real::abi::{CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::contexts;
+use crate::state::handles::{self, Space};
+
+type GreenCtx = *mut c_void;
+type Create = unsafe extern "C" fn(*mut GreenCtx, *mut c_void, CUdevice, c_uint) -> CUresult;
+type Destroy = unsafe extern "C" fn(GreenCtx) -> CUresult;
+type FromGreen = unsafe extern "C" fn(*mut CUcontext, GreenCtx) -> CUresult;
+
+/// `cuGreenCtxCreate`: makes the primary context where there is none.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    green: *mut GreenCtx,
+    resources: *mut c_void,
+    dev: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(green, resources, dev, flags) };
+    let Some((account, ordinal)) = context::counted(call.slot, dev) else {
+        return ask();
+    };
+    let number = u64::from(ordinal.0);
+    let code = match account::find(Space::Primary, number) {
+        Some(_) => ask(),
+        None => {
+            let primary = || primary(call.slot, dev);
+            context::make(&account, call.slot, ordinal, primary, Some(number), ask)
+        }
+    };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
+    if let Some(made) = made {
+        handles::put_payload(account.private, Space::Green, made, number);
+    }
+    code
+}
+
+/// The handle of a primary context that is there.
+fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
+    let retain = functions::cuDevicePrimaryCtxRetain::real(slot)?;
+    let release = functions::cuDevicePrimaryCtxRelease_v2::real(slot)?;
+    let mut context = core::ptr::null_mut();
+    // SAFETY: cuDevicePrimaryCtxRetain's contract.
+    let code = unsafe { retain(&raw mut context, dev) };
+    (code == SUCCESS).then_some(())?;
+    // SAFETY: retained just now.
+    unsafe { release(dev) };
+    Some(context as u64)
+}
+
+/// `cuGreenCtxDestroy`: lets go of the primary context.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
+    let found = account::find(Space::Green, green as u64);
+    // SAFETY: the caller's own argument.
+    let ask = || unsafe { (call.real)(green) };
+    let ordinal = found.and_then(|found| CUdevice::try_from(found.payload()).ok());
+    let code = match ordinal.and_then(device::ordinal) {
+        Some(ordinal) => context::primary_let_go(call.slot, ordinal, ask),
+        None => ask(),
+    };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        found.take();
+    }
+    code
+}
+
+/// `cuCtxFromGreenCtx`: what is allocated in it is the primary context's.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn context(
+    call: Call<FromGreen>,
+    context: *mut CUcontext,
+    green: GreenCtx,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(context, green) };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);
+    let of = account::find(Space::Green, green as u64);
+    if let (Some(made), Some(of)) = (made, of)
+        && account::find(Space::GreenContext, made).is_none()
+        && let Some(primary) = account::find(Space::Primary, of.payload())
+        && let Some(private) = account::page()
+    {
+        let number = contexts::number(private, made);
+        let held = handles::Held {
+            bytes: gpuslice_config::units::Bytes::ZERO,
+            context: number,
+            ..primary.held()
+        };
+        handles::put(private, Space::GreenContext, made, held);
+    }
+    code
+}
+
+/// The primary context of a device is gone, and what was allocated in its green contexts.
+pub(crate) fn primary_ended(device: ledger::Device) {
+    let Some(private) = account::page() else {
+        return;
+    };
+    handles::each(private, |space, _, found| {
+        let held = found.held();
+        match space {
+            Space::GreenContext if held.device == device && found.take() => {
+                account::context_gone(held.context);
+            }
+            // What a destroyed pool had reserved there is gone too.
+            Space::Doomed if held.device == device => account::freed(found),
+            _ => {}
+        }
+    });
+}

@@ -1,0 +1,256 @@
+//! CUDA's reporters of memory, and of whether memory is shared with the host.
+//! Touches: the real function, then what the caller gave a place for.
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::units::Bytes;
+use gpuslice_config::view::DriverMemory;
+
+use crate::answer;
+use crate::answer::device::{self, Device};
+use crate::hooks::cuda::pool;
+use crate::hooks::out::{self, Amount};
+use crate::log::Piece::Str;
+use crate::log::counters;
+use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::slice::runtime::{self, Runtime};
+
+pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
+type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
+pub(crate) type Attribute = unsafe extern "C" fn(*mut i32, i32, CUdevice) -> u32;
+
+/// `cuMemGetInfo_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+#[inline]
+pub(crate) unsafe fn mem_get_info(
+    call: Call<MemGetInfo<usize>>,
+    free: *mut usize,
+    total: *mut usize,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(free, total) };
+    let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS && device::shares(call.slot) {
+            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            unsafe { show_unsliced(call.slot, free) };
+        }
+        return code;
+    };
+    if code != SUCCESS {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let said = unsafe { said(free, total) };
+    // SAFETY: as above.
+    unsafe { show(runtime, call.slot, said, free, total) };
+    code
+}
+
+/// `cuMemGetInfo`, which counts in 32 bits.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn mem_get_info_v1(
+    call: Call<MemGetInfo<u32>>,
+    free: *mut u32,
+    total: *mut u32,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(free, total) };
+    let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS && device::shares(call.slot) {
+            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            unsafe { show_unsliced(call.slot, free) };
+        }
+        return code;
+    };
+    if code == SUCCESS {
+        // What this driver function says is cut at 4 GiB: its successor knows the facts.
+        let said = match facts(call.slot) {
+            Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
+            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            None => unsafe { said(free, total) },
+        };
+        // SAFETY: as above.
+        unsafe { show(runtime, call.slot, said, free, total) };
+    }
+    code
+}
+
+/// Answers for a current device of unified memory where there is no slice. TOTAL stays.
+///
+/// # Safety
+/// The place is null, or the driver has just written there.
+#[cold]
+pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
+    // The runtime may have its number from us: the driver says what is there.
+    let view = facts(slot).and_then(answer::unsliced);
+    if let Some(view) = view {
+        // SAFETY: the caller's promise.
+        unsafe { out::put(free, view.free) };
+    }
+}
+
+/// What the driver has just said.
+///
+/// # Safety
+/// Both places are null, or the driver has just written there.
+#[inline]
+unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
+    // SAFETY: the caller's promise.
+    let free = unsafe { out::got(free) };
+    // SAFETY: the caller's promise.
+    let total = unsafe { out::got(total) };
+    (free, total)
+}
+
+/// What the driver says of the current device.
+pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
+    let (mut free, mut total) = (0usize, 0usize);
+    let ask = functions::cuMemGetInfo_v2::real(slot)?;
+    // SAFETY: cuMemGetInfo_v2's contract.
+    let code = unsafe { ask(&raw mut free, &raw mut total) };
+    (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
+}
+
+/// What the driver says is the memory of a device.
+pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
+    let mut total = 0usize;
+    let ask = functions::cuDeviceTotalMem_v2::real(slot)?;
+    let device = CUdevice::try_from(ordinal.0).ok()?;
+    // SAFETY: cuDeviceTotalMem_v2's contract.
+    let code = unsafe { ask(&raw mut total, device) };
+    (code == SUCCESS).then_some(total as u64)
+}
+
+/// Answers for the current device.
+///
+/// # Safety
+/// Both places are null, or the driver has just written there.
+#[inline]
+pub(crate) unsafe fn show<T: Amount>(
+    runtime: &Runtime,
+    slot: Slot,
+    said: (Option<u64>, Option<u64>),
+    free: *mut T,
+    total: *mut T,
+) {
+    pool::settled(slot);
+    let ordinal = device::current(slot);
+    if ordinal.is_none() {
+        counters::FACTS.say("query", &[Str("the current device is not known")]);
+    }
+    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, slot, ordinal)) else {
+        return;
+    };
+    let memory = match said {
+        (Some(free), Some(total)) => answer::driver(total, free),
+        // The caller did not want one of them; the other still depends on it.
+        (free, total) => {
+            let total = total.or_else(|| total_of(slot, ordinal?));
+            let Some(total) = total else {
+                counters::FACTS.say("query", &[Str("the total is not known")]);
+                return;
+            };
+            answer::driver(total, free.unwrap_or(total))
+        }
+    };
+    let view = answer::of(runtime, &device, memory);
+    // SAFETY: the caller's promise.
+    unsafe { out::put(free, view.free) };
+    // SAFETY: the caller's promise.
+    unsafe { out::put(total, view.total) };
+}
+
+/// `cuDeviceTotalMem_v2`.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn device_total_mem(
+    call: Call<TotalMem<usize>>,
+    bytes: *mut usize,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(bytes, dev) };
+    if code == SUCCESS {
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        let said = unsafe { out::got(bytes) };
+        // SAFETY: as above.
+        unsafe { show_total(call.slot, said, bytes, dev) };
+    }
+    code
+}
+
+/// `cuDeviceTotalMem`, which counts in 32 bits.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn device_total_mem_v1(
+    call: Call<TotalMem<u32>>,
+    bytes: *mut u32,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(bytes, dev) };
+    if code == SUCCESS && runtime::slice().is_some() {
+        let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        let said = whole.or_else(|| unsafe { out::got(bytes) });
+        // SAFETY: as above.
+        unsafe { show_total(call.slot, said, bytes, dev) };
+    }
+    code
+}
+
+/// # Safety
+/// The place is null, or the driver has just written there.
+unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
+    if let Some(runtime) = runtime::slice()
+        && let Some(said) = said
+        && let Some(ordinal) = device::ordinal(dev)
+        && let Some(device) = device::cuda(runtime, slot, ordinal)
+    {
+        let total = total_shown(runtime, &device, said);
+        // SAFETY: the caller's promise.
+        unsafe { out::put(bytes, total) };
+    }
+}
+
+/// TOTAL, which does not depend on what is free.
+pub(crate) fn total_shown(runtime: &Runtime, device: &Device<'_>, said: u64) -> Bytes {
+    answer::of(runtime, device, answer::driver(said, said)).total
+}
+
+/// `cuDeviceGetAttribute`.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn device_attribute(
+    call: Call<Attribute>,
+    pi: *mut i32,
+    attrib: i32,
+    dev: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pi, attrib, dev) };
+    if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.slot, dev)
+    {
+        // SAFETY: CUDA_SUCCESS, so the driver has written there.
+        unsafe { pi.write(0) };
+    }
+    code
+}
+
+/// Whether a device shares the host's memory and must not say so.
+pub(crate) fn hidden(slot: Slot, dev: CUdevice) -> bool {
+    let Some(runtime) = runtime::slice().filter(|runtime| runtime.presents_discrete()) else {
+        return false;
+    };
+    device::ordinal(dev)
+        .and_then(|ordinal| device::cuda(runtime, slot, ordinal))
+        .is_some_and(|device| device.unified == Some(true))
+}

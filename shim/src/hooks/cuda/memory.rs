@@ -1,0 +1,273 @@
+//! Linear memory: claimed, then asked of the driver.
+//! Touches: the ledger; the real function, unless the slice has no room.
+
+use core::ffi::c_uint;
+
+use gpuslice_config::admit::Refusal;
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::account::{self, Account, Asked, Memory};
+use crate::answer::device;
+use crate::hooks::out::{self, Amount};
+use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::allocations::{SMALL, STEP};
+use crate::state::handles::Held;
+use gpuslice_config::ledger::stepped;
+
+type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
+type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
+type AllocPitch<P, S> = unsafe extern "C" fn(*mut P, *mut S, S, S, c_uint) -> CUresult;
+
+/// `cuMemAlloc` and `cuMemAlloc_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn linear<P: Amount, S: Amount>(
+    call: Call<Alloc<P, S>>,
+    dptr: *mut P,
+    bytesize: S,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize) };
+    let request = bytesize.into_u64();
+    let Some(account) = counted(call.slot, request) else {
+        return ask();
+    };
+    let is_valid = || !dptr.is_null();
+    if request <= SMALL {
+        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        return unsafe { small(&account, dptr, request, is_valid, ask) };
+    }
+    // SAFETY: as above.
+    unsafe { whole(&account, dptr, request, Kind::Linear, is_valid, ask) }
+}
+
+/// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
+/// only when it is used there, which no call shows. So it cannot be more than the slice, unless the
+/// slice leaves managed memory to the driver.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn managed(
+    call: Call<AllocManaged>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
+    let request = bytesize.into_u64();
+    let account = counted(call.slot, request).filter(Account::counts_managed);
+    let Some(account) = account else {
+        return ask();
+    };
+    /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
+    const ATTACHED: [c_uint; 2] = [1, 2];
+    let is_valid = || !dptr.is_null() && ATTACHED.contains(&flags);
+    // SAFETY: `ask` is a call that allocates and writes its pointer there.
+    unsafe { whole(&account, dptr, request, Kind::Managed, is_valid, ask) }
+}
+
+/// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
+    call: Call<AllocPitch<P, S>>,
+    dptr: *mut P,
+    pitch: *mut S,
+    width: S,
+    height: S,
+    element: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, pitch, width, height, element) };
+    /// What every driver aligns lines to, at least.
+    const LINE: u64 = 512;
+    let (width, height) = (width.into_u64(), height.into_u64());
+    let line = width.checked_next_multiple_of(LINE).unwrap_or(u64::MAX);
+    let least = line.saturating_mul(height);
+    let Some(account) = counted(call.slot, least) else {
+        return ask();
+    };
+    /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device.
+    const LONGEST: u64 = (1 << 31) - 1;
+    let is_valid = || {
+        let places = !dptr.is_null() && !pitch.is_null();
+        places && width <= LONGEST && matches!(element, 4 | 8 | 16)
+    };
+    if least <= SMALL {
+        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        return unsafe { small(&account, dptr, least, is_valid, ask) };
+    }
+    let claimed = stepped(least);
+    // SAFETY: as above.
+    let code = unsafe { whole(&account, dptr, least, Kind::Linear, is_valid, ask) };
+    if code != SUCCESS {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let at = unsafe { out::got(dptr) };
+    // SAFETY: as above.
+    let real = unsafe { out::got(pitch) };
+    let real = stepped(real.unwrap_or(line).saturating_mul(height));
+    let more = real.minus(claimed);
+    let (Some(at), true) = (at, more > Bytes::ZERO) else {
+        return code;
+    };
+    if let Asked::Refused(_) = account.claim(more, Kind::Linear) {
+        give_back(call.slot, at);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let bytes = claimed.plus(more);
+    let kept = match account::memory(at) {
+        Some(Memory::Grain(found)) => found.held().bytes == claimed && found.resize(bytes),
+        Some(Memory::Stray(found)) => found.replace(Held {
+            bytes,
+            ..found.held()
+        }),
+        None => false,
+    };
+    if !kept {
+        account.release(more, Kind::Linear);
+    }
+    code
+}
+
+/// Gives back to the driver what it has just given, and to the ledger.
+fn give_back(slot: Slot, at: u64) {
+    let memory = account::memory(at);
+    if let Some(free) = functions::cuMemFree_v2::real(slot) {
+        // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+        let code = unsafe { free(at) };
+        if code == SUCCESS
+            && let Some(memory) = memory
+        {
+            account::memory_freed(memory);
+        }
+    }
+}
+
+/// The account of the current device, for a request that is one.
+#[inline(always)]
+fn counted(slot: Slot, request: u64) -> Option<Account> {
+    // The driver has its own answer to a request for nothing.
+    if request == 0 {
+        return None;
+    }
+    account::current(slot)
+}
+
+/// Refuses what there is no room for, unless the driver has an error of its own for the request:
+/// then the program gets that one, and nothing was short. `undo` takes back what the driver has
+/// granted all the same.
+#[cold]
+pub(crate) fn refuse(
+    account: &Account,
+    bytes: Bytes,
+    refusal: Refusal,
+    is_valid: bool,
+    ask: impl FnOnce() -> CUresult,
+    undo: impl FnOnce(),
+) -> CUresult {
+    if !is_valid {
+        let code = ask();
+        if code != SUCCESS {
+            return code;
+        }
+        undo();
+    }
+    account.refuse(bytes, refusal);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// The same of linear memory.
+///
+/// # Safety
+/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+#[cold]
+unsafe fn refuse_linear<P: Amount>(
+    account: &Account,
+    place: *const P,
+    (bytes, refusal): (Bytes, Refusal),
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let is_valid = is_valid() && device::has_context(account.slot);
+    let undo = || {
+        let free = functions::cuMemFree_v2::real(account.slot);
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
+            // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+            unsafe { free(at) };
+        }
+    };
+    refuse(account, bytes, refusal, is_valid, ask, undo)
+}
+
+/// Memory that has its steps for itself. `is_valid`: whether the driver finds no fault with the
+/// arguments.
+///
+/// # Safety
+/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+#[inline(always)]
+pub(crate) unsafe fn whole<P: Amount>(
+    account: &Account,
+    place: *const P,
+    request: u64,
+    kind: Kind,
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let bytes = stepped(request);
+    match account.ask_for(Bytes::new(request), bytes, kind) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(refusal) => {
+            // SAFETY: the caller's promise.
+            return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
+        }
+    }
+    let code = ask();
+    // SAFETY: as the caller promises.
+    match unsafe { out::got(place) } {
+        Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
+        _ => account.release(bytes, kind),
+    }
+    code
+}
+
+/// Memory that shares its step with other small allocations, or has a new one: where there is no
+/// room for a new step, nobody can say before whether the driver needs one.
+///
+/// # Safety
+/// As `whole`.
+#[inline(always)]
+unsafe fn small<P: Amount>(
+    account: &Account,
+    place: *const P,
+    request: u64,
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let step = Bytes::new(STEP);
+    match account.ask_for(Bytes::new(request), step, Kind::Linear) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(refusal) => {
+            // SAFETY: the caller's promise.
+            return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
+        }
+    }
+    let code = ask();
+    // SAFETY: as the caller promises.
+    let at = unsafe { out::got(place) }.filter(|_| code == SUCCESS);
+    let new_step = at.is_some_and(|at| account.keep_small(at));
+    if !new_step {
+        account.release(step, Kind::Linear);
+    }
+    code
+}

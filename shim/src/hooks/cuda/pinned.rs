@@ -1,0 +1,154 @@
+//! Pinned host memory: the device's own where both share it, and nobody's business elsewhere.
+//! Touches: the ledger, on unified memory; the real function, unless the slice has no room.
+
+use core::ffi::{c_uint, c_void};
+
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::units::Bytes;
+
+use crate::account::{self, Asked};
+use crate::answer::device;
+use crate::hooks::cuda::memory;
+use crate::hooks::out::{self, Amount};
+use crate::real::abi::{CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::handles::Space;
+use gpuslice_config::ledger::stepped;
+
+type AllocHost<S> = unsafe extern "C" fn(*mut *mut c_void, S) -> CUresult;
+type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
+type Register = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> CUresult;
+type Release = unsafe extern "C" fn(*mut c_void) -> CUresult;
+
+/// `cuMemAllocHost` and `cuMemAllocHost_v2`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn alloc_host<S: Amount>(
+    call: Call<AllocHost<S>>,
+    pp: *mut *mut c_void,
+    bytesize: S,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pp, bytesize) };
+    // SAFETY: on success the driver has written a pointer there.
+    let made = || unsafe { out::got_handle(pp) };
+    // SAFETY: on success the driver has written a pointer there.
+    let undo = || unsafe { free(call.slot, pp) };
+    pin(
+        call.slot,
+        bytesize.into_u64(),
+        !pp.is_null(),
+        ask,
+        made,
+        undo,
+    )
+}
+
+/// Frees pinned memory that the driver has just given.
+///
+/// # Safety
+/// The driver has written a pointer there, or the place is null.
+unsafe fn free(slot: Slot, place: *const *mut c_void) {
+    // SAFETY: the caller's promise.
+    let made = unsafe { out::got_handle(place) };
+    if let (Some(free), Some(made)) = (functions::cuMemFreeHost::real(slot), made) {
+        // SAFETY: nobody else knows of it.
+        unsafe { free(made as *mut c_void) };
+    }
+}
+
+/// `cuMemHostAlloc`.
+///
+/// # Safety
+/// As `alloc_host`.
+pub(crate) unsafe fn host_alloc(
+    call: Call<HostAlloc>,
+    pp: *mut *mut c_void,
+    bytesize: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(pp, bytesize, flags) };
+    // SAFETY: on success the driver has written a pointer there.
+    let made = || unsafe { out::got_handle(pp) };
+    /// All of `CU_MEMHOSTALLOC_*`.
+    const FLAGS: c_uint = 7;
+    let is_valid = !pp.is_null() && flags <= FLAGS;
+    // SAFETY: on success the driver has written a pointer there.
+    let undo = || unsafe { free(call.slot, pp) };
+    pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
+}
+
+/// `cuMemHostRegister` and `cuMemHostRegister_v2`.
+///
+/// # Safety
+/// As `alloc_host`.
+pub(crate) unsafe fn register(
+    call: Call<Register>,
+    p: *mut c_void,
+    bytesize: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(p, bytesize, flags) };
+    /// All of `CU_MEMHOSTREGISTER_*`.
+    const FLAGS: c_uint = 15;
+    let is_valid = !p.is_null() && flags <= FLAGS;
+    let undo = || {
+        if let Some(unregister) = functions::cuMemHostUnregister::real(call.slot) {
+            // SAFETY: registered just now.
+            unsafe { unregister(p) };
+        }
+    };
+    let made = || Some(p as u64);
+    pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
+}
+
+/// `is_valid`: whether the driver finds no fault with the arguments; `undo` takes back what it has
+/// granted.
+fn pin(
+    slot: Slot,
+    request: u64,
+    is_valid: bool,
+    ask: impl FnOnce() -> CUresult,
+    made: impl FnOnce() -> Option<u64>,
+    undo: impl FnOnce(),
+) -> CUresult {
+    let account = account::current(slot).filter(|account| request != 0 && account.unified());
+    let Some(account) = account else {
+        return ask();
+    };
+    let bytes = stepped(request);
+    match account.ask_for(Bytes::new(request), bytes, Kind::Pinned) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(refusal) => {
+            let is_valid = is_valid && device::has_context(slot);
+            return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
+        }
+    }
+    let code = ask();
+    match (code == SUCCESS).then(made).flatten() {
+        Some(at) => account.remember(Space::Pinned, at, account.here(bytes, Kind::Pinned)),
+        None => account.release(bytes, Kind::Pinned),
+    }
+    code
+}
+
+/// `cuMemFreeHost` and `cuMemHostUnregister`.
+///
+/// # Safety
+/// As `alloc_host`.
+pub(crate) unsafe fn release(call: Call<Release>, p: *mut c_void) -> CUresult {
+    let found = account::find(Space::Pinned, p as u64);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(p) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        account::freed(found);
+    }
+    code
+}

@@ -1,0 +1,444 @@
+//! Stream-ordered memory, and the pools that it comes from.
+//! Touches: the ledger and the pools; the real function, unless the slice has no room.
+//!
+//! How much a pool will grow is not known before: what is claimed is as much as the driver adds
+//! at a time, or as little as it must add, and what it has added is what stays. Where that is too
+//! much the pools are trimmed, and only what does not fit then is refused.
+
+use core::ffi::c_void;
+
+use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::ledger::{Given, Growth, Kind, Reserving as _};
+use gpuslice_config::units::Bytes;
+
+use crate::account::pools::{self, Pool};
+use crate::account::sharing;
+use crate::account::{self, Account, Asked};
+use crate::answer::device;
+use crate::hooks::out;
+use crate::real::abi::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
+};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::reservations;
+use gpuslice_config::ledger::stepped;
+
+type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+type FromPool = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
+type FreeAsync = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+type Create = unsafe extern "C" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUmemoryPool) -> CUresult;
+type TrimTo = unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult;
+type Synchronize = unsafe extern "C" fn(*mut c_void) -> CUresult;
+type SynchronizeAll = unsafe extern "C" fn() -> CUresult;
+
+/// What the driver adds to a pool at a time, where there is room.
+const GROWTH: u64 = 32 << 20;
+
+/// `cuMemAllocAsync`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn alloc_async(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { alloc_in(call, dptr, bytesize, stream, stream) }
+}
+
+/// `cuMemAllocAsync_ptsz`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn alloc_async_ptsz(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { alloc_in(call, dptr, bytesize, stream, meant(stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn from_pool(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, stream) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn from_pool_ptsz(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, meant(stream)) }
+}
+
+/// The stream that a twin for per-thread default streams means: no stream is `CU_STREAM_PER_THREAD`.
+fn meant(stream: CUstream) -> CUstream {
+    match stream.is_null() {
+        true => core::ptr::without_provenance_mut(2),
+        false => stream,
+    }
+}
+
+/// `meant`: the stream that the driver takes `stream` for.
+///
+/// # Safety
+/// As `alloc_async`.
+unsafe fn alloc_in(
+    call: Call<AllocAsync>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+    meant: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
+    let request = bytesize as u64;
+    let here = counted(call.slot, dptr, request, meant);
+    match here.and_then(|here| pools::current(call.slot, here)) {
+        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
+        None => ask(),
+    }
+}
+
+/// As `alloc_in`.
+///
+/// # Safety
+/// As `alloc_async`.
+unsafe fn from_pool_in(
+    call: Call<FromPool>,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+    meant: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
+    let request = bytesize as u64;
+    let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
+    match here.and_then(|here| pools::named(call.slot, pool, here)) {
+        // What the driver knows nothing of, it has an answer to.
+        Some(pool) if pool.reserved().is_none() => {
+            pool.forget();
+            ask()
+        }
+        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
+        None => ask(),
+    }
+}
+
+/// The device of the stream of a request. None: nobody counts, or the driver has an error of its
+/// own for it.
+fn counted(
+    slot: Slot,
+    place: *const CUdeviceptr,
+    request: u64,
+    stream: CUstream,
+) -> Option<CudaOrdinal> {
+    // The driver has its own answer to a request for nothing, or for nobody.
+    if request == 0 || place.is_null() || !account::counts() {
+        return None;
+    }
+    // In a graph nothing is allocated before it is launched.
+    match is_capturing(slot, stream) {
+        Some(false) => device::of_stream(slot, stream),
+        _ => None,
+    }
+}
+
+/// Whether a stream is being captured. None: the driver knows no such stream.
+fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
+    let mut status = 0;
+    let Some(ask) = functions::cuStreamIsCapturing::real(slot) else {
+        return Some(false);
+    };
+    // SAFETY: cuStreamIsCapturing's contract.
+    let code = unsafe { ask(stream, &raw mut status) };
+    (code == SUCCESS).then_some(status != 0)
+}
+
+/// Allocates from a pool what the slice has room for, and lets go of the pool.
+///
+/// # Safety
+/// As `allocate_from`.
+unsafe fn allocate(
+    pool: &Pool,
+    request: u64,
+    place: *const CUdeviceptr,
+    stream: CUstream,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let code = unsafe { allocate_from(pool, request, place, stream, ask) };
+    pool.leave();
+    code
+}
+
+/// Allocates from a pool what the slice has room for.
+///
+/// # Safety
+/// `ask` is a call that allocates from the pool and writes its pointer to `place`.
+unsafe fn allocate_from(
+    pool: &Pool,
+    request: u64,
+    place: *const CUdeviceptr,
+    stream: CUstream,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Ok(given) = claim(pool, request) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
+    let code = ask();
+    let reserve = pool.reserve();
+    if code != SUCCESS {
+        reserve.end(given, Growth::Kept, pool);
+        return code;
+    }
+    if reserve.end(given, Growth::Asked, pool) {
+        return code;
+    }
+    // It has grown by more than there is room for: what it does not need goes back.
+    let Pool { account, slot, .. } = pool;
+    pools::trim(*slot, account);
+    if reserve.settle(Growth::Asked, pool) {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    let at = unsafe { out::got(place) };
+    if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
+        // SAFETY: the driver has just given this pointer, and nobody else knows of it.
+        unsafe { free(at, stream) };
+    }
+    pools::trim(*slot, account);
+    // What is freed in a stream is the pool's until the stream has come so far.
+    reserve.settle(Growth::Kept, pool);
+    let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
+        account.release(stepped(request), Kind::Pool);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
+    account.refuse(stepped(request), refusal);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Claims what a pool will add for a request.
+fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
+    let reserve = pool.reserve();
+    let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
+        let idle = reserve.count_on(Bytes::new(request), pool);
+        let claimed = match request.saturating_sub(idle.get()) {
+            0 => Ok(Bytes::ZERO),
+            missing => ask(&pool.account, missing),
+        };
+        let Ok(claimed) = claimed else {
+            reserve.let_go(idle);
+            return Err(());
+        };
+        let given = Given { claimed, idle };
+        reserve.begin(given);
+        Ok(given)
+    };
+    if let Ok(given) = ask(generously) {
+        return Ok(given);
+    }
+    pools::trim(pool.slot, &pool.account);
+    let private = pool.account.private;
+    let later = reservations::wait_for_others(private, &pool.account, || ask(sparingly).ok());
+    later.map_or_else(|| ask(aloud), Ok)
+}
+
+/// As much as the driver adds at a time, or as little as it must.
+fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
+    match account.ask(Bytes::new(most), Kind::Pool) {
+        Asked::Granted => Ok(Bytes::new(most)),
+        Asked::Uncounted => Ok(Bytes::ZERO),
+        Asked::Refused(_) => sparingly(account, missing),
+    }
+}
+
+fn sparingly(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    answered(
+        account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        missing,
+    )
+}
+
+fn aloud(account: &Account, missing: u64) -> Result<Bytes, ()> {
+    answered(
+        account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        missing,
+    )
+}
+
+fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
+    match asked {
+        Asked::Granted => Ok(stepped(missing)),
+        Asked::Uncounted => Ok(Bytes::ZERO),
+        Asked::Refused(_) => Err(()),
+    }
+}
+
+/// `cuMemFreeAsync` and its twin: what came from a pool goes back there; the pool has it until
+/// it is trimmed or something is waited for.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn free_async(
+    call: Call<FreeAsync>,
+    dptr: CUdeviceptr,
+    stream: CUstream,
+) -> CUresult {
+    let memory = account::memory(dptr);
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.slot, dptr),
+    };
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(dptr, stream) };
+    if code == SUCCESS {
+        if let Some(memory) = memory {
+            sharing::freed(dptr);
+            account::memory_freed(memory);
+        }
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
+    }
+    code
+}
+
+/// The start of `CUmemPoolProps`.
+#[repr(C)]
+struct Properties {
+    kind: i32,
+    handles: i32,
+    location: i32,
+    id: i32,
+}
+
+/// `cuMemPoolCreate`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    pool: *mut CUmemoryPool,
+    properties: *const c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pool, properties) };
+    if code == SUCCESS && !pool.is_null() && !properties.is_null() {
+        // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
+        let wanted = unsafe { properties.cast::<Properties>().read() };
+        // SAFETY: CUDA_SUCCESS, so the driver has written there.
+        let pool = unsafe { pool.read() };
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+        const DEVICE: i32 = 1;
+        let device = match wanted.location {
+            DEVICE => device::ordinal(wanted.id),
+            // The host's memory is the device's on unified memory.
+            _ => device::current(call.slot).filter(|ordinal| {
+                account::of(call.slot, *ordinal).is_some_and(|account| account.unified())
+            }),
+        };
+        pools::created(call.slot, pool, device);
+    }
+    code
+}
+
+/// `cuMemPoolDestroy`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
+    let known = account::page().and_then(|private| reservations::pool(private, pool as u64));
+    let Some(known) = known else {
+        // SAFETY: the caller's own argument.
+        return unsafe { (call.real)(pool) };
+    };
+    if pools::in_use(call.slot, pool) != 0 {
+        settled(call.slot);
+    }
+    known.close();
+    known.wait_until_left();
+    let in_use = pools::in_use(call.slot, pool);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(pool) };
+    match code {
+        SUCCESS => pools::destroyed(call.slot, known, in_use),
+        _ => known.open(),
+    }
+    code
+}
+
+/// `cuMemPoolTrimTo`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(pool, keep) };
+    settled(call.slot);
+    code
+}
+
+/// `cuStreamSynchronize`, `cuEventSynchronize` and their relatives: pools give back what has been
+/// waited for.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(what) };
+    settled(call.slot);
+    code
+}
+
+/// `cuCtxSynchronize`.
+///
+/// # Safety
+/// As `alloc_async`.
+pub(crate) unsafe fn synchronize_all(call: Call<SynchronizeAll>) -> CUresult {
+    // SAFETY: it takes nothing.
+    let code = unsafe { (call.real)() };
+    settled(call.slot);
+    code
+}
+
+/// Something has happened after which pools may have less.
+#[inline]
+pub(crate) fn settled(slot: Slot) {
+    if account::counts() {
+        pools::settle_all(slot);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<CUstream>() == size_of::<CUevent>());
+    assert!(core::mem::offset_of!(Properties, location) == 8);
+};

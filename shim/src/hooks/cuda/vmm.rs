@@ -1,0 +1,530 @@
+//! Physical memory: it is the slice's from its creation until its last handle and its last
+//! mapping are gone.
+//! Touches: the real function, then the ledger.
+//!
+//! Handles and mappings are counted together. Memory that was imported is charged to who has
+//! exported it, as long as one of the slice holds it, and then to who has imported it (`sharing`); a
+//! handle that comes back into the process that has it counts once more. How much was imported no
+//! call says: it is taken for as much as was exported, and known when it is mapped.
+
+use core::ffi::{c_int, c_ulonglong, c_void};
+
+use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
+use gpuslice_config::units::Bytes;
+
+use crate::account::sharing;
+use crate::account::{self, Account, Asked};
+use crate::answer::device;
+use crate::hooks::cuda::memory;
+use crate::hooks::out;
+use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::state::allocations::STEP;
+use crate::state::handles::{self, Found, Space};
+use crate::state::page::Private;
+use gpuslice_config::ledger::stepped;
+
+type MemHandle = c_ulonglong;
+type Create = unsafe extern "C" fn(*mut MemHandle, usize, *const c_void, c_ulonglong) -> CUresult;
+type Release = unsafe extern "C" fn(MemHandle) -> CUresult;
+type Map = unsafe extern "C" fn(CUdeviceptr, usize, usize, MemHandle, c_ulonglong) -> CUresult;
+type Unmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
+type Retain = unsafe extern "C" fn(*mut MemHandle, *mut c_void) -> CUresult;
+type ImportFrom = unsafe extern "C" fn(*mut MemHandle, *mut c_void, c_int) -> CUresult;
+type Export = unsafe extern "C" fn(*mut c_void, MemHandle, c_int, c_ulonglong) -> CUresult;
+
+/// Whose physical memory is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Whose {
+    /// This process's alone.
+    Own,
+    /// This process's, and exported.
+    Exported,
+    /// Another process's, imported.
+    Imported,
+}
+
+/// Physical memory, as it is remembered: 16 bits of references, 23 of steps.
+#[derive(Clone, Copy)]
+struct Physical {
+    steps: u64,
+    references: u64,
+    device: Device,
+    kind: Kind,
+    whose: Whose,
+    class: Class,
+}
+
+const REFERENCES: u64 = (1 << 16) - 1;
+const STEPS_AT: u32 = 16;
+const STEPS: u64 = (1 << 23) - 1;
+const DEVICE_AT: u32 = 39;
+const KIND_AT: u32 = 45;
+const WHOSE_AT: u32 = 48;
+const CLASS_AT: u32 = 50;
+
+impl Physical {
+    fn pack(self) -> u64 {
+        self.references & REFERENCES
+            | (self.steps & STEPS) << STEPS_AT
+            | u64::from(self.device.number()) << DEVICE_AT
+            | (self.kind as u64) << KIND_AT
+            | (self.whose as u64) << WHOSE_AT
+            | u64::from(self.class.number()) << CLASS_AT
+    }
+
+    fn unpack(payload: u64) -> Physical {
+        let [device, kind, whose, class] =
+            [DEVICE_AT, KIND_AT, WHOSE_AT, CLASS_AT].map(|at| (payload >> at).to_le_bytes()[0]);
+        let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
+        Physical {
+            steps: payload >> STEPS_AT & STEPS,
+            references: payload & REFERENCES,
+            device: Device::numbered(device & 63),
+            kind: kind.unwrap_or(Kind::Vmm),
+            whose: match whose & 3 {
+                0 => Whose::Own,
+                1 => Whose::Exported,
+                _ => Whose::Imported,
+            },
+            class: Class::numbered(class),
+        }
+    }
+
+    fn bytes(self) -> Bytes {
+        Bytes::new(self.steps.wrapping_mul(STEP))
+    }
+
+    fn release(self, ledger: &Ledger) {
+        let Physical { device, class, .. } = self;
+        match self.whose {
+            Whose::Imported => return sharing::unimport(device, class, self.bytes()),
+            // Before it is released: see `sharing`.
+            Whose::Exported => ledger.unexport(device, class, self.bytes()),
+            Whose::Own => {}
+        }
+        account::give_back(ledger, device, self.bytes(), self.kind);
+    }
+}
+
+/// The start of `CUmemAllocationProp`.
+#[repr(C)]
+struct Properties {
+    kind: i32,
+    handles: i32,
+    location: i32,
+    id: i32,
+}
+
+impl Properties {
+    /// Whether the driver finds no fault with them.
+    fn is_valid(&self) -> bool {
+        /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+        const PINNED: i32 = 1;
+        /// `CU_MEM_LOCATION_TYPE_DEVICE` to `CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT`.
+        const LOCATIONS: core::ops::RangeInclusive<i32> = 1..=4;
+        self.kind == PINNED && LOCATIONS.contains(&self.location)
+    }
+}
+
+/// `cuMemCreate`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn create(
+    call: Call<Create>,
+    handle: *mut MemHandle,
+    size: usize,
+    properties: *const c_void,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(handle, size, properties, flags) };
+    if properties.is_null() || size == 0 {
+        return ask();
+    }
+    // SAFETY: the caller promises the struct, which begins with these.
+    let wanted = unsafe { properties.cast::<Properties>().read() };
+    let Some((account, kind)) = payer(call.slot, &wanted) else {
+        return ask();
+    };
+    let bytes = stepped(size as u64);
+    match account.ask_for(Bytes::new(size as u64), bytes, kind) {
+        Asked::Granted => {}
+        Asked::Uncounted => return ask(),
+        Asked::Refused(refusal) => {
+            let whole = (size as u64).is_multiple_of(STEP);
+            let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
+            let undo = || {
+                let release = functions::cuMemRelease::real(call.slot);
+                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
+                    // SAFETY: a handle that the driver has just given, and that nobody else knows.
+                    unsafe { release(made) };
+                }
+            };
+            return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
+        }
+    }
+    let code = ask();
+    // SAFETY: the driver writes a handle there if it succeeds.
+    let made = unsafe { out::got(handle) }.filter(|_| code == SUCCESS);
+    let Some(made) = made else {
+        account.release(bytes, kind);
+        return code;
+    };
+    let physical = Physical {
+        steps: bytes.get() / STEP,
+        references: 1,
+        device: account.listed,
+        kind,
+        whose: Whose::Own,
+        class: Class::numbered(0),
+    };
+    if let Some(old) = handles::find(account.private, Space::Physical, made)
+        && old.take()
+    {
+        // The driver has given its handle again.
+        Physical::unpack(old.payload()).release(account.ledger);
+    }
+    handles::put_payload(account.private, Space::Physical, made, physical.pack());
+    code
+}
+
+/// Who pays for physical memory, and as what. None: nobody.
+fn payer(slot: Slot, wanted: &Properties) -> Option<(Account, Kind)> {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: i32 = 1;
+    if wanted.location == DEVICE {
+        return Some((account::by_handle(slot, wanted.id)?, Kind::Vmm));
+    }
+    // The host's memory is the device's on unified memory.
+    let account = account::of(slot, device::current(slot)?)?;
+    account.unified().then_some((account, Kind::Pinned))
+}
+
+/// Counts a reference to physical memory that is known.
+fn refer(private: &'static Private, handle: MemHandle) {
+    while let Some(found) = handles::find(private, Space::Physical, handle) {
+        let physical = Physical::unpack(found.payload());
+        let more = Physical {
+            references: physical.references.saturating_add(1).min(REFERENCES),
+            ..physical
+        };
+        if found.replace_payload(more.pack()) {
+            return;
+        }
+    }
+}
+
+/// A reference is gone; with the last one the memory is.
+fn drop_reference(mut found: Found) {
+    loop {
+        let physical = Physical::unpack(found.payload());
+        if physical.references > 1 {
+            let fewer = Physical {
+                references: physical.references.wrapping_sub(1),
+                ..physical
+            };
+            if found.replace_payload(fewer.pack()) {
+                return;
+            }
+        } else if found.take() {
+            if let Some(ledger) = account::ledger() {
+                physical.release(ledger);
+            }
+            return;
+        }
+        let Some(now) = found.again() else {
+            return;
+        };
+        found = now;
+    }
+}
+
+/// `cuMemRelease`.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn release(call: Call<Release>, handle: MemHandle) -> CUresult {
+    let found = account::find(Space::Physical, handle);
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(handle) };
+    if code == SUCCESS
+        && let Some(found) = found
+    {
+        drop_reference(found);
+    }
+    code
+}
+
+/// `cuMemMap`.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn map(
+    call: Call<Map>,
+    ptr: CUdeviceptr,
+    size: usize,
+    offset: usize,
+    handle: MemHandle,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(ptr, size, offset, handle, flags) };
+    let found = account::find(Space::Physical, handle);
+    let imported = found.filter(|found| Physical::unpack(found.payload()).whose == Whose::Imported);
+    let code = match imported {
+        Some(imported) => map_imported(call.slot, imported, offset.saturating_add(size), ask),
+        None => ask(),
+    };
+    if code == SUCCESS
+        && let Some(private) = account::page()
+        && found.is_some()
+        && handles::put_payload(private, Space::Mapping, ptr, handle)
+    {
+        refer(private, handle);
+    }
+    code
+}
+
+/// Maps memory that was imported, up to here: now it is known how much it is.
+fn map_imported(
+    slot: Slot,
+    mut found: Found,
+    end: usize,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let physical = Physical::unpack(found.payload());
+    let end = stepped(end as u64).get() / STEP;
+    // The first mapping says more than what others have exported.
+    let steps = match physical.references {
+        ..=1 => end,
+        _ => end.max(physical.steps),
+    };
+    let (more, less) = [(steps, physical.steps), (physical.steps, steps)]
+        .map(|(one, other)| Bytes::new(one.saturating_sub(other).saturating_mul(STEP)))
+        .into();
+    let Physical { device, class, .. } = physical;
+    let account = device::all(slot)
+        .filter_map(|ordinal| account::of(slot, ordinal))
+        .find(|account| account.listed == device);
+    if more != Bytes::ZERO
+        && let Some(account) = account
+        && let Import::Refused { .. } = account.import(class, more)
+    {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let code = ask();
+    if code != SUCCESS {
+        sharing::unimport(device, class, more);
+        return code;
+    }
+    loop {
+        let now = Physical::unpack(found.payload());
+        if found.replace_payload(Physical { steps, ..now }.pack()) {
+            sharing::unimport(device, class, less);
+            return code;
+        }
+        let Some(again) = found.again() else {
+            sharing::unimport(device, class, more);
+            return code;
+        };
+        found = again;
+    }
+}
+
+/// `cuMemUnmap`, of one mapping or of several that lie side by side.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(ptr, size) };
+    if code == SUCCESS
+        && let Some(private) = account::page()
+    {
+        let end = ptr.saturating_add(size as u64);
+        let mut at = ptr;
+        while at < end {
+            if let Some(found) = handles::find(private, Space::Mapping, at)
+                && found.take()
+            {
+                let physical = handles::find(private, Space::Physical, found.payload());
+                physical.into_iter().for_each(drop_reference);
+            }
+            at = at.saturating_add(STEP);
+        }
+    }
+    code
+}
+
+/// `cuMemRetainAllocationHandle`.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn retain(
+    call: Call<Retain>,
+    handle: *mut MemHandle,
+    addr: *mut c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(handle, addr) };
+    // SAFETY: the driver writes a handle there if it succeeds.
+    unsafe { one_more(code, handle) };
+    code
+}
+
+/// `cuMemImportFromShareableHandle`.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn import(
+    call: Call<ImportFrom>,
+    handle: *mut MemHandle,
+    os_handle: *mut c_void,
+    kind: c_int,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(handle, os_handle, kind) };
+    // SAFETY: the driver writes a handle there if it succeeds.
+    if unsafe { one_more(code, handle) } || code != SUCCESS || !account::counts() {
+        return code;
+    }
+    // SAFETY: CUDA_SUCCESS, so the driver has read what is there.
+    let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
+        && !imported(call.slot, made, Class::of(key))
+    {
+        if let Some(release) = functions::cuMemRelease::real(call.slot) {
+            // SAFETY: imported just now, and nobody else knows of it.
+            unsafe { release(made) };
+        }
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    code
+}
+
+/// Remembers what was imported. False: nobody in the slice pays for it, and there is no room.
+fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
+    /// `CUmemAllocationProp`, and room for more of it.
+    #[repr(C)]
+    struct Whole {
+        start: Properties,
+        rest: [u64; 14],
+    }
+    let nothing = Properties {
+        kind: 0,
+        handles: 0,
+        location: 0,
+        id: 0,
+    };
+    let mut whole = Whole {
+        start: nothing,
+        rest: [0; 14],
+    };
+    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
+        return true;
+    };
+    // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: there is room for the struct.
+    let code = unsafe { ask((&raw mut whole).cast(), handle) };
+    let payer = (code == SUCCESS)
+        .then(|| payer(slot, &whole.start))
+        .flatten();
+    let Some((account, kind)) = payer else {
+        return true;
+    };
+    let size = account.ledger.exported(account.listed, class);
+    let size = size.unwrap_or(Bytes::ZERO);
+    let whose = match account.import(class, size) {
+        Import::Refused { .. } => return false,
+        Import::Shared => Whose::Imported,
+        Import::Paid => Whose::Own,
+    };
+    let physical = Physical {
+        steps: size.get() / STEP,
+        references: 1,
+        device: account.listed,
+        kind: if whose == Whose::Own { Kind::Vmm } else { kind },
+        whose,
+        class,
+    };
+    handles::put_payload(account.private, Space::Physical, handle, physical.pack());
+    true
+}
+
+/// `cuMemExportToShareableHandle`.
+///
+/// # Safety
+/// As `create`.
+pub(crate) unsafe fn export(
+    call: Call<Export>,
+    shareable: *mut c_void,
+    handle: MemHandle,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(shareable, handle, kind, flags) };
+    if code != SUCCESS || shareable.is_null() || !account::counts() {
+        return code;
+    }
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+    const DESCRIPTOR: c_int = 1;
+    let place = match kind {
+        DESCRIPTOR => {
+            // SAFETY: CUDA_SUCCESS, so the driver has written the descriptor there.
+            let descriptor = unsafe { shareable.cast::<c_int>().read() };
+            descriptor as usize as *const c_void
+        }
+        _ => shareable.cast_const(),
+    };
+    // SAFETY: CUDA_SUCCESS, so the driver has written what the type says.
+    if let Some(key) = unsafe { sharing::key_of_shareable(kind, place) } {
+        exported(handle, Class::of(key));
+    }
+    code
+}
+
+/// Remembers that physical memory of this process was exported.
+fn exported(handle: MemHandle, class: Class) {
+    let Some(ledger) = account::ledger() else {
+        return;
+    };
+    while let Some(found) = account::find(Space::Physical, handle) {
+        let physical = Physical::unpack(found.payload());
+        if physical.whose != Whose::Own || !ledger.export(physical.device, class, physical.bytes())
+        {
+            return;
+        }
+        let shared = Physical {
+            whose: Whose::Exported,
+            class,
+            ..physical
+        };
+        if found.replace_payload(shared.pack()) {
+            return;
+        }
+        ledger.unexport(physical.device, class, physical.bytes());
+    }
+}
+
+/// Whether it is memory that is known.
+///
+/// # Safety
+/// On success the driver has written a handle there, or the place is null.
+unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
+    if code == SUCCESS
+        && let Some(private) = account::page()
+        // SAFETY: the caller's promise.
+        && let Some(handle) = unsafe { out::got(handle) }
+        && handles::find(private, Space::Physical, handle).is_some()
+    {
+        refer(private, handle);
+        return true;
+    }
+    false
+}

@@ -1,0 +1,145 @@
+//! Descriptors that programs duplicate and close: a model file leaves the page cache with the
+//! last of them.
+//! Touches: the page cache's tables, then the real function.
+//! Law: as in `files`: a program may come here from a signal handler or a child of vfork.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use crate::hooks::libc::open::descriptor_of;
+use crate::page_cache;
+use crate::real::functions::Call;
+
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
+type Fclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Dup = unsafe extern "C" fn(c_int) -> c_int;
+type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+type Lockf = unsafe extern "C" fn(c_int, c_int, i64) -> c_int;
+type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+
+/// `close`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn close(call: Call<Close>, fd: c_int) -> c_int {
+    page_cache::closing(fd);
+    // SAFETY: the caller's own argument.
+    unsafe { (call.real)(fd) }
+}
+
+/// `close_range`.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn close_range(
+    call: Call<CloseRange>,
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
+    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_CLOEXEC == 0 {
+        page_cache::closing_range(first, last);
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { (call.real)(first, last, flags) }
+}
+
+/// `fclose`, which has its own way to the kernel.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn fclose(call: Call<Fclose>, stream: *mut c_void) -> c_int {
+    if page_cache::in_use() && !stream.is_null() {
+        // SAFETY: the caller is about to close the stream, so it is open.
+        page_cache::closing(unsafe { descriptor_of(stream) });
+    }
+    // SAFETY: the caller's own argument.
+    unsafe { (call.real)(stream) }
+}
+
+/// `dup`.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn dup(call: Call<Dup>, fd: c_int) -> c_int {
+    // SAFETY: the caller's own argument.
+    let made = unsafe { (call.real)(fd) };
+    page_cache::duplicated(fd, made);
+    made
+}
+
+/// `dup2`. What the number stood for is closed, unless it is the same.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn dup2(call: Call<Dup2>, fd: c_int, to: c_int) -> c_int {
+    if fd != to {
+        page_cache::closing(to);
+    }
+    // SAFETY: the caller's own arguments.
+    let made = unsafe { (call.real)(fd, to) };
+    page_cache::duplicated(fd, made);
+    made
+}
+
+/// `dup3`.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if fd != to {
+        page_cache::closing(to);
+    }
+    // SAFETY: the caller's own arguments.
+    let made = unsafe { (call.real)(fd, to, flags) };
+    page_cache::duplicated(fd, made);
+    made
+}
+
+/// `fcntl` and `fcntl64`, of which only the duplicates and the locks matter here.
+///
+/// # Safety
+/// As `close`.
+#[inline(always)]
+pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
+    // As the last thing done here, so that nothing need be kept while it is.
+    match page_cache::in_use() {
+        // SAFETY: the caller's own arguments.
+        false => unsafe { (call.real)(fd, command, argument) },
+        // SAFETY: as above.
+        true => unsafe { fcntl_of_model(call, fd, command, argument) },
+    }
+}
+
+/// `fcntl`, where there is a model that it may be of.
+///
+/// # Safety
+/// As `close`.
+#[cold]
+#[inline(never)]
+unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
+    const F_DUPFD: c_int = 0;
+    const F_DUPFD_CLOEXEC: c_int = 1030;
+    // F_GETLK, F_SETLK, F_SETLKW, and the same for open file descriptions.
+    if matches!(command, 5..=7 | 36..=38) {
+        page_cache::locking(fd);
+    }
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(fd, command, argument) };
+    if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
+        page_cache::duplicated(fd, answer);
+    }
+    answer
+}
+
+/// `lockf` and `lockf64`, which have their own way to `fcntl`.
+///
+/// # Safety
+/// As `close`.
+pub(crate) unsafe fn lockf(call: Call<Lockf>, fd: c_int, command: c_int, length: i64) -> c_int {
+    page_cache::locking(fd);
+    // SAFETY: the caller's own arguments.
+    unsafe { (call.real)(fd, command, length) }
+}

@@ -1,0 +1,248 @@
+//! Calls that do not go together with what the library does on its own: filters of system calls,
+//! which do not know ours; new namespaces, which a process with a second thread does not get; and
+//! new credentials, which libc gives to the threads that it knows.
+//! Touches: the page cache's helper, which ends before; then the real function.
+//! Law: as in `files`. `syscall` jumps to libc's own for every number but these.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::page_cache::{self, seccomp};
+use crate::real::functions::Call;
+
+type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
+type Unshare = unsafe extern "C" fn(c_int) -> c_int;
+type Setns = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type SetOne = unsafe extern "C" fn(c_uint) -> c_int;
+type SetTwo = unsafe extern "C" fn(c_uint, c_uint) -> c_int;
+type SetThree = unsafe extern "C" fn(c_uint, c_uint, c_uint) -> c_int;
+type SetGroups = unsafe extern "C" fn(usize, *const c_uint) -> c_int;
+type InitGroups = unsafe extern "C" fn(*const c_char, c_uint) -> c_int;
+type SetCapabilities = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
+type Syscall = unsafe extern "C" fn(isize, usize, usize, usize, usize, usize, usize) -> isize;
+
+/// The numbers that matter here.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod number {
+    pub(crate) const CLOSE: isize = 3;
+    pub(crate) const PRCTL: isize = 157;
+    pub(crate) const UNSHARE: isize = 272;
+    pub(crate) const SETNS: isize = 308;
+    pub(crate) const SECCOMP: isize = 317;
+    pub(crate) const LANDLOCK_RESTRICT_SELF: isize = 446;
+    /// All that change credentials are among these: `setuid` is the first, `capset` the last.
+    pub(crate) const FIRST_OF_CREDENTIALS: isize = 105;
+    pub(crate) const LAST_OF_CREDENTIALS: isize = 126;
+    pub(crate) const CREDENTIALS: [isize; 10] = [105, 106, 113, 114, 116, 117, 119, 122, 123, 126];
+}
+
+/// The numbers that matter here.
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod number {
+    pub(crate) const CLOSE: isize = 57;
+    pub(crate) const UNSHARE: isize = 97;
+    pub(crate) const PRCTL: isize = 167;
+    pub(crate) const SETNS: isize = 268;
+    pub(crate) const SECCOMP: isize = 277;
+    pub(crate) const LANDLOCK_RESTRICT_SELF: isize = 446;
+    pub(crate) const CAPSET: isize = 91;
+    /// All others that change credentials are among these: `setregid` is the first, `setgroups` the
+    /// last.
+    pub(crate) const FIRST_OF_CREDENTIALS: isize = 143;
+    pub(crate) const LAST_OF_CREDENTIALS: isize = 159;
+    pub(crate) const CREDENTIALS: [isize; 10] =
+        [CAPSET, 143, 144, 145, 146, 147, 149, 151, 152, 159];
+}
+
+const PR_SET_SECCOMP: c_int = 22;
+/// What else of `prctl` a thread may give up: `PR_CAPBSET_DROP`, `PR_SET_SECUREBITS`,
+/// `PR_SET_NO_NEW_PRIVS`, `PR_CAP_AMBIENT`.
+const GIVEN_UP: [c_int; 4] = [24, 28, 38, 47];
+/// `seccomp`'s operations that install something are those up to this one.
+const SECCOMP_SET_MODE_FILTER: usize = 1;
+
+/// An argument that the kernel takes for an int.
+fn int(argument: usize) -> c_int {
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    c_int::from_le_bytes([a, b, c, d])
+}
+
+/// `prctl`, of which only filters matter here.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn prctl(
+    call: Call<Prctl>,
+    option: c_int,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> c_int {
+    let begun = option == PR_SET_SECCOMP && seccomp::begins();
+    let alone = GIVEN_UP.contains(&option).then(page_cache::be_alone);
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(option, a, b, c, d) };
+    if begun && answer < 0 {
+        seccomp::failed();
+    }
+    if let Some(alone) = alone {
+        alone.no_longer();
+    }
+    answer
+}
+
+/// `setuid` and others of one number. For a thread that libc does not know it would change nothing:
+/// that of the page cache ends before, and the next one is begun by a thread that has changed.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own argument.
+    let answer = unsafe { (call.real)(id) };
+    alone.no_longer();
+    answer
+}
+
+/// `setreuid` and `setregid`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn set_two(call: Call<SetTwo>, real: c_uint, effective: c_uint) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(real, effective) };
+    alone.no_longer();
+    answer
+}
+
+/// `setresuid` and `setresgid`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn set_three(
+    call: Call<SetThree>,
+    real: c_uint,
+    effective: c_uint,
+    saved: c_uint,
+) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(real, effective, saved) };
+    alone.no_longer();
+    answer
+}
+
+/// `setgroups`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn set_groups(
+    call: Call<SetGroups>,
+    count: usize,
+    groups: *const c_uint,
+) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(count, groups) };
+    alone.no_longer();
+    answer
+}
+
+/// `initgroups`, which has its own way to `setgroups`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn init_groups(
+    call: Call<InitGroups>,
+    user: *const c_char,
+    group: c_uint,
+) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(user, group) };
+    alone.no_longer();
+    answer
+}
+
+/// `capset`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn set_capabilities(
+    call: Call<SetCapabilities>,
+    header: *mut c_void,
+    data: *const c_void,
+) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(header, data) };
+    alone.no_longer();
+    answer
+}
+
+/// `unshare`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn unshare(call: Call<Unshare>, flags: c_int) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own argument.
+    let answer = unsafe { (call.real)(flags) };
+    alone.no_longer();
+    answer
+}
+
+/// `setns`.
+///
+/// # Safety
+/// As `prctl`.
+pub(crate) unsafe fn setns(call: Call<Setns>, fd: c_int, kind: c_int) -> c_int {
+    let alone = page_cache::be_alone();
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(fd, kind) };
+    alone.no_longer();
+    answer
+}
+
+/// `syscall`, with one of the numbers above: libraries of filters go this way, and so does libuv to
+/// close a descriptor.
+///
+/// # Safety
+/// As `prctl`.
+#[expect(clippy::too_many_arguments, reason = "the function's own")]
+pub(crate) unsafe fn syscall(
+    call: Call<Syscall>,
+    number: isize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let filters = match number {
+        number::SECCOMP => a <= SECCOMP_SET_MODE_FILTER,
+        number::PRCTL => int(a) == PR_SET_SECCOMP,
+        _ => false,
+    };
+    let begun = filters && seccomp::begins();
+    let must_be_alone = match number {
+        number::UNSHARE | number::SETNS | number::LANDLOCK_RESTRICT_SELF => true,
+        number::PRCTL => GIVEN_UP.contains(&int(a)),
+        _ => number::CREDENTIALS.contains(&number),
+    };
+    let alone = must_be_alone.then(page_cache::be_alone);
+    if number == number::CLOSE {
+        page_cache::closing(int(a));
+    }
+    // SAFETY: the caller's own arguments.
+    let answer = unsafe { (call.real)(number, a, b, c, d, e, f) };
+    if begun && answer < 0 {
+        seccomp::failed();
+    }
+    if let Some(alone) = alone {
+        alone.no_longer();
+    }
+    answer
+}

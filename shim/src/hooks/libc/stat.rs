@@ -1,0 +1,74 @@
+//! What programs ask of a descriptor: the slice's meminfo is the file that they have opened, so
+//! that who compares it with what the path has said (`cp`, `install`) finds the same.
+//! Touches: the real function; then what it has written, where it is of a text of ours.
+//! Law: as in `files`. Where no meminfo was opened it costs a look at one word; no path is read.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::answer::meminfo_file;
+use crate::real::functions::Call;
+
+type Stat = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
+type StatOfVersion = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+type StatX = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut c_void) -> c_int;
+
+const AT_EMPTY_PATH: c_int = 0x1000;
+
+/// `fstat` and `fstat64`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_void) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(fd, place) };
+    if code == 0 && meminfo_file::was_shown() {
+        // SAFETY: the real function has succeeded, so it has written a struct there.
+        unsafe { meminfo_file::told_of(fd, place) };
+    }
+    code
+}
+
+/// `__fxstat` and `__fxstat64`: what they were called before glibc 2.33. The version is of the
+/// struct, which is the kernel's in all that libc accepts.
+///
+/// # Safety
+/// As `of_descriptor`.
+pub(crate) unsafe fn of_version(
+    call: Call<StatOfVersion>,
+    version: c_int,
+    fd: c_int,
+    place: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(version, fd, place) };
+    if code == 0 && meminfo_file::was_shown() {
+        // SAFETY: the real function has succeeded, so it has written a struct there.
+        unsafe { meminfo_file::told_of(fd, place) };
+    }
+    code
+}
+
+/// `statx`, as far as it asks of a descriptor: so do Rust and node.
+///
+/// # Safety
+/// As `of_descriptor`.
+pub(crate) unsafe fn extended(
+    call: Call<StatX>,
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    place: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(folder, path, flags, mask, place) };
+    if code == 0 && flags & AT_EMPTY_PATH != 0 && meminfo_file::was_shown() {
+        // SAFETY: the real function has read the path; a null one is an empty one to it.
+        let is_of_the_folder = path.is_null() || unsafe { path.read() } == 0;
+        if is_of_the_folder {
+            // SAFETY: as above.
+            unsafe { meminfo_file::told_more_of(folder, flags & !AT_EMPTY_PATH, mask, place) };
+        }
+    }
+    code
+}

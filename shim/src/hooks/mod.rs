@@ -1,0 +1,10 @@
+//! What the hooked functions do: the only code that calls a real function for a caller.
+//! Touches: the real functions, once each, with the caller's own arguments, or not at all where
+//! the slice has no room.
+//! Law: no value with a destructor is alive across a real call.
+
+pub(crate) mod cuda;
+pub(crate) mod libc;
+pub(crate) mod nvml;
+pub(crate) mod out;
+pub(crate) mod runtime;

@@ -1,0 +1,350 @@
+//! NVML's reporters of memory.
+//! Touches: the real function, then what the caller gave a place for.
+
+use gpuslice_config::device::{DeviceKind, is_unified_capability};
+use gpuslice_config::ledger;
+use gpuslice_config::units::Bytes;
+use gpuslice_config::view::{DriverMemory, MemoryView, limit};
+
+use crate::answer;
+use crate::answer::device::{self, Device};
+use crate::hooks::cuda::info;
+use crate::real::abi::{
+    NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
+    nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryLimits_v1_t, nvmlReturn_t,
+};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::slice::runtime::{self, Runtime};
+
+type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
+
+/// The three numbers of the driver.
+struct Said {
+    total: u64,
+    reserved: u64,
+    free: u64,
+}
+
+/// `nvmlDeviceGetMemoryInfo`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn memory_info(
+    call: Call<Ask<nvmlMemory_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    if memory.is_null() || !answerable(code) {
+        return code;
+    }
+    let said = || {
+        (code == SUCCESS).then(|| {
+            // This struct does not say what is reserved; its successor does.
+            detail(call.slot, device).unwrap_or_else(|| {
+                // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+                let memory = unsafe { memory.read() };
+                Said {
+                    total: memory.total,
+                    reserved: 0,
+                    free: memory.free,
+                }
+            })
+        })
+    };
+    let Some(view) = seen(call.slot, device, said) else {
+        return code;
+    };
+    let filled = nvmlMemory_t {
+        total: view.total.get(),
+        free: view.free.get(),
+        used: view.used.get(),
+    };
+    // SAFETY: the place is not null, and the caller promises a struct there.
+    unsafe { memory.write(filled) };
+    SUCCESS
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn memory_info_v2(
+    call: Call<Ask<nvmlMemory_v2_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    if memory.is_null() || !answerable(code) {
+        return code;
+    }
+    // SAFETY: the place is not null, and every version of the struct begins with this.
+    let version = unsafe { memory.cast::<u32>().read() };
+    if version != NVML_MEMORY_V2 {
+        return code;
+    }
+    let said = || {
+        (code == SUCCESS).then(|| {
+            // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
+            let memory = unsafe { memory.read() };
+            Said {
+                total: memory.total,
+                reserved: memory.reserved,
+                free: memory.free,
+            }
+        })
+    };
+    let Some(view) = seen(call.slot, device, said) else {
+        return code;
+    };
+    let filled = nvmlMemory_v2_t {
+        version,
+        total: view.total.get(),
+        reserved: 0,
+        free: view.free.get(),
+        used: view.used.get(),
+    };
+    // SAFETY: the caller promises a struct of this version there.
+    unsafe { memory.write(filled) };
+    SUCCESS
+}
+
+/// The driver has answered, or is one of those that cannot on unified memory.
+fn answerable(code: nvmlReturn_t) -> bool {
+    code == SUCCESS || code == NVML_ERROR_NOT_SUPPORTED
+}
+
+/// What `nvmlDeviceGetMemoryInfo_v2` says.
+fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
+    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
+    let mut memory = nvmlMemory_v2_t {
+        version: NVML_MEMORY_V2,
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, &raw mut memory) };
+    (code == SUCCESS).then_some(Said {
+        total: memory.total,
+        reserved: memory.reserved,
+        free: memory.free,
+    })
+}
+
+/// The one answer. None: the driver's answer stands.
+fn seen(
+    slot: Slot,
+    device: nvmlDevice_t,
+    said: impl FnOnce() -> Option<Said>,
+) -> Option<MemoryView> {
+    let Some(runtime) = runtime::slice() else {
+        return seen_unsliced(slot, device);
+    };
+    let said = said();
+    let uuid = device::nvml_uuid(slot, device)?;
+    let mut instances = Instances::none();
+    if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
+        instances.look(runtime, slot, device);
+    }
+    let device = device::nvml(runtime, uuid)?;
+    // A driver that has nothing to say of a whole GPU's memory: the memory is the host's.
+    let silent = said.as_ref().is_none_or(|said| said.total == 0);
+    if device.unified.unwrap_or(silent) {
+        let device = Device {
+            unified: Some(true),
+            ..device
+        };
+        // CUDA's total, where this process can know it, so that both are one.
+        let total =
+            device::cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| info::total_of(slot, ordinal));
+        return answer::of_host(runtime, &device, total);
+    }
+    let said = said?;
+    let driver = DriverMemory::of_nvml(
+        Bytes::new(said.total),
+        Bytes::new(said.reserved),
+        Bytes::new(said.free),
+    );
+    Some(answer::of_card(runtime, &device, driver, instances.held()))
+}
+
+/// The instances of a card that the ledger knows.
+struct Instances {
+    found: [ledger::Device; INSTANCES],
+    count: usize,
+}
+
+/// As many as a card is cut into.
+const INSTANCES: usize = 8;
+
+impl Instances {
+    const fn none() -> Instances {
+        Instances {
+            found: [ledger::Device::numbered(0); INSTANCES],
+            count: 0,
+        }
+    }
+
+    fn look(&mut self, runtime: &Runtime, slot: Slot, card: nvmlDevice_t) {
+        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
+            return;
+        };
+        let instance = |index| {
+            let mut instance = core::ptr::null_mut();
+            // SAFETY: nvmlDeviceGetMigDeviceHandleByIndex's contract; the handle is the caller's.
+            let code = unsafe { ask(card, index, &raw mut instance) };
+            (code == SUCCESS).then_some(())?;
+            let uuid = device::nvml_uuid(slot, instance)?;
+            let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+            runtime.listed(uuid.bytes, budget)
+        };
+        let listed = (0u32..8).filter_map(instance);
+        for (place, instance) in self.found.iter_mut().zip(listed) {
+            *place = instance;
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    fn held(&self) -> &[ledger::Device] {
+        self.found.get(..self.count).unwrap_or_default()
+    }
+}
+
+/// The answer where there is no slice: only for a device that shares the host's memory, of which
+/// NVML says nothing, or what a carve-out has.
+fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
+    if !is_of_unified_kind(slot, device) {
+        return None;
+    }
+    let uuid = device::nvml_uuid(slot, device)?;
+    let Some((driver, ordinal)) = device::cuda_twin(uuid.bytes) else {
+        return answer::unsliced_host(None);
+    };
+    match device::integrated(driver, ordinal) {
+        Some(true) => answer::unsliced_host(info::total_of(driver, ordinal)),
+        _ => None,
+    }
+}
+
+/// Whether it is one of the devices that share the host's memory, as far as NVML can tell: by
+/// compute capability, or as the container toolkit does by name.
+fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
+    let (mut major, mut minor) = (0, 0);
+    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(slot) {
+        // SAFETY: nvmlDeviceGetCudaComputeCapability's contract; the handle is the caller's own.
+        let code = unsafe { ask(device, &raw mut major, &raw mut minor) };
+        if code == SUCCESS {
+            return is_unified_capability(major, minor);
+        }
+    }
+    const NAME: u32 = 96;
+    let mut name = [0u8; NAME as usize];
+    let Some(ask) = functions::nvmlDeviceGetName::real(slot) else {
+        return false;
+    };
+    // SAFETY: nvmlDeviceGetName's contract; the handle is the caller's own.
+    let code = unsafe { ask(device, name.as_mut_ptr().cast(), NAME) };
+    let named = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    code == SUCCESS && (named(b"(nvgpu)") || named(b"NVIDIA Thor"))
+}
+
+/// `nvmlDeviceGetConfComputeProtectedMemoryUsage`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn protected_memory(
+    call: Call<Ask<nvmlMemory_t>>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, memory) };
+    if code == SUCCESS
+        && !memory.is_null()
+        && let Some((runtime, device)) = limited(call.slot, device)
+    {
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = unsafe { memory.read() };
+        let view = answer::of(runtime, &device, answer::driver(said.total, said.free));
+        let filled = nvmlMemory_t {
+            total: view.total.get(),
+            free: view.free.get(),
+            used: view.used.get(),
+        };
+        // SAFETY: as above.
+        unsafe { memory.write(filled) };
+    }
+    code
+}
+
+/// `nvmlDeviceGetAttributes` and `nvmlDeviceGetAttributes_v2`.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn attributes(
+    call: Call<Ask<nvmlDeviceAttributes_t>>,
+    device: nvmlDevice_t,
+    attributes: *mut nvmlDeviceAttributes_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, attributes) };
+    if code == SUCCESS
+        && !attributes.is_null()
+        && let Some((runtime, limited)) = limited(call.slot, device)
+    {
+        let place = attributes
+            .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
+        let place = place.cast::<u64>();
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = Bytes::mib(unsafe { place.read() });
+        // The whole instance; what can be had is that without what NVML reserves.
+        let said = detail(call.slot, device).map_or(said, |said| {
+            Bytes::new(said.total).minus(Bytes::new(said.reserved))
+        });
+        let total = info::total_shown(runtime, &limited, said.get());
+        // SAFETY: as above.
+        unsafe { place.write(total.whole_mib()) };
+    }
+    code
+}
+
+/// `nvmlDeviceGetMemoryLimits_v1`: the driver's own limits, which a slice can only lower.
+///
+/// # Safety
+/// As `memory_info`.
+pub(crate) unsafe fn memory_limits(
+    call: Call<Ask<nvmlMemoryLimits_v1_t>>,
+    device: nvmlDevice_t,
+    limits: *mut nvmlMemoryLimits_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(device, limits) };
+    if code == SUCCESS
+        && !limits.is_null()
+        && let Some((_, device)) = limited(call.slot, device)
+    {
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
+        let said = unsafe { limits.read() };
+        let lowered = |driver: u64| limit(Bytes::new(driver), device.budget).get();
+        let filled = nvmlMemoryLimits_v1_t {
+            softLimit: lowered(said.softLimit),
+            hardLimit: lowered(said.hardLimit),
+            ..said
+        };
+        // SAFETY: as above.
+        unsafe { limits.write(filled) };
+    }
+    code
+}
+
+/// The slice and the device, where the slice limits it.
+fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
+    let runtime = runtime::slice()?;
+    let uuid = device::nvml_uuid(slot, device)?;
+    Some((runtime, device::nvml(runtime, uuid)?))
+}

@@ -1,0 +1,5 @@
+//! Hooks of NVML.
+//! Touches: NVML, then what it has written.
+
+pub(crate) mod memory;
+pub(crate) mod processes;

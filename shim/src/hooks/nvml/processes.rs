@@ -1,0 +1,252 @@
+//! NVML's lists of processes: in a slice this slice's own, with what the ledger says they hold.
+//! Touches: the ledger; the real function, which is asked how it would answer and not for names.
+//! Law: nobody learns of a neighbour, not even what is behind the end of the list.
+
+use core::ptr::null_mut;
+
+use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::ledger::{Ledger, Record};
+
+use crate::answer::device;
+use crate::real::abi::{
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_SUPPORTED, NVML_PROCESS_DETAIL_LIST_V1, SUCCESS,
+    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t,
+    nvmlProcessInfo_v1_t, nvmlReturn_t,
+};
+use crate::real::copies::Slot;
+use crate::real::functions::{self, Call};
+use crate::slice::runtime;
+
+type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn_t;
+type AskDetail =
+    unsafe extern "C" fn(nvmlDevice_t, *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t;
+
+/// A device whose processes are the slice's.
+struct Listed {
+    ledger: &'static Ledger,
+    uuid: DeviceUuid,
+    instance: Instance,
+}
+
+/// The instance of MIG that a process is in.
+#[derive(Clone, Copy)]
+struct Instance {
+    gpu: u32,
+    compute: u32,
+}
+
+/// What becomes of a record in each layout.
+pub(crate) trait Row: Copy {
+    #[doc(hidden)]
+    fn row(pid: u32, used: u64, gpu: u32, compute: u32) -> Self;
+}
+
+impl Row for nvmlProcessInfo_v1_t {
+    fn row(pid: u32, used: u64, _: u32, _: u32) -> Self {
+        nvmlProcessInfo_v1_t {
+            pid,
+            usedGpuMemory: used,
+        }
+    }
+}
+
+impl Row for nvmlProcessInfo_t {
+    fn row(pid: u32, used: u64, gpu: u32, compute: u32) -> Self {
+        nvmlProcessInfo_t {
+            pid,
+            usedGpuMemory: used,
+            gpuInstanceId: gpu,
+            computeInstanceId: compute,
+        }
+    }
+}
+
+impl Row for nvmlProcessDetail_v1_t {
+    fn row(pid: u32, used: u64, gpu: u32, compute: u32) -> Self {
+        nvmlProcessDetail_v1_t {
+            pid,
+            usedGpuMemory: used,
+            gpuInstanceId: gpu,
+            computeInstanceId: compute,
+            usedGpuCcProtectedMemory: 0,
+        }
+    }
+}
+
+fn listed(slot: Slot, device: nvmlDevice_t) -> Option<Listed> {
+    let runtime = runtime::slice()?;
+    let ledger = runtime.ledger()?;
+    let uuid = device::nvml_uuid(slot, device)?;
+    let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+    Some(Listed {
+        ledger,
+        uuid: runtime.identity(uuid.bytes, budget),
+        instance: instance(slot, device, uuid.kind),
+    })
+}
+
+fn instance(slot: Slot, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
+    let mut instance = Instance {
+        gpu: u32::MAX,
+        compute: u32::MAX,
+    };
+    if kind == DeviceKind::Mig {
+        if let Some(ask) = functions::nvmlDeviceGetGpuInstanceId::real(slot) {
+            // SAFETY: the function's contract; the handle is the caller's own.
+            unsafe { ask(device, &raw mut instance.gpu) };
+        }
+        if let Some(ask) = functions::nvmlDeviceGetComputeInstanceId::real(slot) {
+            // SAFETY: as above.
+            unsafe { ask(device, &raw mut instance.compute) };
+        }
+    }
+    instance
+}
+
+impl Listed {
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let here = |record: &Record| record.device == Some(self.uuid) && record.used != 0;
+        self.ledger.slots().filter(here)
+    }
+
+    /// Writes what there is room for, and how many there are.
+    ///
+    /// # Safety
+    /// `count` and, if it says that there is room, `infos` are the caller's places.
+    unsafe fn write<T: Row>(&self, count: *mut u32, infos: *mut T) -> nvmlReturn_t {
+        // SAFETY: the caller's promise.
+        let room = unsafe { count.read() };
+        let mut there = 0u32;
+        for record in self.records() {
+            if there < room {
+                let Instance { gpu, compute } = self.instance;
+                let row = T::row(record.pid, record.used, gpu, compute);
+                let place = infos.wrapping_add(there as usize);
+                // SAFETY: the caller has room for so many.
+                unsafe { place.write(row) };
+            }
+            there = there.saturating_add(1);
+        }
+        // SAFETY: as above.
+        unsafe { count.write(there) };
+        match there > room {
+            true => NVML_ERROR_INSUFFICIENT_SIZE,
+            false => SUCCESS,
+        }
+    }
+}
+
+/// The driver would have answered, or is one of those that cannot on unified memory.
+fn answerable(code: nvmlReturn_t) -> bool {
+    matches!(
+        code,
+        SUCCESS | NVML_ERROR_INSUFFICIENT_SIZE | NVML_ERROR_NOT_SUPPORTED
+    )
+}
+
+/// `nvmlDeviceGetComputeRunningProcesses` of every version.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn compute<T: Row>(
+    call: Call<Ask<T>>,
+    device: nvmlDevice_t,
+    count: *mut u32,
+    infos: *mut T,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promise, if it gave a place.
+    let room = (!count.is_null()).then(|| unsafe { count.read() });
+    let writable = room.is_some_and(|room| room == 0 || !infos.is_null());
+    let listed = listed(call.slot, device).filter(|_| writable);
+    let Some(listed) = listed else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { (call.real)(device, count, infos) };
+    };
+    let mut none = 0u32;
+    // SAFETY: the function's contract: no room needs no place.
+    let code = unsafe { (call.real)(device, &raw mut none, null_mut()) };
+    if !answerable(code) {
+        return code;
+    }
+    // SAFETY: both places were given.
+    unsafe { listed.write(count, infos) }
+}
+
+/// `nvmlDeviceGetGraphicsRunningProcesses` and `nvmlDeviceGetMPSComputeRunningProcesses` of every
+/// version: a slice's processes compute.
+///
+/// # Safety
+/// As `compute`.
+pub(crate) unsafe fn others<T: Row>(
+    call: Call<Ask<T>>,
+    device: nvmlDevice_t,
+    count: *mut u32,
+    infos: *mut T,
+) -> nvmlReturn_t {
+    if count.is_null() || listed(call.slot, device).is_none() {
+        // SAFETY: the caller's own arguments.
+        return unsafe { (call.real)(device, count, infos) };
+    }
+    let mut none = 0u32;
+    // SAFETY: the function's contract: no room needs no place.
+    let code = unsafe { (call.real)(device, &raw mut none, null_mut()) };
+    match code {
+        SUCCESS | NVML_ERROR_INSUFFICIENT_SIZE => {
+            // SAFETY: the place was given.
+            unsafe { count.write(0) };
+            SUCCESS
+        }
+        code => code,
+    }
+}
+
+/// `nvmlDeviceGetRunningProcessDetailList`.
+///
+/// # Safety
+/// As `compute`.
+pub(crate) unsafe fn detail(
+    call: Call<AskDetail>,
+    device: nvmlDevice_t,
+    list: *mut nvmlProcessDetailList_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's own arguments.
+    let ask = || unsafe { (call.real)(device, list) };
+    if list.is_null() {
+        return ask();
+    }
+    // SAFETY: every version of the struct begins with this.
+    let version = unsafe { list.cast::<u32>().read() };
+    let listed = listed(call.slot, device).filter(|_| version == NVML_PROCESS_DETAIL_LIST_V1);
+    let Some(listed) = listed else {
+        return ask();
+    };
+    // SAFETY: the caller promises a struct of its version.
+    let wanted = unsafe { list.read() };
+    if wanted.procArray.is_null() && wanted.numProcArrayEntries != 0 {
+        return ask();
+    }
+    let mut nobody = nvmlProcessDetailList_v1_t {
+        numProcArrayEntries: 0,
+        procArray: null_mut(),
+        ..wanted
+    };
+    // SAFETY: the function's contract: no room needs no place.
+    let code = unsafe { (call.real)(device, &raw mut nobody) };
+    if !answerable(code) {
+        return code;
+    }
+    let count = list.wrapping_byte_add(core::mem::offset_of!(
+        nvmlProcessDetailList_v1_t,
+        numProcArrayEntries
+    ));
+    let count = count.cast::<u32>();
+    /// The processes that compute.
+    const COMPUTE: u32 = 0;
+    if wanted.mode != COMPUTE {
+        // SAFETY: a field of the caller's struct.
+        unsafe { count.write(0) };
+        return SUCCESS;
+    }
+    // SAFETY: a field of the caller's struct, and its array.
+    unsafe { listed.write(count, wanted.procArray) }
+}

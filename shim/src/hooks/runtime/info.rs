@@ -1,0 +1,68 @@
+//! What the runtime reports of a device: `cudaMemGetInfo`, `cudaDeviceGetAttribute`.
+//! Touches: the real function, then what it has written.
+
+use crate::answer::device;
+use crate::hooks::cuda::info::{self, Attribute, MemGetInfo};
+use crate::real::abi::{ATTRIBUTE_INTEGRATED, SUCCESS, cudaError_t};
+use crate::real::copies;
+use crate::real::functions::Call;
+use crate::slice::runtime;
+
+/// `cudaMemGetInfo`.
+///
+/// The runtime has its numbers from the driver, mostly through us; so the driver is asked
+/// again, and a view is not taken of a view.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn mem_get_info(
+    call: Call<MemGetInfo<usize>>,
+    free: *mut usize,
+    total: *mut usize,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(free, total) };
+    let Some(runtime) = runtime::slice() else {
+        if code == SUCCESS
+            && let Some(slot) = copies::any_driver()
+            && device::shares(slot)
+        {
+            // SAFETY: cudaSuccess, so the runtime has written what is not null.
+            unsafe { info::show_unsliced(slot, free) };
+        }
+        return code;
+    };
+    if code == SUCCESS
+        && let Some(slot) = copies::any_driver()
+        && let Some(driver) = info::facts(slot)
+    {
+        let said = (Some(driver.free.get()), Some(driver.total.get()));
+        // SAFETY: cudaSuccess, so the runtime has written what is not null.
+        unsafe { info::show(runtime, slot, said, free, total) };
+    }
+    code
+}
+
+/// `cudaDeviceGetAttribute`.
+///
+/// # Safety
+/// As `mem_get_info`.
+pub(crate) unsafe fn device_attribute(
+    call: Call<Attribute>,
+    value: *mut i32,
+    attr: i32,
+    device: i32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(value, attr, device) };
+    if attr == ATTRIBUTE_INTEGRATED
+        && code == SUCCESS
+        && !value.is_null()
+        && runtime::slice().is_some()
+        && copies::any_driver().is_some_and(|slot| info::hidden(slot, device))
+    {
+        // SAFETY: cudaSuccess, so the runtime has written there.
+        unsafe { value.write(0) };
+    }
+    code
+}

@@ -1,0 +1,128 @@
+//! cudaDeviceProp: the total and the `integrated` in it, where the layout is known.
+//! Touches: the real function, then two fields of the caller's struct.
+
+use crate::answer::device;
+use crate::hooks::cuda::info;
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::real::abi::{SUCCESS, cudaDeviceProp, cudaError_t};
+use crate::real::copies::{self, Slot};
+use crate::real::functions::{self, Call};
+use crate::slice::runtime;
+
+type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
+
+/// Where the two fields stand.
+struct Layout {
+    total_global_mem: usize,
+    integrated: usize,
+}
+
+/// CUDA 11 (728 bytes), and what CUDA 12 calls `_v2` (1032 bytes).
+const UNTIL_12: Layout = Layout {
+    total_global_mem: 288,
+    integrated: 396,
+};
+
+/// CUDA 13 (1008 bytes).
+const FROM_13: Layout = Layout {
+    total_global_mem: 288,
+    integrated: 388,
+};
+
+/// `cudaGetDeviceProperties`.
+///
+/// # Safety
+/// The function's own contract.
+pub(crate) unsafe fn device_properties(
+    call: Call<Properties>,
+    prop: *mut cudaDeviceProp,
+    device: i32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(prop, device) };
+    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
+        let layout = match version(call.slot) {
+            11_000..13_000 => UNTIL_12,
+            13_000..14_000 => FROM_13,
+            other => return unknown(code, other),
+        };
+        // SAFETY: cudaSuccess, so the runtime has written a struct of this layout.
+        unsafe { show(&layout, prop, device) };
+    }
+    code
+}
+
+/// `cudaGetDeviceProperties_v2`, which only CUDA 12 has.
+///
+/// # Safety
+/// The function's own contract.
+pub(crate) unsafe fn device_properties_v2(
+    call: Call<Properties>,
+    prop: *mut cudaDeviceProp,
+    device: i32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(prop, device) };
+    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
+        let layout = match version(call.slot) {
+            12_000..13_000 => UNTIL_12,
+            other => return unknown(code, other),
+        };
+        // SAFETY: cudaSuccess, so the runtime has written a struct of this layout.
+        unsafe { show(&layout, prop, device) };
+    }
+    code
+}
+
+#[cold]
+fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
+    let version = u64::try_from(version).unwrap_or(0);
+    counters::LAYOUT.say(
+        "properties",
+        &[
+            Str("the layout of runtime "),
+            Dec(version),
+            Str(" is not known"),
+        ],
+    );
+    code
+}
+
+/// Which runtime this is: 12040 for 12.4.
+pub(crate) fn version(slot: Slot) -> i32 {
+    let mut version = 0;
+    if let Some(ask) = functions::cudaRuntimeGetVersion::real(slot) {
+        // SAFETY: cudaRuntimeGetVersion's contract.
+        let _ = unsafe { ask(&raw mut version) };
+    }
+    version
+}
+
+/// # Safety
+/// The runtime has written a struct of this layout at `prop`.
+unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
+    // What the runtime wrote may be our own answer already: the driver says what is there.
+    let Some(slot) = copies::any_driver() else {
+        return;
+    };
+    let ordinal = device::ordinal(dev);
+    let said = ordinal.and_then(|ordinal| info::total_of(slot, ordinal));
+    let device = runtime::slice()
+        .zip(ordinal)
+        .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, slot, ordinal)?)));
+    let (Some(said), Some((runtime, device))) = (said, device) else {
+        return;
+    };
+    let total = info::total_shown(runtime, &device, said);
+    let place = prop
+        .wrapping_byte_add(layout.total_global_mem)
+        .cast::<u64>();
+    // SAFETY: the layout's own place.
+    unsafe { place.write_unaligned(total.get()) };
+    if info::hidden(slot, dev) {
+        let place = prop.wrapping_byte_add(layout.integrated).cast::<i32>();
+        // SAFETY: the layout's own place.
+        unsafe { place.write_unaligned(0) };
+    }
+}

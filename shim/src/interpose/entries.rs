@@ -1,0 +1,185 @@
+//! What answers for each line of `symbols.rs`: the exported symbol, and an entry for each copy of
+//! its library, which calls the hook.
+//! Touches: `symbols.rs`, by inclusion.
+//! Law: no name is written down twice: a new line in `symbols.rs` is a new hook here.
+
+use core::ffi::{c_char, c_ulonglong, c_void};
+
+use crate::hooks::{cuda, libc, nvml, runtime};
+use crate::interpose;
+use crate::real::abi::*;
+use crate::real::copies::{self, Library, SLOTS, Slot};
+use crate::real::functions::{self, ASKED, Call, Row};
+
+macro_rules! symbols {
+    ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+
+        $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
+        $( hook!($lib $name ( $($arg : $ty),* ) -> $ret = $($hook)::+); )*
+
+        /// What answers for the row and this copy of its library.
+        pub(crate) fn entry(row: Row, slot: Slot) -> *mut c_void {
+            match row { $( Row::$name => $name::entry_of(slot) ),* }
+        }
+    };
+}
+
+/// What answers for a driver library's function in each of the library's copies: the `entry`
+/// beside this.
+macro_rules! entries {
+    () => {
+        pub(crate) fn entry_of(slot: Slot) -> *mut c_void {
+            const { assert!(SLOTS == 4) };
+            // Opaque to the optimiser, which would make a table of them: addresses in a table
+            // are relocated at the start of every process.
+            use core::hint::black_box as computed;
+            (match slot.0 {
+                0 => computed(entry::<0> as *const ()),
+                1 => computed(entry::<1> as *const ()),
+                2 => computed(entry::<2> as *const ()),
+                _ => computed(entry::<3> as *const ()),
+            }) as *mut c_void
+        }
+    };
+}
+
+macro_rules! hook {
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = dlsym :: $hook:ident) => {
+        /// Exported by `dlsym.rs`, in assembly.
+        #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
+                crate::interpose::dlsym::$hook as *const () as *mut c_void
+            }
+        }
+    };
+    // For few of its numbers we have something to say: for all others, and as if we were not there,
+    // a jump to libc's.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = numbered :: $hook:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            /// Where its address lies among those of the first copy.
+            pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (ASKED + Row::$name as usize);
+
+            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+
+            pub(crate) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
+                match functions::$name::real() {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { libc::isolation::$hook(Call { slot: Slot(0), real } $(, $arg)*) },
+                    None => copies::not_in_libc(),
+                }
+            }
+        }
+        export_numbered!($name);
+    };
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            /// The first call. Apart, so that the others need not make room for what it takes.
+            #[cold]
+            #[inline(never)]
+            pub(crate) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
+                match functions::$name::real() {
+                    // SAFETY: the caller's own arguments.
+                    Some(_) => unsafe { super::$name($($arg),*) },
+                    None => copies::not_in_libc(),
+                }
+            }
+
+            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
+                super::$name as *const () as *mut c_void
+            }
+        }
+        // What is variadic in C takes its integers in the registers of a function that is not.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
+            match functions::$name::known() {
+                // SAFETY: the arguments are the caller's own, for the function of this name.
+                Some(real) => unsafe { $($hook)::+(Call { slot: Slot(0), real } $(, $arg)*) },
+                // SAFETY: as above.
+                None => unsafe { $name::first($($arg),*) },
+            }
+        }
+    };
+    // Whoever decides by the caller is told of it: a stub puts the return address into the
+    // register of an argument that the function has not.
+    ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = cuda :: growth :: $hook:ident) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            use functions::$name::real;
+            entries!();
+
+            unsafe extern "C" fn called<const SLOT: u8>($($arg : $ty,)* caller: usize) -> $ret {
+                match real(Slot(SLOT)) {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe {
+                        cuda::growth::$hook(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
+                    },
+                    None => Library::$lib.absent(),
+                }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "endbr64",
+                    concat!("mov ", next_register!($($arg)*), ", qword ptr [rsp]"),
+                    "jmp {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            unsafe extern "C" fn entry<const SLOT: u8>() {
+                core::arch::naked_asm!(
+                    "hint #34",
+                    concat!("mov ", next_register!($($arg)*), ", x30"),
+                    "b {called}",
+                    called = sym called::<SLOT>,
+                )
+            }
+        }
+        export!($name);
+    };
+    ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            use functions::$name::real;
+            entries!();
+
+            unsafe extern "C" fn entry<const SLOT: u8>($($arg : $ty),*) -> $ret {
+                match real(Slot(SLOT)) {
+                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    Some(real) => unsafe { $($hook)::+(Call { slot: Slot(SLOT), real } $(, $arg)*) },
+                    None => Library::$lib.absent(),
+                }
+            }
+        }
+        export!($name);
+    };
+}
+
+include!("../symbols.rs");
+
+/// What answers for a function that nobody has.
+pub(crate) fn absent(library: Library) -> *mut c_void {
+    extern "C" fn cuda() -> u32 {
+        Library::Cuda.absent()
+    }
+    extern "C" fn nvml() -> u32 {
+        Library::Nvml.absent()
+    }
+    (match library {
+        Library::Nvml => nvml as *const (),
+        _ => cuda as *const (),
+    }) as *mut c_void
+}

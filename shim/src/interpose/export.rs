@@ -1,0 +1,195 @@
+//! The exported symbols, and the stubs that tell a function who has called it: in assembly, because
+//! only there a call can go on as if it had never been here.
+//! Touches: registers.
+
+/// The register of the argument after these.
+#[cfg(target_arch = "x86_64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "rdx"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "r8"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! next_register {
+    ($a:ident $b:ident) => {
+        "x2"
+    };
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        "x4"
+    };
+}
+
+/// The exported symbol: it only jumps, so that it can tell who calls.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "mov rax, qword ptr [rip + {target} + {offset}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "mov edi, {row}",
+                "mov rsi, qword ptr [rsp + 56]",
+                "call {choose}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp rax",
+                target = sym crate::interpose::stand_in::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::interpose::stand_in::choose,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "adrp x16, {target}",
+                "add x16, x16, :lo12:{target}",
+                "ldr x16, [x16, #{offset}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "stp x29, x30, [sp, #-80]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "mov x0, #{row}",
+                "mov x1, x30",
+                "bl {choose}",
+                "mov x16, x0",
+                "ldp x6, x7, [sp, #64]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x29, x30, [sp], #80",
+                "br x16",
+                target = sym crate::interpose::stand_in::TARGET,
+                offset = const 8 * Row::$name as usize,
+                row = const Row::$name as usize,
+                choose = sym crate::interpose::stand_in::choose,
+            )
+        }
+    };
+}
+
+/// The exported `syscall`: a jump to libc's, but for the numbers that `shapes::alone` knows.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export_numbered {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "cmp rdi, {close}",
+                "je 2f",
+                "lea rax, [rdi - {first}]",
+                "cmp rax, {span}",
+                "jbe 2f",
+                "cmp rdi, {prctl}",
+                "je 2f",
+                "cmp rdi, {unshare}",
+                "je 2f",
+                "cmp rdi, {setns}",
+                "je 2f",
+                "cmp rdi, {seccomp}",
+                "je 2f",
+                "cmp rdi, {landlock}",
+                "je 2f",
+                "mov rax, qword ptr [rip + {real} + {place}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "jmp {called}",
+                close = const crate::hooks::libc::isolation::number::CLOSE,
+                prctl = const crate::hooks::libc::isolation::number::PRCTL,
+                unshare = const crate::hooks::libc::isolation::number::UNSHARE,
+                setns = const crate::hooks::libc::isolation::number::SETNS,
+                seccomp = const crate::hooks::libc::isolation::number::SECCOMP,
+                landlock = const crate::hooks::libc::isolation::number::LANDLOCK_RESTRICT_SELF,
+                first = const crate::hooks::libc::isolation::number::FIRST_OF_CREDENTIALS,
+                span = const crate::hooks::libc::isolation::number::LAST_OF_CREDENTIALS - crate::hooks::libc::isolation::number::FIRST_OF_CREDENTIALS,
+                real = sym crate::real::copies::FIRST,
+                place = const $name::PLACE,
+                called = sym $name::called,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export_numbered {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "cmp x0, #{close}",
+                "b.eq 2f",
+                "sub x16, x0, #{first}",
+                "cmp x16, #{span}",
+                "b.ls 2f",
+                "cmp x0, #{prctl}",
+                "b.eq 2f",
+                "cmp x0, #{setns}",
+                "b.eq 2f",
+                "cmp x0, #{seccomp}",
+                "b.eq 2f",
+                "cmp x0, #{capset}",
+                "b.eq 2f",
+                "cmp x0, #{landlock}",
+                "b.eq 2f",
+                "adrp x16, {real} + {place}",
+                "ldr x16, [x16, :lo12:{real} + {place}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "b {called}",
+                close = const crate::hooks::libc::isolation::number::CLOSE,
+                prctl = const crate::hooks::libc::isolation::number::PRCTL,
+                setns = const crate::hooks::libc::isolation::number::SETNS,
+                seccomp = const crate::hooks::libc::isolation::number::SECCOMP,
+                capset = const crate::hooks::libc::isolation::number::CAPSET,
+                landlock = const crate::hooks::libc::isolation::number::LANDLOCK_RESTRICT_SELF,
+                first = const crate::hooks::libc::isolation::number::FIRST_OF_CREDENTIALS,
+                span = const crate::hooks::libc::isolation::number::LAST_OF_CREDENTIALS - crate::hooks::libc::isolation::number::FIRST_OF_CREDENTIALS,
+                real = sym crate::real::copies::FIRST,
+                place = const $name::PLACE,
+                called = sym $name::called,
+            )
+        }
+    };
+}

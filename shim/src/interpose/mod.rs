@@ -1,0 +1,11 @@
+//! Interposition: how a call of the program reaches a hook.
+//! Touches: exported symbols, registers, the loader.
+//! Law: what is not ours goes on exactly as if the library were not there.
+
+#[macro_use]
+pub(crate) mod export;
+pub(crate) mod deepbind;
+pub(crate) mod dlsym;
+pub(crate) mod entries;
+pub(crate) mod proc_address;
+pub(crate) mod stand_in;

@@ -1,0 +1,321 @@
+//! The vendor's own ways to a function: cuGetProcAddress and cudaGetDriverEntryPoint.
+//! Touches: the real function, then the pointer that it has given.
+//! Law: a pointer is replaced only when it is known to be a row's own function. What a newer
+//! driver means by a name is never guessed.
+
+use core::ffi::{CStr, c_char, c_ulonglong, c_void};
+use core::ptr::null_mut;
+
+use crate::interpose::entries;
+use crate::loader::{dl, elf};
+use crate::log::Piece::{Dec, Raw, Str};
+use crate::log::counters;
+use crate::log::{self, Level};
+use crate::real::abi::{CUresult, PER_THREAD_DEFAULT_STREAM, SUCCESS, cudaError_t};
+use crate::real::copies::{self, Library, Slot};
+use crate::real::functions::{self, Call, Row};
+
+type ProcAddressV1 =
+    unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, c_ulonglong) -> CUresult;
+type ProcAddress =
+    unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, c_ulonglong, *mut u32) -> CUresult;
+type EntryPoint =
+    unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_ulonglong, *mut u32) -> cudaError_t;
+type EntryPointByVersion = unsafe extern "C" fn(
+    *const c_char,
+    *mut *mut c_void,
+    u32,
+    c_ulonglong,
+    *mut u32,
+) -> cudaError_t;
+
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM` or `…PER_THREAD_DEFAULT_STREAM`.
+const EITHER_STREAM: c_ulonglong = 3;
+
+/// `cuGetProcAddress`.
+///
+/// # Safety
+/// The function's own contract: so for every shape.
+pub(crate) unsafe fn proc_address_v1(
+    call: Call<ProcAddressV1>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: i32,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, version, flags) };
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
+    code
+}
+
+/// `cuGetProcAddress_v2`.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn proc_address(
+    call: Call<ProcAddress>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: i32,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
+    code
+}
+
+/// `cuGetProcAddress_v2_ptsz`.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn proc_address_ptsz(
+    call: Call<ProcAddress>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: i32,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
+    // SAFETY: `code` is the answer for these.
+    unsafe {
+        replace(
+            code,
+            Some(call.slot),
+            symbol,
+            pfn,
+            version,
+            per_thread(flags),
+        )
+    };
+    code
+}
+
+/// What the `_ptsz` twins make of flags that name no stream.
+fn per_thread(flags: c_ulonglong) -> c_ulonglong {
+    match flags & EITHER_STREAM {
+        0 => flags | PER_THREAD_DEFAULT_STREAM,
+        _ => flags,
+    }
+}
+
+/// `cudaGetDriverEntryPoint`. CUDA 11 calls it without the last argument, which only passes
+/// through.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn entry_point(
+    call: Call<EntryPoint>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, flags, status) };
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, None, symbol, pfn, 0, flags) };
+    code
+}
+
+/// `cudaGetDriverEntryPoint_ptsz`.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn entry_point_ptsz(
+    call: Call<EntryPoint>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, flags, status) };
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, None, symbol, pfn, 0, per_thread(flags)) };
+    code
+}
+
+/// `cudaGetDriverEntryPointByVersion`.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn entry_point_by_version(
+    call: Call<EntryPointByVersion>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: u32,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
+    code
+}
+
+/// `cudaGetDriverEntryPointByVersion_ptsz`.
+///
+/// # Safety
+/// As `proc_address_v1`.
+pub(crate) unsafe fn entry_point_by_version_ptsz(
+    call: Call<EntryPointByVersion>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: u32,
+    flags: c_ulonglong,
+    status: *mut u32,
+) -> cudaError_t {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
+    let flags = per_thread(flags);
+    // SAFETY: `code` is the answer for these.
+    unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
+    code
+}
+
+/// Puts our function in the place of the real one, where that is in the table.
+///
+/// # Safety
+/// `code` is what the real function has answered for these arguments.
+unsafe fn replace(
+    code: u32,
+    slot: Option<Slot>,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: i32,
+    flags: c_ulonglong,
+) {
+    if code != SUCCESS || symbol.is_null() || pfn.is_null() {
+        return;
+    }
+    // SAFETY: the real function has found the symbol by its name, so that is a C string.
+    let name = unsafe { CStr::from_ptr(symbol) };
+    // SAFETY: success, so the real function has written there.
+    let address = unsafe { pfn.read() };
+    let ours = if address.is_null() {
+        None
+    } else {
+        stand_in(slot, name, address, flags)
+    };
+    if let Some(ours) = ours {
+        // SAFETY: as above.
+        unsafe { pfn.write(ours) };
+    }
+    if log::enabled(Level::Debug) {
+        let version = u64::try_from(version).unwrap_or(0);
+        let outcome = if ours.is_some() {
+            ": replaced"
+        } else {
+            ": passed"
+        };
+        let line = [
+            Raw(name.to_bytes()),
+            Str("@"),
+            Dec(version),
+            Str(" flags "),
+            Dec(flags),
+            Str(outcome),
+        ];
+        log::say(Level::Debug, "procaddress", &line, None);
+    }
+}
+
+/// The rows that a name of cuGetProcAddress can mean.
+fn candidates(name: &CStr) -> impl Iterator<Item = Row> {
+    let name = name.to_bytes();
+    functions::rows().filter(move |row| {
+        let base = functions::named(*row).is_some_and(|named| named.base == name);
+        base || functions::library(*row) == Library::Cuda
+            && functions::name(*row).as_bytes() == name
+    })
+}
+
+/// Our function for a pointer that the driver gave out under this name. None: leave it.
+fn stand_in(
+    slot: Option<Slot>,
+    name: &CStr,
+    address: *mut c_void,
+    flags: c_ulonglong,
+) -> Option<*mut c_void> {
+    candidates(name).next()?;
+    let object = dl::object_of(address)?;
+    if object.dynamic == elf::own_dynamic() {
+        // The runtime has asked the driver through us.
+        return None;
+    }
+    let slot = slot.or_else(|| copies::claim(Library::Cuda, &object))?;
+    // The same function may go by a longer name too, as cuGraphInstantiateWithFlags does.
+    let exported = functions::rows()
+        .filter(|row| {
+            let base = functions::named(*row).is_some_and(|named| named.base == name.to_bytes());
+            base || functions::name(*row)
+                .as_bytes()
+                .starts_with(name.to_bytes())
+        })
+        .filter(|row| functions::library(*row) == Library::Cuda)
+        .find(|row| {
+            functions::cells(*row).get(Library::Cuda, slot, functions::name_c(*row)) == address
+        });
+    // A driver may keep functions for this that it does not export. What it gives out for the
+    // version from which the name means a row is that row's.
+    let private = || {
+        candidates(name)
+            .filter(|row| given(slot, *row, flags) == address)
+            .last()
+    };
+    let Some(row) = exported.or_else(private) else {
+        counters::UNKNOWN.say(
+            "procaddress",
+            &[
+                Raw(name.to_bytes()),
+                Str(": an unknown function is passed through"),
+            ],
+        );
+        return None;
+    };
+    let cells = functions::cells(row);
+    if cells.known(slot).is_null() {
+        cells.store(slot, address);
+    }
+    Some(entries::entry(row, slot))
+}
+
+/// What the driver gives out for a row; null when it does not.
+fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
+    let Some(named) = functions::named(row) else {
+        return null_mut();
+    };
+    if named.per_thread && flags & PER_THREAD_DEFAULT_STREAM == 0 {
+        return null_mut();
+    }
+    let mut text = [0u8; 64];
+    text.iter_mut()
+        .zip(named.base)
+        .for_each(|(to, from)| *to = *from);
+    let Ok(base) = CStr::from_bytes_until_nul(&text) else {
+        return null_mut();
+    };
+    let mut address = null_mut();
+    let place = &raw mut address;
+    let code = if let Some(ask) = functions::cuGetProcAddress_v2::real(slot) {
+        // SAFETY: cuGetProcAddress_v2's contract; the status may be null.
+        unsafe { ask(base.as_ptr(), place, named.since, flags, null_mut()) }
+    } else if let Some(ask) = functions::cuGetProcAddress::real(slot) {
+        // SAFETY: cuGetProcAddress's contract.
+        unsafe { ask(base.as_ptr(), place, named.since, flags) }
+    } else {
+        return null_mut();
+    };
+    match code {
+        SUCCESS => address,
+        _ => null_mut(),
+    }
+}

@@ -1,0 +1,223 @@
+//! The dynamic loader's own functions, found without asking it.
+//! Touches: what `elf` finds in libc and libdl.
+//! Law: none of these is one of our own exports.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::loader::elf::{self, LinkMap, Object};
+
+/// `RTLD_NEXT`.
+pub(crate) const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+/// `RTLD_DEFAULT`.
+pub(crate) const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+/// `RTLD_LAZY | RTLD_NOLOAD`: a handle to what is there, and nothing is loaded.
+const LAZY_NOLOAD: c_int = 0x1 | 0x4;
+/// `RTLD_NODELETE`.
+const NODELETE: c_int = 0x1000;
+
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+pub(crate) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+pub(crate) type Dlmopen = unsafe extern "C" fn(isize, *const c_char, c_int) -> *mut c_void;
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Dladdr1 =
+    unsafe extern "C" fn(*const c_void, *mut DlInfo, *mut *const LinkMap, c_int) -> c_int;
+
+/// `Dl_info`.
+#[repr(C)]
+struct DlInfo {
+    dli_fname: *const c_char,
+    dli_fbase: *const c_void,
+    dli_sname: *const c_char,
+    dli_saddr: *const c_void,
+}
+
+/// Where the naked exports find what they jump to. Null: not found, or not looked for yet.
+#[unsafe(link_section = ".data")]
+pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// As [`DLSYM`].
+#[unsafe(link_section = ".data")]
+pub(crate) static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// As [`DLSYM`].
+#[unsafe(link_section = ".data")]
+pub(crate) static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
+static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
+static DLADDR1: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".data")]
+static DLINFO: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The libraries that hold the loader's functions: libdl before glibc 2.34.
+const HOMES: [fn(&[u8]) -> bool; 3] = [
+    |name| name == b"libc.so.6",
+    |name| name == b"libdl.so.2",
+    |name| name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-"),
+];
+
+fn find(cached: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = cached.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    for home in HOMES {
+        let Some(object) = elf::from_the_start(home).or_else(|| elf::named(home)) else {
+            continue;
+        };
+        // SAFETY: libc and libdl stay loaded as long as anybody, and we, use them.
+        if let Some(address) = unsafe { elf::symbol(&object, name.to_bytes()) } {
+            cached.store(address as *mut c_void, Ordering::Release);
+            return address as *mut c_void;
+        }
+    }
+    core::ptr::null_mut()
+}
+
+/// libc's dlsym.
+pub(crate) fn dlsym() -> Option<Dlsym> {
+    let address = find(&DLSYM, c"dlsym");
+    // SAFETY: libc's dlsym has this signature; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(address) }
+}
+
+/// libc's dlopen.
+pub(crate) fn dlopen() -> Option<Dlopen> {
+    let address = find(&DLOPEN, c"dlopen");
+    // SAFETY: libc's dlopen has this signature; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlopen>>(address) }
+}
+
+/// libc's dlmopen.
+pub(crate) fn dlmopen() -> Option<Dlmopen> {
+    let address = find(&DLMOPEN, c"dlmopen");
+    // SAFETY: libc's dlmopen has this signature; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlmopen>>(address) }
+}
+
+fn dlclose(handle: *mut c_void) {
+    let address = find(&DLCLOSE, c"dlclose");
+    // SAFETY: libc's dlclose has this signature; None is the null pointer.
+    let dlclose = unsafe { core::mem::transmute::<*mut c_void, Option<Dlclose>>(address) };
+    if let Some(dlclose) = dlclose {
+        // SAFETY: the handle is from dlopen and is given up here.
+        unsafe { dlclose(handle) };
+    }
+}
+
+/// The namespace of a handle.
+pub(crate) fn namespace_of(handle: *mut c_void) -> Option<isize> {
+    const RTLD_DI_LMID: c_int = 1;
+    type Dlinfo = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
+    let address = find(&DLINFO, c"dlinfo");
+    // SAFETY: libc's dlinfo has this signature; None is the null pointer.
+    let dlinfo = unsafe { core::mem::transmute::<*mut c_void, Option<Dlinfo>>(address) }?;
+    let mut lmid = 0isize;
+    // SAFETY: the handle is live, and RTLD_DI_LMID writes one Lmid_t.
+    let failed = unsafe { dlinfo(handle, RTLD_DI_LMID, (&raw mut lmid).cast()) };
+    (failed == 0).then_some(lmid)
+}
+
+/// The object that an address lies in, in whatever namespace.
+pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
+    if let Some(object) = elf::containing(address as usize) {
+        return Some(object);
+    }
+    const RTLD_DL_LINKMAP: c_int = 2;
+    let dladdr1 = find(&DLADDR1, c"dladdr1");
+    // SAFETY: libc's dladdr1 has this signature; None is the null pointer.
+    let dladdr1 = unsafe { core::mem::transmute::<*mut c_void, Option<Dladdr1>>(dladdr1) }?;
+    let mut info = core::mem::MaybeUninit::<DlInfo>::uninit();
+    let mut map: *const LinkMap = core::ptr::null();
+    // SAFETY: both places are good for what dladdr1 writes.
+    let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut map, RTLD_DL_LINKMAP) };
+    if found == 0 {
+        return None;
+    }
+    // SAFETY: the loader's own link map, or null.
+    let map = unsafe { map.as_ref() }?;
+    Some(map.object())
+}
+
+/// Whether the object with this dynamic section is still loaded, in whatever namespace.
+pub(crate) fn is_loaded(dynamic: usize) -> bool {
+    elf::is_loaded(dynamic)
+        || object_of(dynamic as *const c_void).is_some_and(|object| object.dynamic == dynamic)
+}
+
+/// What comes after us in the global scope: the view without the shim.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    let Some(dlsym) = dlsym() else {
+        // Before glibc 2.34 a program, or a namespace, may do without libdl.
+        let address = elf::defined_by_others(name.to_bytes());
+        return address.map_or(core::ptr::null_mut(), |address| address as *mut c_void);
+    };
+    // SAFETY: dlsym's contract; it takes this function, in our own library, for the caller.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+}
+
+/// What libc itself defines; dlerror says so where it is nothing. (That of a look-up behind us does
+/// not before glibc 2.27.)
+pub(crate) fn in_libc(name: &CStr) -> *mut c_void {
+    // Kept: to give it back would be another call, after which there is no error.
+    static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
+        return core::ptr::null_mut();
+    };
+    let mut handle = HANDLE.load(Ordering::Acquire);
+    if handle.is_null() {
+        // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
+        handle = unsafe { dlopen(c"libc.so.6".as_ptr(), LAZY_NOLOAD) };
+        if handle.is_null() {
+            return handle;
+        }
+        HANDLE.store(handle, Ordering::Release);
+    }
+    // SAFETY: dlsym's contract; the handle is live.
+    unsafe { dlsym(handle, name.as_ptr()) }
+}
+
+/// Loads a library for ourselves, for good.
+pub(crate) fn load(library: &CStr) {
+    const RTLD_NOW: c_int = 2;
+    if let Some(dlopen) = dlopen() {
+        // SAFETY: dlopen's contract; the library is the vendor's.
+        unsafe { dlopen(library.as_ptr(), RTLD_NOW) };
+    }
+}
+
+/// Whether a library is loaded.
+pub(crate) fn has(library: &CStr) -> bool {
+    let Some(dlopen) = dlopen() else { return false };
+    // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
+    let handle = unsafe { dlopen(library.as_ptr(), LAZY_NOLOAD) };
+    if !handle.is_null() {
+        dlclose(handle);
+    }
+    !handle.is_null()
+}
+
+/// What a loaded library and its dependencies define. Nothing is loaded.
+pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
+    let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
+    let handle = unsafe { dlopen(library.as_ptr(), LAZY_NOLOAD) };
+    if handle.is_null() {
+        return handle;
+    }
+    // SAFETY: dlsym's contract; the handle is live.
+    let address = unsafe { dlsym(handle, name.as_ptr()) };
+    dlclose(handle);
+    address
+}
+
+/// Keeps a library loaded for good.
+pub(crate) fn pin(object: &Object) {
+    let Some(dlopen) = dlopen() else { return };
+    // SAFETY: dlopen's contract; NOLOAD only raises the flags of what is there.
+    let handle = unsafe { dlopen(object.path().as_ptr(), LAZY_NOLOAD | NODELETE) };
+    if !handle.is_null() {
+        dlclose(handle);
+    }
+}

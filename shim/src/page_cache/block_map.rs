@@ -1,0 +1,159 @@
+//! How much of each block of a file was used, so that none is dropped of which something is still to
+//! come; and which were dropped, so that dropping stops when they are used again.
+//! Touches: a word for each block, in memory of its own for as long as the file is in use.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::drop_behind::BLOCK;
+use crate::sys;
+
+/// What is known of one file. The helper writes it; who ends the file's use clears it.
+pub(super) struct Touched {
+    /// For each block how many bytes were used, and whether it was dropped.
+    blocks: AtomicPtr<AtomicU32>,
+    /// How many blocks were dropped a second time.
+    again: AtomicU64,
+    /// How often others that were dropped were found mapped again.
+    found: AtomicU64,
+    seed: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// A block was dropped.
+const DROPPED: u32 = 1 << 31;
+/// So much of a block may be unused, and yet it is done with: files have gaps.
+const GAPS: u64 = 64 << 10;
+
+/// As many bytes may be dropped twice, besides an eighth of the file: tensors may be shared.
+const PATIENCE: u64 = 64 << 20;
+
+impl Touched {
+    pub(super) const fn new() -> Touched {
+        Touched {
+            blocks: AtomicPtr::new(core::ptr::null_mut()),
+            again: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            seed: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the file's pages are no longer dropped before the end of its use.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn length(size: u64) -> Option<usize> {
+        usize::try_from((size / BLOCK).saturating_add(1).saturating_mul(4)).ok()
+    }
+
+    fn word(&self, block: u64, size: u64) -> Option<&AtomicU32> {
+        let blocks = self.blocks.load(Ordering::Acquire);
+        let at = usize::try_from(block).ok()?;
+        if blocks.is_null() || at >= Touched::length(size)? / 4 {
+            return None;
+        }
+        // SAFETY: `length` bytes are mapped there, and zeros are atomics.
+        unsafe { blocks.wrapping_add(at).as_ref() }
+    }
+
+    fn of(&self, block: u64, size: u64) -> u32 {
+        let word = self.word(block, size);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    fn was_dropped(&self, block: u64, size: u64) -> bool {
+        self.of(block, size) & DROPPED != 0
+    }
+
+    /// Whether nothing of a block is still to come.
+    pub(super) fn is_used(&self, block: u64, size: u64) -> bool {
+        u64::from(self.of(block, size) & !DROPPED) >= BLOCK - GAPS
+    }
+
+    /// These bytes were used.
+    pub(super) fn used(&self, bytes: Range<u64>, size: u64) {
+        if self.blocks.load(Ordering::Acquire).is_null()
+            && let Some(length) = Touched::length(size)
+            && let Ok(fresh) = sys::map(length)
+        {
+            self.blocks.store(fresh.cast(), Ordering::Release);
+        }
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let block = at / BLOCK;
+            let next = block.saturating_add(1).saturating_mul(BLOCK).min(bytes.end);
+            if let Some(word) = self.word(block, size)
+                // More than all of it need not be counted.
+                && !self.is_used(block, size)
+                && let Ok(length) = u32::try_from(next.saturating_sub(at))
+            {
+                word.fetch_add(length, Ordering::Relaxed);
+            }
+            at = next;
+        }
+    }
+
+    /// These blocks are dropped; whether too much was dropped twice.
+    pub(super) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
+        for block in blocks {
+            if let Some(word) = self.word(block, size)
+                && word.fetch_or(DROPPED, Ordering::Relaxed) & DROPPED != 0
+            {
+                self.again.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let again = self.again.load(Ordering::Relaxed).saturating_mul(BLOCK);
+        again > PATIENCE.saturating_add(size / 8)
+    }
+
+    /// Looks at a few of the blocks that were dropped, not at those about to be; whether most of
+    /// them are mapped again, twice in a row.
+    pub(super) fn is_again(
+        &self,
+        size: u64,
+        next: Range<u64>,
+        is_present: impl Fn(u64) -> bool,
+    ) -> bool {
+        let blocks = (size / BLOCK).max(1);
+        let (mut looked, mut present) = (0u64, 0u64);
+        for _ in 0..16 {
+            let seed = self.seed.fetch_add(1, Ordering::Relaxed);
+            let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+            let block = mixed.checked_rem(blocks).unwrap_or(0);
+            // At the edge of what is being loaded the kernel reads ahead.
+            let near = next.start.saturating_sub(2)..next.end.saturating_add(2);
+            if !self.was_dropped(block, size) || near.contains(&block) {
+                continue;
+            }
+            looked = looked.saturating_add(1);
+            present = present.saturating_add(u64::from(is_present(block)));
+            if looked == 4 {
+                break;
+            }
+        }
+        if looked < 2 || present.saturating_mul(2) <= looked {
+            self.found.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.found.fetch_add(1, Ordering::Relaxed) != 0
+    }
+
+    /// The file is no longer in use.
+    pub(super) fn clear(&self, size: u64) {
+        let blocks = self.blocks.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if let (false, Some(length)) = (blocks.is_null(), Touched::length(size)) {
+            // SAFETY: whoever used the blocks has left the file.
+            unsafe { sys::unmap(blocks.cast(), length) };
+        }
+        for counter in [&self.again, &self.found, &self.seed] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.stopped.store(false, Ordering::Relaxed);
+    }
+}

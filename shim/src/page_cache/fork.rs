@@ -1,0 +1,67 @@
+//! Whose tables these are: this process's, its parent's in a vfork child, or an inherited copy.
+//! Touches: one page that reads as zeros in a forked child, the process's number.
+//! Law: a vfork child has its parent's memory and descriptors of its own: it changes nothing.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::{drop_behind, files, mappings, quiesce};
+use crate::state::page;
+use crate::sys;
+use crate::sys::file_calls;
+
+const PAGE: usize = 4096;
+
+/// The process that keeps the tables; zero in a child that was just forked.
+static WIPED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+/// The same, as the parent left it.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// From whom the tables were inherited.
+static PARENT: AtomicU64 = AtomicU64::new(0);
+
+/// Whether anybody has asked yet.
+pub(super) fn is_known() -> bool {
+    !WIPED.load(Ordering::Acquire).is_null()
+}
+
+/// Whether the tables are this process's own. Called where a model file is concerned only: it
+/// asks the kernel. In a fresh forked child so many threads are `inside`: none but this one.
+pub(super) fn is_this_process(inside: u32) -> bool {
+    // SAFETY: what is stored there is mapped for good, and zeros are an AtomicU64.
+    let Some(word) = page::get(&WIPED, PAGE).and_then(|page| unsafe { page.as_ref() }) else {
+        return false;
+    };
+    let pid = sys::pid();
+    match word.load(Ordering::Acquire) {
+        known if known == pid => true,
+        0 => {
+            let first = word
+                .compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+            let last = LAST.swap(pid, Ordering::AcqRel);
+            if first && last != 0 && last != pid {
+                PARENT.store(last, Ordering::Release);
+                mappings::inherit();
+                files::inherit();
+                drop_behind::inherit();
+                quiesce::inherit(inside);
+            }
+            true
+        }
+        // A vfork child: its parent waits, and goes on with these tables.
+        known if known == file_calls::parent() => false,
+        // One in new numbers of processes: it is the first there, and has no parent that it sees.
+        _ if pid == 1 && file_calls::parent() == 0 => false,
+        // A vfork child was first, and is gone.
+        _ => {
+            word.store(pid, Ordering::Release);
+            LAST.store(pid, Ordering::Release);
+            true
+        }
+    }
+}
+
+/// Whether the process from which this one has inherited its files still runs.
+pub(super) fn parent_lives() -> bool {
+    let parent = PARENT.load(Ordering::Acquire);
+    parent != 0 && file_calls::parent() == parent
+}

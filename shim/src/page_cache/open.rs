@@ -1,0 +1,134 @@
+//! Files that programs open: whether that matters, and what the slice wants of them.
+//! Touches: the slice, once; the kernel, for files that are large and named like a model's.
+//! Law: what is no model costs a look at the end of its name.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use gpuslice_config::slice::{ModelFiles, PageCache};
+
+use super::quiesce::Inside;
+use super::{file_names, files, range_locks};
+use crate::log::Piece::{Raw, Str};
+use crate::log::{self, Level};
+use crate::slice::runtime;
+use crate::sys::file_calls::{self, Descriptor};
+use crate::sys::stack;
+
+/// What the slice wants.
+static WISH: AtomicU8 = AtomicU8::new(NOT_ASKED);
+const NOT_ASKED: u8 = 0;
+const KEEP: u8 = 1;
+const DROP: u8 = 2;
+const DROP_BEHIND: u8 = 3;
+
+/// The slice is read when the first file of this size is opened whose name has a suffix.
+const LARGE: u64 = 1 << 20;
+/// Or when so many have been opened that were not: asking for their sizes costs more.
+const MANY: u32 = 16;
+
+/// Whether it matters that a file was opened by this path.
+#[inline(always)]
+pub(crate) fn matters(path: &[u8]) -> bool {
+    match WISH.load(Ordering::Acquire) {
+        KEEP => false,
+        NOT_ASKED => file_names::may_have_suffix(path),
+        _ => file_names::ends().may_be_of(path),
+    }
+}
+
+/// Whether files are dropped.
+#[inline(always)]
+pub(crate) fn drops() -> bool {
+    WISH.load(Ordering::Relaxed) > KEEP
+}
+
+/// A descriptor was opened by this path, and that matters.
+#[cold]
+#[inline(never)]
+pub(crate) fn opened(path: &[u8], fd: i32) {
+    match WISH.load(Ordering::Relaxed) {
+        KEEP => {}
+        NOT_ASKED => first(path, fd),
+        _ => {
+            if let Some(models) = models()
+                && models.has_name(path)
+            {
+                model_opened(models, path, Descriptor(fd));
+            }
+        }
+    }
+}
+
+fn models() -> Option<&'static ModelFiles> {
+    runtime::slice().map(runtime::Runtime::model_files)
+}
+
+/// Most programs open small files only, and are gone before the slice would have been read.
+fn first(path: &[u8], fd: i32) {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    if !file_names::is_plausible(path) {
+        return;
+    }
+    let Some(_inside) = Inside::begin() else {
+        return;
+    };
+    let large = file_calls::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
+    if !large && SEEN.fetch_add(1, Ordering::Relaxed) < MANY {
+        return;
+    }
+    // Reading it takes more stack than a signal handler may have.
+    let wish = stack::on_a_large_one(wish, core::ptr::null_mut()).unwrap_or(KEEP);
+    if let Some(models) = models() {
+        file_names::keep(models.ends());
+    }
+    WISH.store(wish, Ordering::Release);
+    if wish != KEEP {
+        opened(path, fd);
+    }
+}
+
+extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
+    match runtime::slice().map(runtime::Runtime::page_cache) {
+        None | Some(PageCache::Keep) => KEEP,
+        Some(PageCache::Drop) => DROP,
+        Some(PageCache::DropBehind) => DROP_BEHIND,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
+    let Some(_inside) = Inside::at_own_files() else {
+        return;
+    };
+    if !file_calls::reads(fd) {
+        return;
+    }
+    let Some(stat) = file_calls::stat(fd) else {
+        return;
+    };
+    if stat.size < models.smallest.get() {
+        return;
+    }
+    if file_calls::is_memory(fd) {
+        let line = [
+            Raw(path),
+            Str(" lies in memory: there is no other copy to go back to"),
+        ];
+        log::say(Level::Info, "page cache", &line, None);
+        return;
+    }
+    if let Some(number) = files::opened(fd, stat) {
+        range_locks::begins(number, fd);
+    }
+}
+
+/// Whether the processes of several slices tell each other what they still need.
+pub(super) fn shares() -> bool {
+    runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
+}
+
+/// Whether pages are dropped while files are loaded.
+pub(super) fn drops_behind() -> bool {
+    WISH.load(Ordering::Relaxed) == DROP_BEHIND
+}

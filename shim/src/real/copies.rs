@@ -1,0 +1,382 @@
+//! The real functions: which copy of a library has them, and where.
+//! Touches: atomics; the loader, when something is asked for the first time.
+//! Law: a slot is one loaded library. What is kept of it is forgotten when it is gone.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+use crate::loader::dl;
+use crate::loader::elf::{self, Object};
+use crate::real::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
+use crate::real::functions::{self, FUNCTIONS, RARE};
+
+/// How many copies of one library a process may have hooked at the same time. Two runtimes of
+/// different versions are common, two drivers are not.
+pub(crate) const SLOTS: usize = 4;
+
+/// One loaded copy of a library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u8);
+
+impl Slot {
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Whose functions the table lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// The driver, `libcuda.so.1`.
+    Cuda,
+    /// The runtime, `libcudart.so.N`.
+    Cudart,
+    /// NVML, `libnvidia-ml.so.1`.
+    Nvml,
+    /// libc: the ways to a symbol.
+    Libc,
+}
+
+impl Library {
+    fn sonames(self) -> &'static [u8] {
+        // One string each, not a list of pointers: those would need relocations.
+        match self {
+            Library::Cuda => b"libcuda.so.1\0",
+            Library::Cudart => b"libcudart.so.13\0libcudart.so.12\0libcudart.so.11.0\0",
+            Library::Nvml => b"libnvidia-ml.so.1\0",
+            Library::Libc => b"",
+        }
+    }
+
+    /// What a function answers whose library is not there.
+    pub(crate) fn absent(self) -> u32 {
+        match self {
+            Library::Nvml => NVML_ERROR_LIBRARY_NOT_FOUND,
+            _ => CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+        }
+    }
+}
+
+struct Place {
+    dynamic: AtomicUsize,
+    base: AtomicUsize,
+}
+
+/// Somebody is just filling this place.
+const BUSY: usize = 1;
+
+#[unsafe(link_section = ".data")]
+static PLACES: [[Place; SLOTS]; 3] = [const {
+    [const {
+        Place {
+            dynamic: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
+        }
+    }; SLOTS]
+}; 3];
+
+fn places(library: Library) -> &'static [Place] {
+    PLACES
+        .get(library as usize)
+        .map_or(&[], <[Place; SLOTS]>::as_slice)
+}
+
+fn slots(library: Library) -> impl Iterator<Item = (Slot, &'static Place)> {
+    (0u8..).map(Slot).zip(places(library))
+}
+
+/// The slot of a loaded library; None when there are too many copies of it.
+pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
+    for (slot, place) in slots(library) {
+        let same = place.dynamic.load(Ordering::Acquire) == object.dynamic;
+        if same && place.base.load(Ordering::Relaxed) == object.base {
+            return Some(slot);
+        }
+    }
+    let take = |slot: Slot, place: &Place, held: usize| {
+        place
+            .dynamic
+            .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        if held != 0 {
+            forget(library, slot);
+        }
+        place.base.store(object.base, Ordering::Relaxed);
+        place.dynamic.store(object.dynamic, Ordering::Release);
+        Some(slot)
+    };
+    // A library that was closed gives its place, and what points to it, to the next.
+    for (slot, place) in slots(library) {
+        let held = place.dynamic.load(Ordering::Acquire);
+        if held > BUSY
+            && !dl::is_loaded(held)
+            && let Some(slot) = take(slot, place, held)
+        {
+            return Some(slot);
+        }
+    }
+    slots(library).find_map(|(slot, place)| take(slot, place, 0))
+}
+
+/// Forgets the real functions of one copy, and what is known of its devices.
+pub(crate) fn forget(library: Library, slot: Slot) {
+    functions::forget(library, slot);
+    if library == Library::Cuda {
+        forget_devices(slot);
+    }
+}
+
+/// What is known of the devices of one copy of the driver: see `device`. All zeros: nothing.
+pub(crate) struct Devices {
+    /// A word for each ordinal.
+    pub(crate) ordinals: [AtomicU32; ORDINALS],
+    /// Whether the driver has one device only: 0 not known, 1 yes, 2 no.
+    pub(crate) alone: AtomicU8,
+    /// Whether any device shares the host's memory: 0 not known, 1 yes, 2 no.
+    pub(crate) shared: AtomicU8,
+}
+
+/// As many devices as machines have; those beyond are asked each time.
+const ORDINALS: usize = 16;
+
+impl Devices {
+    const fn unknown() -> Devices {
+        Devices {
+            ordinals: [const { AtomicU32::new(0) }; ORDINALS],
+            alone: AtomicU8::new(0),
+            shared: AtomicU8::new(0),
+        }
+    }
+}
+
+/// Those of the first copy, which nearly every process has alone. Written to by every start: see
+/// `layout.ld`.
+#[unsafe(link_section = ".data")]
+static FIRST_DEVICES: Devices = Devices::unknown();
+
+/// Those of the others.
+static OTHER_DEVICES: [Devices; SLOTS - 1] = [const { Devices::unknown() }; SLOTS - 1];
+
+/// What is known of the devices of one copy of the driver.
+#[inline]
+pub(crate) fn devices(slot: Slot) -> Option<&'static Devices> {
+    match slot.index().checked_sub(1) {
+        None => Some(&FIRST_DEVICES),
+        Some(other) => OTHER_DEVICES.get(other),
+    }
+}
+
+/// What is known of the devices of all copies.
+pub(crate) fn all_devices() -> impl Iterator<Item = &'static Devices> {
+    core::iter::once(&FIRST_DEVICES).chain(&OTHER_DEVICES)
+}
+
+/// Forgets what is known of the devices of one copy of the driver.
+pub(crate) fn forget_devices(slot: Slot) {
+    let Some(devices) = devices(slot) else {
+        return;
+    };
+    devices.alone.store(0, Ordering::Relaxed);
+    devices.shared.store(0, Ordering::Relaxed);
+    for known in &devices.ordinals {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+fn object_at(library: Library, slot: Slot) -> Option<Object> {
+    let place = places(library).get(slot.index())?;
+    let dynamic = place.dynamic.load(Ordering::Acquire);
+    let base = place.base.load(Ordering::Relaxed);
+    (dynamic > BUSY && place.dynamic.load(Ordering::Acquire) == dynamic).then_some(Object {
+        base,
+        dynamic,
+        name: core::ptr::null(),
+    })
+}
+
+/// A driver that is there now, whoever loaded it.
+pub(crate) fn any_driver() -> Option<Slot> {
+    for (slot, place) in slots(Library::Cuda) {
+        let held = place.dynamic.load(Ordering::Acquire);
+        if held > BUSY && dl::is_loaded(held) {
+            return Some(slot);
+        }
+    }
+    let driver = elf::named(|name| name.starts_with(b"libcuda.so"))?;
+    claim(Library::Cuda, &driver)
+}
+
+/// NVML, loaded if nobody has done so.
+pub(crate) fn any_nvml() -> Option<Slot> {
+    let there = || elf::named(|name| name.starts_with(b"libnvidia-ml.so"));
+    let library = there().or_else(|| {
+        dl::load(c"libnvidia-ml.so.1");
+        there()
+    })?;
+    claim(Library::Nvml, &library)
+}
+
+/// One real function, in each copy of its library: a place in the tables of addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Cells(usize);
+
+/// The addresses in one copy of every library.
+pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS - RARE];
+
+/// Those of the first copy of each, which nearly every process has alone. Written to by every
+/// start: see `layout.ld`.
+#[unsafe(link_section = ".data")]
+pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE];
+
+/// Those that few programs call, which stand last: apart, as the page of the others is full.
+static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }; RARE];
+
+/// Those of the others.
+static OTHERS: [Addresses; SLOTS - 1] =
+    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; SLOTS - 1];
+
+impl Cells {
+    /// The function with this number.
+    pub(crate) const fn of(function: usize) -> Cells {
+        Cells(function)
+    }
+
+    #[inline]
+    fn place(self, slot: Slot) -> Option<&'static AtomicPtr<c_void>> {
+        match slot.index().checked_sub(1) {
+            None => FIRST
+                .get(self.0)
+                .or_else(|| SELDOM.get(self.0.wrapping_sub(FUNCTIONS - RARE))),
+            Some(other) => OTHERS.get(other)?.get(self.0),
+        }
+    }
+
+    /// What is known of it.
+    #[inline]
+    pub(crate) fn known(self, slot: Slot) -> *mut c_void {
+        self.place(slot)
+            .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn store(self, slot: Slot, address: *mut c_void) {
+        if let Some(cell) = self.place(slot) {
+            cell.store(address, Ordering::Release);
+        }
+    }
+
+    /// Forgets it. What was never known is not written to.
+    pub(crate) fn forget(self, slot: Slot) {
+        if !self.known(slot).is_null() {
+            self.store(slot, null_mut());
+        }
+    }
+
+    /// Where it is, looking for it if need be.
+    #[inline]
+    pub(crate) fn get(self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
+        let known = self.known(slot);
+        match known.is_null() {
+            false => known,
+            true => self.look(library, slot, name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
+        let mut address = null_mut();
+        if let Some(object) = object_at(library, slot) {
+            // SAFETY: somebody is calling a function of this object, so it is loaded.
+            let own = unsafe { elf::symbol(&object, name.to_bytes()) };
+            address = own.map_or(null_mut(), |own| own as *mut c_void);
+        }
+        if address.is_null() {
+            // The object is only an interposer that has some of the names.
+            address = elsewhere(library, name);
+        }
+        self.store(slot, address);
+        address
+    }
+}
+
+/// The definition of a function of libc that comes after ours, remembered.
+#[inline]
+pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
+    let known = cells.known(Slot(0));
+    match known.is_null() {
+        false => known,
+        true => look_behind(cells, name),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
+    let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
+    cells.store(Slot(0), found);
+    found
+}
+
+/// What a function of libc answers when it cannot do what it was asked for.
+pub(crate) trait Failure {
+    const FAILED: Self;
+}
+
+impl Failure for i32 {
+    const FAILED: i32 = -1;
+}
+
+impl Failure for isize {
+    const FAILED: isize = -1;
+}
+
+impl Failure for *mut c_void {
+    const FAILED: *mut c_void = null_mut();
+}
+
+/// What a function answers that this libc does not have, as old ones lack `close_range`.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_in_libc<T: Failure>() -> T {
+    type Place = unsafe extern "C" fn() -> *mut i32;
+    const ENOSYS: i32 = 38;
+    let address = elf::following(b"__errno_location").unwrap_or(0);
+    // SAFETY: libc's function has this signature; None is the null pointer.
+    let place = unsafe { core::mem::transmute::<usize, Option<Place>>(address) };
+    if let Some(place) = place {
+        // SAFETY: __errno_location's contract: none.
+        let errno = unsafe { place() };
+        // SAFETY: it is this thread's errno.
+        unsafe { errno.write(ENOSYS) };
+    }
+    T::FAILED
+}
+
+/// The next definition behind us. A namespace of dlmopen begins with us and has nothing behind us;
+/// before glibc 2.34 a look-up that fails there ends the process.
+pub(crate) fn behind(name: &CStr) -> *mut c_void {
+    match elf::is_from_the_start(elf::own_dynamic()) {
+        true => dl::next(name),
+        false => null_mut(),
+    }
+}
+
+/// A function of a library that somebody has loaded, wherever it is.
+pub(crate) fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
+    let address = behind(name);
+    if !address.is_null() {
+        return address;
+    }
+    let mut sonames = library.sonames();
+    while let Ok(soname) = CStr::from_bytes_until_nul(sonames) {
+        let address = dl::within(soname, name);
+        if !address.is_null() {
+            return address;
+        }
+        sonames = sonames
+            .get(soname.count_bytes().saturating_add(1)..)
+            .unwrap_or_default();
+    }
+    null_mut()
+}

@@ -1,0 +1,286 @@
+//! The real functions that `symbols.rs` lists, and the few others that the library calls itself.
+//! Touches: `symbols.rs`, by inclusion; the loader, when a function is called for the first time.
+//! Law: no name is written down twice: a new line in `symbols.rs` is a new function here.
+
+use core::ffi::{CStr, c_char, c_ulonglong, c_void};
+
+use crate::real::abi::*;
+use crate::real::copies::{self, Cells, Library, Slot};
+use crate::real::names::Names;
+
+/// A call of a hooked function that has reached us.
+pub(crate) struct Call<F> {
+    /// Which copy of the library it is meant for.
+    pub(crate) slot: Slot,
+    /// The real function.
+    pub(crate) real: F,
+}
+
+/// What `symbols.rs` says of cuGetProcAddress.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    /// The name without suffixes.
+    pub(crate) base: &'static [u8],
+    /// From which CUDA version the name means this function.
+    pub(crate) since: i32,
+    /// Whether it is the twin for per-thread default streams.
+    pub(crate) per_thread: bool,
+}
+
+/// How long the name without suffixes is. It is kept as that, because it is how the row's name
+/// begins: a table of texts would be relocated at the start of every process.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "runs in the compiler, which stops at a fault"
+)]
+const fn common(name: &str, base: &str) -> usize {
+    let (name, base) = (name.as_bytes(), base.as_bytes());
+    let mut at = 0;
+    while at < base.len() {
+        assert!(name[at] == base[at], "a row's name begins with its base");
+        at += 1;
+    }
+    base.len()
+}
+
+/// The beginning of a row's name.
+fn beginning(row: Row, length: usize) -> &'static [u8] {
+    // Opaque to the optimiser, which would make that table.
+    let row = core::hint::black_box(row as usize);
+    NAMES.with_nul(row).get(..length).unwrap_or_default()
+}
+
+macro_rules! symbols {
+    ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+
+        $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
+        /// A line of the table.
+        #[expect(non_camel_case_types, reason = "C spelling")]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Row { $( $name ),* }
+
+        /// How many lines the table has.
+        pub(crate) const ROWS: usize = [$( stringify!($name) ),*].len();
+
+        /// How many of them a program calls directly: those of libc stand last.
+        #[expect(clippy::indexing_slicing, reason = "runs in the compiler, which stops at a fault")]
+        pub(crate) const EXPORTS: usize = {
+            let libraries = [$( Library::$lib ),*];
+            let (mut row, mut exports) = (0, 0);
+            while row < ROWS {
+                if !matches!(libraries[row], Library::Libc) {
+                    exports += 1;
+                    assert!(exports == row + 1, "the rows of libc stand last");
+                }
+                row += 1;
+            }
+            exports
+        };
+
+        /// How many lines are of functions that few programs call: those from `unshare` on.
+        pub(crate) const RARE: usize = ROWS - Row::unshare as usize;
+
+        const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
+
+        static NAMES: Names<ROWS, NAMES_LENGTH> = Names::new([$( stringify!($name) ),*]);
+
+        /// The row with this number.
+        pub(crate) fn row(number: usize) -> Option<Row> {
+            $( if number == Row::$name as usize { return Some(Row::$name); } )*
+            None
+        }
+
+        /// Whose function it is.
+        pub(crate) fn library(row: Row) -> Library {
+            match row { $( Row::$name => Library::$lib ),* }
+        }
+
+        /// What cuGetProcAddress calls it.
+        pub(crate) fn named(row: Row) -> Option<Named> {
+            $( $( if row == Row::$name {
+                return Some(Named {
+                    base: beginning(row, const { common(stringify!($name), $base) }),
+                    since: $since,
+                    per_thread: false $( || matches!(stringify!($per_thread).as_bytes(), b"per_thread") )?,
+                });
+            } )? )*
+            None
+        }
+
+        $( function!($lib $name ( $($ty),* ) -> $ret); )*
+
+        /// The real function's places.
+        pub(crate) fn cells(row: Row) -> Cells {
+            Cells::of(ASKED.wrapping_add(row as usize))
+        }
+
+        /// Forgets what is known of one copy of a library.
+        pub(crate) fn forget(library: Library, slot: Slot) {
+            for row in rows().filter(|row| self::library(*row) == library) {
+                cells(row).forget(slot);
+            }
+            for asked in (0..ASKED).filter(|asked| asked_of(*asked) == Some(library)) {
+                Cells::of(asked).forget(slot);
+            }
+        }
+    };
+}
+
+/// The real function of a row.
+macro_rules! function {
+    (Libc $name:ident ( $($ty:ty),* ) -> $ret:ty) => {
+        #[allow(non_snake_case, dead_code, reason = "C spelling; few of libc's are called from here")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The function that comes after ours: libc's, or another preload's.
+            #[inline]
+            pub(crate) fn real() -> Option<Real> {
+                let address = copies::following(REAL, stringify!($name).as_bytes());
+                // SAFETY: a function of this name has this signature, which is what `symbols.rs`
+                // says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+
+            /// The same, where it is known already.
+            #[inline]
+            pub(crate) fn known() -> Option<Real> {
+                // SAFETY: as in `real`.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+            }
+        }
+    };
+    ($lib:ident $name:ident ( $($ty:ty),* ) -> $ret:ty) => {
+        #[allow(non_snake_case, reason = "C spelling")]
+        pub(crate) mod $name {
+            use super::*;
+            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
+
+            /// The real function in this copy of the library.
+            #[inline]
+            pub(crate) fn real(slot: Slot) -> Option<Real> {
+                const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                let address = REAL.get(Library::$lib, slot, NAME);
+                // SAFETY: the library's function of this name has this signature, which is
+                // what `symbols.rs` says; None is the null pointer.
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
+            }
+        }
+    };
+}
+
+/// Real functions that the shapes ask, and nobody is answered for.
+macro_rules! asked {
+    ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
+        $(
+            #[expect(non_snake_case, reason = "C spelling")]
+            pub(crate) mod $name {
+                use super::*;
+                const REAL: Cells = Cells::of(Asked::$name as usize);
+
+                /// The real function in this copy of the library.
+                #[inline]
+                pub(crate) fn real(slot: Slot) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
+                    const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
+                    let address = REAL.get(Library::$lib, slot, NAME);
+                    // SAFETY: the library's function of this name has this signature, which is
+                    // the vendor's; None is the null pointer.
+                    unsafe {
+                        core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($ty),*) -> $ret>>(address)
+                    }
+                }
+            }
+        )*
+        #[expect(non_camel_case_types, reason = "C spelling")]
+        #[repr(u8)]
+        enum Asked { $( $name ),* }
+
+        pub(crate) const ASKED: usize = [$( stringify!($name) ),*].len();
+
+        /// How many real functions there are to be known.
+        pub(crate) const FUNCTIONS: usize = ROWS + ASKED;
+
+        /// Whose function the one with this number is.
+        fn asked_of(number: usize) -> Option<Library> {
+            $( if number == Asked::$name as usize { return Some(Library::$lib); } )*
+            None
+        }
+    };
+}
+
+const fn c_name(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name with a NUL"),
+    }
+}
+
+include!("../symbols.rs");
+
+asked! {
+    Cuda fn cuArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
+    Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
+    Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
+    Cuda fn cuCtxPopCurrent_v2(*mut CUcontext) -> CUresult;
+    Cuda fn cuCtxPushCurrent_v2(CUcontext) -> CUresult;
+    Cuda fn cuDeviceGetCount(*mut i32) -> CUresult;
+    Cuda fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
+    Cuda fn cuDeviceGetGraphMemAttribute(CUdevice, i32, *mut c_void) -> CUresult;
+    Cuda fn cuDeviceGetMemPool(*mut CUmemoryPool, CUdevice) -> CUresult;
+    Cuda fn cuDeviceGetUuid(*mut CUuuid, CUdevice) -> CUresult;
+    Cuda fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice) -> CUresult;
+    Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
+    Cuda fn cuGraphChildGraphNodeGetGraph(CUgraphNode, *mut CUgraph) -> CUresult;
+    Cuda fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
+    Cuda fn cuGraphMemAllocNodeGetParams(CUgraphNode, *mut c_void) -> CUresult;
+    Cuda fn cuGraphNodeGetType(CUgraphNode, *mut i32) -> CUresult;
+    Cuda fn cuMemGetAllocationPropertiesFromHandle(*mut c_void, c_ulonglong) -> CUresult;
+    Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
+    Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
+    Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
+    Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
+    Cuda fn cuStreamGetCtx(CUstream, *mut CUcontext) -> CUresult;
+    Cuda fn cuStreamGetDevice(CUstream, *mut CUdevice) -> CUresult;
+    Cuda fn cuStreamIsCapturing(CUstream, *mut i32) -> CUresult;
+    Cuda fn cuThreadExchangeStreamCaptureMode(*mut i32) -> CUresult;
+    Cudart fn cudaRuntimeGetVersion(*mut i32) -> cudaError_t;
+    Nvml fn nvmlDeviceGetCudaComputeCapability(nvmlDevice_t, *mut i32, *mut i32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetName(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetComputeInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetGpuInstanceId(nvmlDevice_t, *mut u32) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetHandleByUUID(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t, u32, *mut nvmlDevice_t) -> nvmlReturn_t;
+    Nvml fn nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, u32) -> nvmlReturn_t;
+    Nvml fn nvmlInit_v2() -> nvmlReturn_t;
+    Nvml fn nvmlShutdown() -> nvmlReturn_t;
+}
+
+/// The row's name, as C writes it.
+pub(crate) fn name_c(row: Row) -> &'static CStr {
+    CStr::from_bytes_until_nul(NAMES.with_nul(row as usize)).unwrap_or_default()
+}
+
+/// The row's name.
+pub(crate) fn name(row: Row) -> &'static str {
+    name_c(row).to_str().unwrap_or_default()
+}
+
+/// Whether a row's name may begin with this letter.
+#[inline]
+pub(crate) fn begins(letter: u8) -> bool {
+    NAMES.begins(letter)
+}
+
+/// The row with exactly this name.
+pub(crate) fn find(name: &CStr) -> Option<Row> {
+    row(NAMES.find(name)?)
+}
+
+/// All rows.
+pub(crate) fn rows() -> impl Iterator<Item = Row> {
+    (0..ROWS).filter_map(row)
+}

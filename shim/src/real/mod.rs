@@ -1,0 +1,6 @@
+//! TODO
+
+pub(crate) mod abi;
+pub(crate) mod copies;
+pub(crate) mod functions;
+pub(crate) mod names;

@@ -1,0 +1,345 @@
+//! What this process was told: its slice, or none.
+//! Touches: the slice file, the environment, once.
+//! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice. What is
+//! built is written where it stays, and never lies on the stack of the thread that asked first.
+
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::fmt::Write;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, Slice};
+use gpuslice_config::source;
+use gpuslice_config::units::Bytes;
+use once_cell::race::OnceRef;
+
+use crate::log::Piece::{Raw, Str};
+use crate::log::counters;
+use crate::log::{self, Level};
+use crate::slice::runtime::{Mounted, Runtime};
+use crate::sys::{self, File};
+
+/// That the environment was asked, and what it had to say.
+struct Told {
+    runtime: Option<&'static Runtime>,
+    /// There is no slice, and nobody has tried to make one.
+    unsliced: bool,
+    /// What is said of the host all the same.
+    host: Option<&'static Runtime>,
+}
+
+static NOTHING: Told = Told {
+    runtime: None,
+    unsliced: false,
+    host: None,
+};
+
+static UNSLICED: Told = Told {
+    unsliced: true,
+    ..NOTHING
+};
+
+#[unsafe(link_section = ".data")]
+static TOLD: OnceRef<'static, Told> = OnceRef::new();
+
+/// What this process was told. None: nothing, the driver's answers stand.
+#[inline]
+pub(crate) fn slice() -> Option<&'static Runtime> {
+    match TOLD.get() {
+        Some(told) => told.runtime,
+        None => first(),
+    }
+}
+
+/// Whether it was told already that there is no slice: nothing that it opens matters then.
+#[inline]
+pub(crate) fn is_known_to_be_unsliced() -> bool {
+    TOLD.get().is_some_and(|told| told.runtime.is_none())
+}
+
+#[cold]
+#[inline(never)]
+fn first() -> Option<&'static Runtime> {
+    told().runtime
+}
+
+fn told() -> &'static Told {
+    if let Some(told) = TOLD.get() {
+        return told;
+    }
+    match build() {
+        Some(told) => TOLD.get_or_init(|| told),
+        None => of_another_thread().unwrap_or(&NOTHING),
+    }
+}
+
+/// The kernel gives no memory for a second place: the slice that the thread with the first place is
+/// just loading. None: that thread has not finished. The next call looks again, so "no slice" is not
+/// kept.
+#[cold]
+fn of_another_thread() -> Option<&'static Told> {
+    for _ in 0..WAITS {
+        if let Some(told) = TOLD.get() {
+            return Some(told);
+        }
+        sys::nap();
+    }
+    None
+}
+
+/// How often it is waited for: a second or so.
+const WAITS: u32 = 15_000;
+
+/// What is known of the host where there is no slice. None: there is one, or one that cannot be
+/// used.
+pub(crate) fn unsliced() -> Option<&'static Runtime> {
+    static HOST: OnceRef<'static, Runtime> = OnceRef::new();
+    let told = Some(told()).filter(|told| told.unsliced)?;
+    let usual = || {
+        let place = Place::map().ok_or(())?;
+        let slice = begin(&mut place.slice);
+        Ok::<_, ()>((*place.runtime.write(Runtime::of(slice, &[], Mounted::No))).is_placed())
+    };
+    told.host.or_else(|| HOST.get_or_try_init(usual).ok())
+}
+
+/// Where a slice is laid out, and stays: the pages of it that are used are all that it costs.
+#[repr(C)]
+struct Place {
+    told: MaybeUninit<Told>,
+    runtime: MaybeUninit<Runtime>,
+    slice: MaybeUninit<Slice>,
+    text: [u8; MAX_FILE],
+    listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
+}
+
+/// Where the first slice of a process is laid out: a mapping of its own would cost more.
+struct FirstPlace(UnsafeCell<MaybeUninit<Place>>);
+
+// SAFETY: it belongs to the one who has moved FIRST_TAKEN to true.
+unsafe impl Sync for FirstPlace {}
+
+static FIRST_PLACE: FirstPlace = FirstPlace(UnsafeCell::new(MaybeUninit::zeroed()));
+
+#[unsafe(link_section = ".data")]
+static FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
+
+fn build() -> Option<&'static Told> {
+    let (file, path) = match open() {
+        Opened::Nothing => return Some(&UNSLICED),
+        Opened::File(file, path) => (Ok(file), path),
+        Opened::Failed(path, why) => (Err(why), path),
+    };
+    Some(understand(file, path, Place::map()?))
+}
+
+impl Place {
+    fn map() -> Option<&'static mut Place> {
+        let (relaxed, acquire) = (Ordering::Relaxed, Ordering::Acquire);
+        let taken = FIRST_TAKEN.compare_exchange(false, true, acquire, relaxed);
+        let place = match taken {
+            Ok(_) => FIRST_PLACE.0.get().cast::<Place>(),
+            Err(_) => sys::map(size_of::<Place>()).ok()?.cast::<Place>(),
+        };
+        // SAFETY: ours by FIRST_TAKEN, or fresh memory of that size, aligned to a page, that nobody else knows; zeros are
+        // a Place.
+        Some(unsafe { &mut *place })
+    }
+}
+
+/// Where a process is told of a slice.
+enum Opened {
+    Nothing,
+    File(File, &'static CStr),
+    Failed(&'static CStr, sys::Errno),
+}
+
+fn open() -> Opened {
+    for mounted in [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV] {
+        match File::open(mounted) {
+            // What the hook has mounted wins, even when it cannot be used.
+            Ok(file) => return Opened::File(file, mounted),
+            Err(sys::ENOENT | sys::ENOTDIR) => {}
+            Err(why) => return Opened::Failed(mounted, why),
+        }
+    }
+    let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
+        if log::environment(source::SLICE).is_some_and(|text| !text.is_empty()) {
+            // Only the variable that names the file was lost on the way.
+            return Opened::Failed(source::CONFIG, sys::ENOENT);
+        }
+        log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
+        return Opened::Nothing;
+    };
+    match File::open(path) {
+        Ok(file) => Opened::File(file, path),
+        Err(why) => Opened::Failed(path, why),
+    }
+}
+
+/// Whether the hook has mounted it.
+fn is_mounted(path: &CStr) -> bool {
+    [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path)
+}
+
+/// The slice as it was when the run began, which the environment carries beside the file's name. An
+/// image sets a container's environment, so it is no substitute for a file that the hook mounted.
+fn in_environment(path: &CStr) -> Option<&'static CStr> {
+    let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
+    text.filter(|_| !is_mounted(path) && path != source::SLICE)
+}
+
+/// Says why a slice cannot be read, and what follows.
+#[cold]
+#[inline(never)]
+fn unusable(path: &CStr, why: &[u8]) {
+    let follows = if in_environment(path).is_some() {
+        "; the slice as it was at the start stays in force"
+    } else if is_mounted(path) {
+        "; no GPU memory is given (start the container again)"
+    } else {
+        "; no GPU memory is given (repair it, or unset GPUSLICE_CONFIG)"
+    };
+    let line = [Raw(path.to_bytes()), Str(": "), Raw(why), Str(follows)];
+    counters::SLICE.say("slice", &line);
+}
+
+/// Reads the slice file into its place.
+fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'a [u8]> {
+    let length = match file.length() {
+        Ok(length) if length <= MAX_FILE => length,
+        Ok(_) => {
+            unusable(path, b"larger than a slice file can be");
+            return None;
+        }
+        Err(_) => {
+            unusable(path, b"not a regular file");
+            return None;
+        }
+    };
+    match file.read(text.get_mut(..length).unwrap_or_default()) {
+        Ok(text) => Some(text),
+        Err(_) => {
+            unusable(path, b"cannot be read");
+            None
+        }
+    }
+}
+
+/// Parses a slice into its place, and logs why that is not possible.
+fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
+    let parsed = slice::parse_into(text, begin(place));
+    if let Err(error) = &parsed {
+        tell(path, error);
+    }
+    parsed.is_ok()
+}
+
+/// Reads the slice of a file, or the one that the environment carries, and says where it is from.
+#[cold]
+#[inline(never)]
+fn find(
+    file: Result<File, sys::Errno>,
+    path: &'static CStr,
+    text: &mut [u8; MAX_FILE],
+    place: &mut MaybeUninit<Slice>,
+) -> Option<&'static CStr> {
+    let text = match file {
+        Ok(file) => read(&file, path, text),
+        Err(why) => {
+            unusable(
+                path,
+                match why {
+                    _ if path == source::CONFIG => b"is not set",
+                    sys::ENOENT | sys::ENOTDIR => b"does not exist",
+                    sys::EACCES => b"this user may not open it",
+                    _ => b"cannot be opened",
+                },
+            );
+            None
+        }
+    };
+    if text.is_some_and(|text| parse(text, path, place)) {
+        return Some(path);
+    }
+    let text = in_environment(path)?.to_bytes();
+    parse(text, source::SLICE, place).then_some(source::SLICE)
+}
+
+/// A slice that gives nothing of any device, and leaves all else alone: one was asked for, and nobody
+/// knows how much it is.
+#[cold]
+#[inline(never)]
+fn refuse(place: &mut MaybeUninit<Slice>) {
+    let slice = begin(place);
+    *slice = Slice::default();
+    slice.memory = Some(Bytes::new(1 << 60));
+}
+
+/// Lays a slice out in its place, without ever having it on the stack.
+fn understand(
+    file: Result<File, sys::Errno>,
+    path: &'static CStr,
+    place: &'static mut Place,
+) -> &'static Told {
+    let found = find(file, path, &mut place.text, &mut place.slice);
+    if found.is_none() {
+        refuse(&mut place.slice);
+    }
+    let refuses = found.is_none();
+    let path = found.unwrap_or(path);
+    // SAFETY: `parse` or `refuse` has written it.
+    let slice = unsafe { place.slice.assume_init_mut() };
+    let limits = slice.limits_something();
+    let name = slice.name.as_str();
+    let line = [
+        Str("loaded, "),
+        Raw(path.to_bytes()),
+        Str(" named "),
+        Str(name),
+    ];
+    if limits && !refuses {
+        log::say(Level::Info, "slice", &line, None);
+    }
+    let mounted = match refuses {
+        true => Mounted::Unreadable,
+        false if core::ptr::eq(path, source::MOUNTED_SLICE) => Mounted::Yes,
+        false => Mounted::No,
+    };
+    let listed = list(slice, &mut place.listed);
+    let runtime = (*place.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
+    place.told.write(Told {
+        runtime: limits.then_some(runtime),
+        unsliced: !limits,
+        host: Some(runtime),
+    })
+}
+
+#[inline(never)]
+fn begin(place: &mut MaybeUninit<Slice>) -> &mut Slice {
+    place.write(Slice::default())
+}
+
+#[cold]
+#[inline(never)]
+fn tell(path: &CStr, error: &slice::SliceError) {
+    let mut why = log::Text::<256>::new();
+    let _ = write!(why, "{error}");
+    unusable(path, why.as_bytes());
+}
+
+/// The budgets of the listed devices, in the slice's order.
+fn list<'a>(slice: &Slice, places: &'a mut [MaybeUninit<DeviceSlice>]) -> &'a [DeviceSlice] {
+    let budgets = slice
+        .devices()
+        .filter_map(|listed| slice.device(listed.uuid));
+    let mut count = 0usize;
+    for (place, budget) in places.iter_mut().zip(budgets) {
+        place.write(budget);
+        count = count.saturating_add(1);
+    }
+    let written = places.get(..count).unwrap_or_default();
+    // SAFETY: the first `count` have just been written.
+    unsafe { written.assume_init_ref() }
+}

@@ -1,0 +1,192 @@
+//! The slice's ledger, or the closed one that stands for it while it cannot be used.
+//! Touches: the ledger's file, once, and again while it cannot be used.
+//! Law: a limit that is enforced is never given up. A closed ledger grants nothing, never fails a
+//! free, and is replaced as soon as the slice's own can be used again.
+
+use core::ffi::CStr;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
+use gpuslice_config::slice::{self, Slice};
+use gpuslice_config::source;
+
+use crate::log::Piece::{Raw, Str};
+use crate::log::counters;
+use crate::log::{self, Level};
+use crate::state::page;
+use crate::sys;
+
+/// Where the slice's processes say what they hold.
+pub(crate) struct SliceLedger {
+    /// The ledger as it is now. Null: nothing is counted.
+    now: AtomicPtr<Ledger>,
+    /// The ledger that was opened first, or a closed one.
+    first: Option<Ledger>,
+    file: Option<Named>,
+    /// The moment from which a closed one is opened again.
+    again_at: AtomicU64,
+}
+
+/// The paths by which a ledger is found.
+#[derive(Clone, Copy)]
+struct Named {
+    path: &'static CStr,
+    descriptor: &'static CStr,
+    /// The number that the slice file gives of it.
+    id: Option<u64>,
+}
+
+/// How long a ledger that is damaged is left alone, in nanoseconds.
+const PAUSE: u64 = 1_000_000_000;
+
+impl SliceLedger {
+    /// Opens the slice's ledger. The hook always makes one for a slice that it mounts.
+    pub(crate) fn of(slice: &'static Slice, mounted: bool) -> SliceLedger {
+        let mut of = SliceLedger {
+            now: AtomicPtr::new(core::ptr::null_mut()),
+            first: None,
+            file: None,
+            again_at: AtomicU64::new(0),
+        };
+        let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
+            Some(path) if !path.is_empty() => path,
+            _ if mounted => source::MOUNTED_LEDGER,
+            _ => return of,
+        };
+        let descriptor = slice.ledger_descriptor.as_ref();
+        let file = Named {
+            path,
+            descriptor: descriptor.and_then(slice::Text::as_c_str).unwrap_or(c""),
+            id: slice.ledger_id,
+        };
+        let enforced = slice.enforce && slice.limits_something();
+        match file.open() {
+            Ok(ledger) => of.first = Some(ledger),
+            Err(why) if enforced => {
+                of.first = Some(Ledger::closed(page::page().map(|page| &page.ledger)));
+                of.put_off(file, why);
+            }
+            Err(why) => file.say(why, "nothing is counted"),
+        }
+        of.file = Some(file);
+        of
+    }
+
+    /// The ledger of a slice that cannot be read.
+    #[cold]
+    pub(crate) fn closed() -> SliceLedger {
+        SliceLedger {
+            now: AtomicPtr::new(core::ptr::null_mut()),
+            first: Some(Ledger::closed(page::page().map(|page| &page.ledger))),
+            file: None,
+            again_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Has [`SliceLedger::get`] answer, once this is where it stays.
+    pub(crate) fn is_placed(&'static self) {
+        if let Some(first) = &self.first {
+            self.now
+                .store(core::ptr::from_ref(first).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// The ledger as it is now. None: nothing is counted.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&'static Ledger> {
+        // SAFETY: only ledgers that stay are stored there, and nobody changes them.
+        unsafe { self.now.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Opens a ledger again that could not be used. Whoever asks after this has it, if it can be.
+    #[cold]
+    pub(crate) fn look_again(&self) {
+        let (true, Some(file)) = (self.get().is_some_and(Ledger::is_closed), self.file) else {
+            return;
+        };
+        let now = sys::clock();
+        if now != 0 && now < self.again_at.load(Ordering::Relaxed) {
+            return;
+        }
+        match file.open() {
+            Ok(ledger) => self.replace_by(file, ledger),
+            Err(why) => self.put_off(file, why),
+        }
+    }
+
+    #[cold]
+    fn put_off(&self, file: Named, why: LedgerError) {
+        file.say(why, "no GPU memory is given until it can be used again");
+        if !why.is_passing() {
+            let at = sys::clock().saturating_add(PAUSE);
+            self.again_at.store(at, Ordering::Relaxed);
+        }
+    }
+
+    fn replace_by(&self, file: Named, ledger: Ledger) {
+        let Ok(place) = sys::map(size_of::<Ledger>()) else {
+            return;
+        };
+        let place = place.cast::<Ledger>();
+        // SAFETY: fresh pages of that size, which nobody else knows and nobody unmaps.
+        unsafe { place.write(ledger) };
+        // Another thread that has done so at the same time has one that is as good.
+        self.now.store(place, Ordering::Release);
+        let line = [Raw(file.path.to_bytes()), Str(" can be used again")];
+        log::say(Level::Info, "ledger", &line, None);
+    }
+}
+
+impl Named {
+    fn open(self) -> Result<Ledger, LedgerError> {
+        // The page is wiped in a forked child.
+        let private = &page::page().ok_or(LedgerError::Memory)?.ledger;
+        let open = self.id.map_or(Open::Existing, Open::Known);
+        Ledger::open_with(self.path, self.descriptor, open, private)
+    }
+
+    #[cold]
+    fn say(self, why: LedgerError, follows: &'static str) {
+        let mut text = log::Text::<256>::new();
+        let _ = write!(text, "{why}");
+        let line = [
+            Raw(self.path.to_bytes()),
+            Str(": "),
+            Raw(text.as_bytes()),
+            Str("; "),
+            Str(follows),
+        ];
+        counters::LEDGER.say("ledger", &line);
+    }
+}
+
+/// The ledger was overwritten while it was in use.
+#[cold]
+pub(crate) fn say_damaged(enforced: bool) {
+    let follows = match enforced {
+        true => {
+            "no GPU memory is given until the slice's programs have ended and it is started again"
+        }
+        false => "nothing is counted any more",
+    };
+    let line = [
+        Str("the ledger was overwritten while it was in use; "),
+        Str(follows),
+    ];
+    counters::LEDGER.say("ledger", &line);
+}
+
+/// Why a claim found no slot, in words.
+#[cold]
+pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
+    let mut text = log::Text::<256>::new();
+    let _ = write!(text, "{why}");
+    let line = [
+        Str("the ledger has no place for this process: "),
+        Raw(text.as_bytes()),
+        Str("; "),
+        Str(follows),
+    ];
+    counters::UNCOUNTED.say("ledger", &line);
+}

@@ -1,0 +1,326 @@
+//! What this process holds of device memory, by address: one word for each 2 MiB of addresses.
+//! Touches: two levels of tables, mapped as addresses turn up; 8 bytes for an allocation of its
+//! own, nothing more for a small one.
+//! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked.
+//!
+//! The driver hands out memory in steps of 2 MiB, which begin where an address is a multiple of
+//! that, and puts requests of up to 1 MiB together in one step. Which of them share a step is
+//! seen by their addresses, once the driver has given them: the first that comes to a step pays
+//! for it, the last that leaves gives it back. Should a driver put things where this has no word
+//! for them, `held` remembers them instead.
+//!
+//! Whoever frees looks a word up, calls the driver, and takes the word away only if it still is
+//! the same. Whoever allocates and finds its address in use takes that away: the driver has freed
+//! it, or it would not have given the address again.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use gpuslice_config::ledger::{Device, Kind};
+use gpuslice_config::units::Bytes;
+
+use crate::state::handles::Held;
+use crate::state::page::{self, Private};
+
+/// The driver's step.
+pub(crate) use gpuslice_config::ledger::STEP;
+/// Requests up to this size share steps.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// Addresses have 49 bits at most: 15 choose a leaf, 13 a word of it.
+const LEAVES: usize = 1 << 15;
+const GRAINS: usize = 1 << 13;
+
+/// The first level, of all addresses but those of the near leaf.
+pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
+
+/// Which addresses the near leaf is for, those of the first allocation: one more than the leaf's
+/// number, and which grain of it has the first word. That one is on a page that is in use anyway.
+#[derive(Clone, Copy)]
+struct NearBy(u64);
+
+impl NearBy {
+    const GRAIN_BITS: u32 = GRAINS.trailing_zeros();
+
+    fn of(private: &Private) -> NearBy {
+        NearBy(private.near.load(Ordering::Acquire))
+    }
+
+    fn is_set(self) -> bool {
+        self.0 != 0
+    }
+
+    /// As if an allocation with this number were the first.
+    fn of_first(number: usize) -> NearBy {
+        let (leaf, grain) = (number / GRAINS, number % GRAINS);
+        // Drivers hand out addresses upwards and, in between, downwards.
+        let first = grain.wrapping_sub(16) % GRAINS;
+        let leaf = (leaf as u64).wrapping_add(1) << Self::GRAIN_BITS;
+        NearBy(leaf | first as u64)
+    }
+
+    /// Where in the leaf the word with this number is. None: in another leaf.
+    #[inline]
+    fn place(self, number: usize) -> Option<usize> {
+        let leaf = (number / GRAINS) as u64;
+        let first = usize::try_from(self.0).ok()? % GRAINS;
+        (self.0 >> Self::GRAIN_BITS == leaf.wrapping_add(1))
+            .then(|| number.wrapping_sub(first) % GRAINS)
+    }
+}
+
+/// 16 GiB of addresses.
+pub(crate) struct Leaf([AtomicU64; GRAINS]);
+
+// A word: what is there, how much, where it begins, and how often the word was written.
+const LIVE: u64 = 1 << 63;
+const SHARED: u64 = 1 << 62;
+/// Steps of an allocation, or how many share the step.
+const AMOUNT: u64 = (1 << 29) - 1;
+const START_AT: u32 = 29;
+const START: u64 = 0xfff << START_AT;
+const KIND_AT: u32 = 41;
+const DEVICE_AT: u32 = 44;
+const CONTEXT_AT: u32 = 50;
+const TIMES_AT: u32 = 56;
+const TIMES: u64 = 63 << TIMES_AT;
+
+fn start(address: u64) -> u64 {
+    (address % STEP / 512) << START_AT
+}
+
+/// The word of an address. None: it cannot have one.
+#[inline]
+fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
+    if !address.is_multiple_of(512) {
+        return None;
+    }
+    let number = usize::try_from(address / STEP).ok()?;
+    let near = NearBy::of(private);
+    if let Some(place) = near.place(number) {
+        return private.leaf.0.get(place);
+    }
+    if !near.is_set() {
+        return first_of_many(private, number);
+    }
+    let leaf = private.root.0.get(number / GRAINS)?;
+    // SAFETY: null, or mapped for good, and zeros are a Leaf.
+    match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
+        Some(leaf) => leaf.0.get(number % GRAINS),
+        None => first_of_many(private, number),
+    }
+}
+
+/// The word of an address for which there is no leaf yet. Who comes first decides which addresses
+/// are near.
+#[cold]
+#[inline(never)]
+fn first_of_many(private: &'static Private, number: usize) -> Option<&'static AtomicU64> {
+    let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
+    let first = NearBy::of_first(number);
+    let near = match private.near.compare_exchange(0, first.0, release, acquire) {
+        Ok(_) => first,
+        Err(near) => NearBy(near),
+    };
+    if let Some(place) = near.place(number) {
+        return private.leaf.0.get(place);
+    }
+    private.far.store(1, Ordering::Release);
+    let leaf = private.root.0.get(number / GRAINS)?;
+    let leaf = page::get(leaf, size_of::<Leaf>())?;
+    // SAFETY: mapped for good, and zeros are a Leaf.
+    let leaf = unsafe { leaf.as_ref() }?;
+    leaf.0.get(number % GRAINS)
+}
+
+fn unpack(word: u64) -> Held {
+    let [kind, device, context] =
+        [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (word >> at).to_le_bytes()[0] & 63);
+    let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
+    let steps = match word & SHARED {
+        0 => word & AMOUNT,
+        _ => 1,
+    };
+    Held {
+        bytes: Bytes::new(steps.wrapping_mul(STEP)),
+        device: Device::numbered(device),
+        kind: kind.unwrap_or(Kind::Linear),
+        context,
+    }
+}
+
+fn pack(held: Held, amount: u64) -> u64 {
+    LIVE | (amount & AMOUNT)
+        | (held.kind as u64) << KIND_AT
+        | u64::from(held.device.number()) << DEVICE_AT
+        | u64::from(held.context & 63) << CONTEXT_AT
+}
+
+fn written(old: u64) -> u64 {
+    (old & TIMES).wrapping_add(1 << TIMES_AT) & TIMES
+}
+
+/// A word, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    word: &'static AtomicU64,
+    value: u64,
+}
+
+/// What became of something that was to be remembered.
+pub(crate) enum Put {
+    /// It has the word, in which was something that is gone.
+    Kept(Option<Held>),
+    /// It shares a step that is paid for.
+    Joined,
+    /// There is no word for it.
+    Elsewhere,
+}
+
+/// Remembers an allocation that has its steps for itself.
+#[inline]
+pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
+    let Some(word) = word(private, address) else {
+        return Put::Elsewhere;
+    };
+    let fresh = pack(held, held.bytes.get() / STEP) | start(address);
+    let mut old = word.load(Ordering::Relaxed);
+    if old & LIVE == 0 {
+        // The steps are this allocation's alone, and nobody frees what is not there: until its
+        // address is handed on, the word is this thread's.
+        word.store(fresh | written(old), Ordering::Release);
+        return Put::Kept(None);
+    }
+    loop {
+        if old & LIVE != 0 && old & (SHARED | START) != start(address) {
+            return Put::Elsewhere;
+        }
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        match word.compare_exchange(old, fresh | written(old), acquire, relaxed) {
+            Ok(_) if old & LIVE != 0 => return Put::Kept(Some(unpack(old))),
+            Ok(_) => return Put::Kept(None),
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// Remembers a small allocation; `held` is what its step holds.
+#[inline]
+pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
+    let Some(word) = word(private, address) else {
+        return Put::Elsewhere;
+    };
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        let (fresh, put) = match old & (LIVE | SHARED) {
+            0 | SHARED => (pack(held, 1) | SHARED, Put::Kept(None)),
+            LIVE if old & START == start(address) => {
+                (pack(held, 1) | SHARED, Put::Kept(Some(unpack(old))))
+            }
+            LIVE => return Put::Elsewhere,
+            _ => ((old & !TIMES).wrapping_add(1), Put::Joined),
+        };
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        match word.compare_exchange(old, fresh | written(old), acquire, relaxed) {
+            Ok(_) => return put,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// What is known of an address.
+#[inline]
+pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
+    let near = NearBy::of(private).place(usize::try_from(address / STEP).ok()?);
+    if near.is_none() && private.far.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let word = word(private, address)?;
+    let value = word.load(Ordering::Acquire);
+    let own = value & (LIVE | SHARED | START) == LIVE | start(address);
+    (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(Found { word, value })
+}
+
+impl Found {
+    /// Takes away one that has its steps for itself, or one of those that share a step; what is
+    /// no longer held.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Held> {
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.value & SHARED == 0 {
+            let dead = self.value & TIMES;
+            let taken = self
+                .word
+                .compare_exchange(self.value, dead, acquire, relaxed);
+            return taken.ok().map(unpack);
+        }
+        let mut old = self.value;
+        loop {
+            if old & (LIVE | SHARED) != LIVE | SHARED {
+                return None;
+            }
+            let last = old & AMOUNT <= 1;
+            let fresh = match last {
+                true => old & TIMES,
+                false => (old & !TIMES).wrapping_sub(1) | written(old),
+            };
+            match self.word.compare_exchange(old, fresh, acquire, relaxed) {
+                Ok(_) if last => return Some(unpack(old)),
+                Ok(_) => return None,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes away all that a context had here; what is no longer held.
+    fn take_all(&self) -> Option<Held> {
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        let dead = self.value & TIMES;
+        let taken = self
+            .word
+            .compare_exchange(self.value, dead, acquire, relaxed);
+        taken.ok().map(unpack)
+    }
+
+    /// What it says.
+    pub(crate) fn held(&self) -> Held {
+        unpack(self.value)
+    }
+
+    /// Says another size of one that has its steps for itself; whether it was still there.
+    pub(crate) fn resize(&self, bytes: Bytes) -> bool {
+        let fresh = self.value & !(AMOUNT | TIMES) | written(self.value);
+        let fresh = fresh | (bytes.get() / STEP) & AMOUNT;
+        let own = self.value & SHARED == 0;
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        own && self
+            .word
+            .compare_exchange(self.value, fresh, acquire, relaxed)
+            .is_ok()
+    }
+}
+
+/// Takes away all that a context has; says each.
+pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
+    if !NearBy::of(private).is_set() {
+        return;
+    }
+    let far = match private.far.load(Ordering::Acquire) {
+        0 => &[][..],
+        _ => &private.root.0,
+    };
+    let far = far.iter().filter_map(|leaf| {
+        // SAFETY: null, or mapped for good, and zeros are a Leaf.
+        unsafe { leaf.load(Ordering::Acquire).as_ref() }
+    });
+    for leaf in core::iter::once(&private.leaf).chain(far) {
+        for word in &leaf.0 {
+            let value = word.load(Ordering::Acquire);
+            if value & LIVE != 0
+                && unpack(value).context == context
+                && let Some(held) = (Found { word, value }).take_all()
+            {
+                gone(held);
+            }
+        }
+    }
+}

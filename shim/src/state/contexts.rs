@@ -1,0 +1,56 @@
+//! Numbers for the contexts of this process, so that what ends with a context is known.
+//! Touches: the page of this process.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::state::page::Private;
+
+/// How many contexts have a number; what belongs to others is not let go of with them.
+pub(crate) const CONTEXTS: usize = 62;
+
+/// The number of a context, which it gets if it has none. 0: there are too many.
+pub(crate) fn number(private: &Private, context: u64) -> u8 {
+    let mut others = false;
+    for (number, place) in (1u8..).zip(&private.contexts) {
+        let write = place.compare_exchange(0, context, Ordering::AcqRel, Ordering::Acquire);
+        match write {
+            Ok(_) => {
+                if others {
+                    private.several_contexts.store(1, Ordering::Release);
+                }
+                return number;
+            }
+            Err(found) if found == context => return number,
+            Err(_) => others = true,
+        }
+    }
+    private.several_contexts.store(1, Ordering::Release);
+    0
+}
+
+/// The number is free again.
+pub(crate) fn forget(private: &Private, number: u8) {
+    let place = usize::from(number).checked_sub(1);
+    if let Some(place) = place.and_then(|place| private.contexts.get(place)) {
+        place.store(0, Ordering::Release);
+    }
+}
+
+/// The number of a context. 0: it has none.
+pub(crate) fn find(private: &Private, context: u64) -> u8 {
+    let known = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
+    let place = private.contexts.iter().position(known);
+    place
+        .and_then(|place| u8::try_from(place.saturating_add(1)).ok())
+        .unwrap_or(0)
+}
+
+/// The number of the process's one context, 0 where it has none. None: it has had several.
+#[inline]
+pub(crate) fn only(private: &Private) -> Option<u8> {
+    if private.several_contexts.load(Ordering::Acquire) != 0 {
+        return None;
+    }
+    let [first, ..] = &private.contexts;
+    Some(u8::from(first.load(Ordering::Acquire) != 0))
+}

@@ -1,0 +1,337 @@
+//! What this process holds besides plain memory: for every handle its size, device and kind.
+//! Touches: its own memory, 16 bytes an entry and never more than 48 for each thing held.
+//! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked and
+//! loses at most one empty place.
+//!
+//! A key lies in one bucket of one of the segments; a bucket is a cache line. A full table gets
+//! another segment, as large as all before it together. New entries go to the newest segment
+//! that has room, so that a table that is not growing has nearly all of them in one.
+//!
+//! Whoever frees looks an entry up, calls the driver, and takes the entry away only if it still
+//! is the same one. Whoever allocates and finds its address in the table takes the old entry
+//! away: the driver has freed that, or it would not have given the address again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gpuslice_config::ledger::{Device, Kind};
+use gpuslice_config::units::Bytes;
+
+use crate::state::page::{self, Private};
+
+/// What a key is: numbers of different spaces do not meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Space {
+    /// Device memory of which `grains` can say nothing.
+    Memory = 1,
+    /// The primary context of an ordinal.
+    Primary,
+    /// A context that was created.
+    Context,
+    /// An array or a mipmapped array.
+    Array,
+    /// Physical memory: `cuMemCreate`.
+    Physical,
+    /// An address where physical memory is mapped.
+    Mapping,
+    /// Pinned host memory.
+    Pinned,
+    /// A green context: on which device.
+    Green,
+    /// What `cuCtxFromGreenCtx` made of one.
+    GreenContext,
+    /// How often a context was attached to.
+    Attached,
+    /// An executable graph, and what its allocations come to together.
+    Exec,
+    /// A pool that was destroyed while memory from it was in use, ...
+    Doomed,
+    /// ... and how much of that is left.
+    DoomedUse,
+    /// Linear memory that was exported: see `sharing`.
+    Exported,
+    /// An address where memory of another process is open, ...
+    Imported,
+    /// ... and that memory, by its key.
+    Object,
+}
+
+/// Something held.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    /// What the ledger was told. A multiple of 512, less than a pebibyte.
+    pub(crate) bytes: Bytes,
+    /// On which device of the ledger.
+    pub(crate) device: Device,
+    /// As what.
+    pub(crate) kind: Kind,
+    /// The number of the context that it ends with; 0 when there is none.
+    pub(crate) context: u8,
+}
+
+const UNIT: u64 = 512;
+const UNITS: u32 = 41;
+const KIND_AT: u32 = UNITS;
+const DEVICE_AT: u32 = 45;
+const CONTEXT_AT: u32 = 51;
+const TIMES_AT: u32 = 57;
+const LIVE: u64 = 1 << 63;
+const SIX: u64 = 63;
+/// How often a place was taken, so that a later entry is not mistaken for an earlier one.
+const TIMES: u64 = SIX << TIMES_AT;
+/// All the rest.
+const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
+
+impl Held {
+    fn pack(self) -> u64 {
+        let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
+        units
+            | (self.kind as u64) << KIND_AT
+            | u64::from(self.device.number()) << DEVICE_AT
+            | (u64::from(self.context) & SIX) << CONTEXT_AT
+    }
+
+    fn unpack(value: u64) -> Held {
+        let units = value & ((1 << UNITS) - 1);
+        let [kind, device, context] =
+            [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (value >> at).to_le_bytes()[0] & 63);
+        let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
+        Held {
+            bytes: Bytes::new(units.wrapping_mul(UNIT)),
+            device: Device::numbered(device),
+            kind: kind.unwrap_or(Kind::Linear),
+            context,
+        }
+    }
+}
+
+/// One place: an address or handle, and what it stands for.
+struct Entry {
+    key: AtomicU64,
+    value: AtomicU64,
+}
+
+const WAYS: usize = 4;
+
+/// A cache line of entries.
+#[repr(C, align(64))]
+pub(crate) struct Bucket([Entry; WAYS]);
+
+/// As many segments as a process can fill.
+pub(crate) const SEGMENTS: usize = 28;
+/// How many buckets the first has.
+pub(crate) const FIRST: usize = 16;
+
+fn length(segment: usize) -> usize {
+    let doublings = u32::try_from(segment.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST.checked_shl(doublings).unwrap_or(FIRST)
+}
+
+/// Above what addresses and handles are.
+const SPACE_AT: u32 = 59;
+
+/// The key of a number in a space; None for a number that no address and no handle is.
+fn key(space: Space, number: u64) -> Option<u64> {
+    (number >> SPACE_AT == 0).then_some(u64::from(space as u8) << SPACE_AT | number)
+}
+
+/// The bucket of a key in a segment, if there is such a segment.
+#[inline]
+fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'static Bucket> {
+    let base = base(private, segment)?;
+    let bits = length(segment).trailing_zeros();
+    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
+    let at = base.wrapping_add(usize::try_from(mixed).ok()?);
+    // SAFETY: a segment has `length` buckets, and the top bits of the product number fewer. It
+    // is mapped for good, and zeros are buckets.
+    unsafe { at.as_ref() }
+}
+
+/// Where a segment begins. None: there is none yet.
+#[inline]
+fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
+    let Some(later) = segment.checked_sub(1) else {
+        return Some(private.first.as_ptr());
+    };
+    let base = private.segments.get(later)?.load(Ordering::Acquire);
+    (!base.is_null()).then_some(base.cast_const())
+}
+
+/// How many segments there are.
+#[inline]
+fn segments(private: &'static Private) -> usize {
+    let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
+        !segment.load(Ordering::Acquire).is_null()
+    };
+    let later = private.segments.iter().take_while(there).count();
+    later.saturating_add(1)
+}
+
+/// An entry, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    entry: &'static Entry,
+    value: u64,
+}
+
+impl Found {
+    /// What it says.
+    pub(crate) fn held(&self) -> Held {
+        Held::unpack(self.value)
+    }
+
+    /// What it says, where that is no [`Held`].
+    pub(crate) fn payload(&self) -> u64 {
+        self.value & PAYLOAD
+    }
+
+    /// Takes it away; whether it was still there. Of two who try, one succeeds.
+    pub(crate) fn take(&self) -> bool {
+        let Found { entry, value } = self;
+        let dead = value & TIMES;
+        let taken = entry
+            .value
+            .compare_exchange(*value, dead, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() {
+            entry.key.store(0, Ordering::Release);
+        }
+        taken.is_ok()
+    }
+
+    /// The same entry as it is now. None: it was taken away since.
+    pub(crate) fn again(&self) -> Option<Found> {
+        let value = self.entry.value.load(Ordering::Acquire);
+        let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
+        let entry = self.entry;
+        same.then_some(Found { entry, value })
+    }
+
+    /// Says something else in its place; whether it was still there.
+    pub(crate) fn replace(&self, held: Held) -> bool {
+        self.replace_payload(held.pack())
+    }
+
+    /// The same, where it is no [`Held`].
+    pub(crate) fn replace_payload(&self, payload: u64) -> bool {
+        let value = LIVE | payload & PAYLOAD | self.value & TIMES;
+        let Found { entry, value: old } = self;
+        entry
+            .value
+            .compare_exchange(*old, value, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+fn look(entry: &'static Entry, key: u64) -> Option<Found> {
+    if entry.key.load(Ordering::Acquire) != key {
+        return None;
+    }
+    let value = entry.value.load(Ordering::Acquire);
+    let same = entry.key.load(Ordering::Acquire) == key;
+    (same && value & LIVE != 0).then_some(Found { entry, value })
+}
+
+/// What is known of a number.
+#[inline]
+pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Option<Found> {
+    let key = key(space, number)?;
+    (0..segments(private)).rev().find_map(|segment| {
+        let bucket = bucket(private, segment, key)?;
+        bucket.0.iter().find_map(|entry| look(entry, key))
+    })
+}
+
+/// Remembers a number. False: there is no place for it.
+pub(crate) fn put(private: &'static Private, space: Space, number: u64, held: Held) -> bool {
+    put_payload(private, space, number, held.pack())
+}
+
+/// The same, for what is no [`Held`] and has up to 57 bits.
+pub(crate) fn put_payload(
+    private: &'static Private,
+    space: Space,
+    number: u64,
+    payload: u64,
+) -> bool {
+    if payload > PAYLOAD {
+        return false;
+    }
+    let Some(key) = key(space, number) else {
+        return false;
+    };
+    loop {
+        let there = segments(private);
+        for segment in (0..there).rev() {
+            let Some(bucket) = bucket(private, segment, key) else {
+                continue;
+            };
+            for entry in &bucket.0 {
+                let free = entry.key.load(Ordering::Relaxed) == 0;
+                if free
+                    && entry
+                        .key
+                        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    let times = entry
+                        .value
+                        .load(Ordering::Relaxed)
+                        .wrapping_add(1 << TIMES_AT);
+                    let value = LIVE | payload | times & TIMES;
+                    entry.value.store(value, Ordering::Release);
+                    return true;
+                }
+            }
+        }
+        let later = there.checked_sub(1);
+        let Some(next) = later.and_then(|later| private.segments.get(later)) else {
+            return false;
+        };
+        let size = length(there).saturating_mul(size_of::<Bucket>());
+        if page::get(next, size).is_none() {
+            return false;
+        }
+    }
+}
+
+/// Every entry of this process, one after the other, as they are at that moment.
+pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
+    const SPACES: [Space; 16] = [
+        Space::Memory,
+        Space::Primary,
+        Space::Context,
+        Space::Array,
+        Space::Physical,
+        Space::Mapping,
+        Space::Pinned,
+        Space::Green,
+        Space::GreenContext,
+        Space::Attached,
+        Space::Exec,
+        Space::Doomed,
+        Space::DoomedUse,
+        Space::Exported,
+        Space::Imported,
+        Space::Object,
+    ];
+    for segment in 0..segments(private) {
+        let Some(base) = base(private, segment) else {
+            return;
+        };
+        for place in 0..length(segment) {
+            // SAFETY: a segment has `length` buckets, mapped for good; zeros are buckets.
+            let Some(bucket) = (unsafe { base.wrapping_add(place).as_ref() }) else {
+                return;
+            };
+            for entry in &bucket.0 {
+                let key = entry.key.load(Ordering::Acquire);
+                let space = SPACES
+                    .iter()
+                    .find(|space| **space as u64 == key >> SPACE_AT);
+                if let (Some(space), Some(found)) = (space, look(entry, key)) {
+                    visit(*space, key & ((1 << SPACE_AT) - 1), found);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What this process itself holds: one page, which reads as zeros in a forked child.
+//! Touches: atomics. Law: data only; deciding is for the rooms above.
+
+pub(crate) mod allocations;
+pub(crate) mod contexts;
+pub(crate) mod handles;
+pub(crate) mod page;
+pub(crate) mod reading;
+pub(crate) mod reclaim;
+pub(crate) mod reservations;

@@ -1,0 +1,114 @@
+//! What this process alone knows of what it holds.
+//! Touches: one page and what it points to; in a forked child all of it reads as zeros, because
+//! a child inherits nothing of the driver's.
+//! Law: atomics only. No lock that a thread could leave held, no malloc.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use gpuslice_config::ledger;
+
+use crate::state::allocations::{Leaf, Root};
+use crate::state::contexts::CONTEXTS;
+use crate::state::handles::{Bucket, FIRST, SEGMENTS};
+use crate::state::reading::KeptReading;
+use crate::state::reclaim::Reclaim;
+use crate::state::reservations::Reserves;
+use crate::sys;
+
+/// The page, and what lies behind it: a mapping costs a process more than the pages of it that it
+/// never touches. All zeros is its first state.
+#[repr(C)]
+pub(crate) struct Private {
+    /// The first of the `segments`: a program that takes linear memory alone needs no other.
+    pub(crate) first: [Bucket; FIRST],
+    /// This process's slots of the ledger.
+    pub(crate) ledger: ledger::Private,
+    /// See `held`.
+    pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
+    /// See `grains`: for which addresses the near leaf is. 0: for none yet.
+    pub(crate) near: AtomicU64,
+    /// See `grains`: whether any address is in another leaf.
+    pub(crate) far: AtomicU32,
+    /// See `contexts`.
+    pub(crate) contexts: [AtomicU64; CONTEXTS],
+    /// See `reading`.
+    pub(crate) host: KeptReading,
+    /// See `reclaim`.
+    pub(crate) release: Reclaim,
+    /// See `reserves`.
+    pub(crate) reserves: Reserves,
+    /// Whether there is device memory in `segments`.
+    pub(crate) strays: AtomicU32,
+    /// Whether this process has ever had more than one context.
+    pub(crate) several_contexts: AtomicU32,
+    /// Whether a pool was ever destroyed while memory from it was in use.
+    pub(crate) dooms: AtomicU32,
+    /// Whether linear memory was ever exported.
+    pub(crate) exports: AtomicU32,
+    /// Whether memory of another process was ever opened.
+    pub(crate) imports: AtomicU32,
+    /// See `grains`. It begins on the page of all the rest.
+    pub(crate) leaf: Leaf,
+    /// See `grains`: the other leaves.
+    pub(crate) root: Root,
+}
+
+/// The first allocations find a word on the page: 64 of them at least.
+const _: () = assert!(core::mem::offset_of!(Private, leaf) <= 3584);
+
+#[unsafe(link_section = ".data")]
+static PAGES: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The page of this process. None: the kernel gives none.
+#[inline]
+pub(crate) fn page() -> Option<&'static Private> {
+    // SAFETY: what is stored there is mapped for good, and zeros are a Private.
+    let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
+    known.or_else(first)
+}
+
+/// The page of this process, or one in which nothing is ever kept: for a limit that is enforced where
+/// the kernel gives no page, and so nothing is granted.
+#[inline(always)]
+pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
+    page().or_else(|| enforced.then(unused))
+}
+
+#[cold]
+fn unused() -> &'static Private {
+    struct Unused(MaybeUninit<Private>);
+    // SAFETY: a Private is atomics only.
+    unsafe impl Sync for Unused {}
+    static UNUSED: Unused = Unused(MaybeUninit::zeroed());
+    // SAFETY: zeros are a Private.
+    unsafe { UNUSED.0.assume_init_ref() }
+}
+
+#[cold]
+fn first() -> Option<&'static Private> {
+    let ours = get(&PAGES, size_of::<Private>())?;
+    // SAFETY: as in `page`.
+    let ours = unsafe { ours.as_ref() }?;
+    // A page that is first written to costs one fault, one that is first read two.
+    ours.near.store(0, Ordering::Relaxed);
+    Some(ours)
+}
+
+/// What a pointer of the page leads to; it is mapped when nobody has done so before.
+pub(crate) fn get<T>(place: &AtomicPtr<T>, length: usize) -> Option<*mut T> {
+    let known = place.load(Ordering::Acquire);
+    if !known.is_null() {
+        return Some(known);
+    }
+    let fresh = sys::map_wiped(length).ok()?.cast::<T>();
+    let null = core::ptr::null_mut();
+    match place.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(fresh),
+        Err(other) => {
+            // SAFETY: nobody else has seen the mapping.
+            unsafe { sys::unmap(fresh.cast(), length) };
+            Some(other)
+        }
+    }
+}
