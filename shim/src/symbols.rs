@@ -1,6 +1,7 @@
-// Every symbol that the shim answers, one line each. Nothing else is exported.
-// Read by macros: `table.rs` makes exports and look-ups of it, tests and the documentation
-// include it with a macro of their own.
+// Every symbol that the library intercepts, one line each. Nothing else is exported.
+// Macros include this file: `real/functions.rs` defines the real functions, `interpose/entries.rs`
+// the exports and entry points; the tests and the page `SYMBOLS.md` have macros of their own.
+// The right side names the hook in `hooks/` (or `interpose/`).
 //
 //   Library fn name(arguments) -> Answer = room::module::hook;
 //   … = room::module::hook, as "base" since 3020;             what cuGetProcAddress calls it, and

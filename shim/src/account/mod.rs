@@ -4,7 +4,7 @@
 //! was refused has changed nothing. Decides by `config::admit` and the ledger alone.
 //!
 //! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
-//! share a step, and the first of a step pays (`grains`).
+//! share a step, and the first of a step pays (`allocations`).
 
 mod charged;
 pub(crate) mod context_size;
@@ -353,9 +353,9 @@ impl Account {
 /// Memory of this process, as it was when it was found.
 #[derive(Clone, Copy)]
 pub(crate) enum Memory {
-    /// In `grains`.
+    /// In `allocations`.
     Grain(allocations::Found),
-    /// In `held`.
+    /// In `handles`.
     Stray(Found),
 }
 

@@ -103,7 +103,7 @@ macro_rules! export {
     };
 }
 
-/// The exported `syscall`: a jump to libc's, but for the numbers that `shapes::alone` knows.
+/// The exported `syscall`: a jump to libc's, but for the numbers that `hooks::libc::isolation` knows.
 #[cfg(target_arch = "x86_64")]
 macro_rules! export_numbered {
     ($name:ident) => {

@@ -1,5 +1,4 @@
-//! Model files leave the page cache: what the shapes of libc's functions say of files, and what
-//! is done about it.
+//! Evicts model files from the page cache: the hooks of libc report opened, mapped and closed files.
 //! Touches: atomics; the kernel, where a model file is concerned.
 //! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
 //! whatever we make of it. Without a slice that asks for it, it is one branch.

@@ -46,7 +46,7 @@ pub(crate) fn is_another_process() -> bool {
     fork::is_known() && !fork::is_this_process(0)
 }
 
-/// Waits until nothing is done any more. Nothing is begun meanwhile: see [`sandbox`].
+/// Waits until nothing is done any more. Nothing is begun meanwhile: see [`seccomp`].
 pub(crate) fn finish() {
     for _ in 0..PATIENCE_MS {
         let inside = INSIDE.load(Ordering::SeqCst);

@@ -179,7 +179,7 @@ pub(crate) struct nvmlMemoryLimits_v1_t {
 /// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
 pub(crate) const NVML_UUID_LENGTH: u32 = 96;
 
-/// `cudaDeviceProp`: its address is all that is known; see `shapes::properties` for layouts.
+/// `cudaDeviceProp`: its address is all that is known; see `hooks::runtime::properties` for layouts.
 pub(crate) type cudaDeviceProp = c_void;
 
 const _: () = {

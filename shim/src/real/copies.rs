@@ -127,7 +127,7 @@ pub(crate) fn forget(library: Library, slot: Slot) {
     }
 }
 
-/// What is known of the devices of one copy of the driver: see `device`. All zeros: nothing.
+/// What is known of the devices of one copy of the driver: see `answer::device`. All zeros: nothing.
 pub(crate) struct Devices {
     /// A word for each ordinal.
     pub(crate) ordinals: [AtomicU32; ORDINALS],

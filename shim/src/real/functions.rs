@@ -173,7 +173,7 @@ macro_rules! function {
     };
 }
 
-/// Real functions that the shapes ask, and nobody is answered for.
+/// Real functions that the library calls itself and does not intercept.
 macro_rules! asked {
     ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
         $(

@@ -1,4 +1,6 @@
-//! TODO
+//! The real functions: the driver's, the runtime's, NVML's and libc's own, in each loaded copy of
+//! their library.
+//! Touches: atomics; the loader, when a function is called for the first time.
 
 pub(crate) mod abi;
 pub(crate) mod copies;

@@ -7,7 +7,7 @@
 //! that, and puts requests of up to 1 MiB together in one step. Which of them share a step is
 //! seen by their addresses, once the driver has given them: the first that comes to a step pays
 //! for it, the last that leaves gives it back. Should a driver put things where this has no word
-//! for them, `held` remembers them instead.
+//! for them, `handles` remembers them instead.
 //!
 //! Whoever frees looks a word up, calls the driver, and takes the word away only if it still is
 //! the same. Whoever allocates and finds its address in use takes that away: the driver has freed
@@ -203,7 +203,7 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     }
 }
 
-/// Remembers a small allocation; `held` is what its step holds.
+/// Remembers a small allocation; `handles` is what its step holds.
 #[inline]
 pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {

@@ -22,7 +22,7 @@ use crate::state::page::{self, Private};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// Device memory of which `grains` can say nothing.
+    /// Device memory of which `allocations` can say nothing.
     Memory = 1,
     /// The primary context of an ordinal.
     Primary,

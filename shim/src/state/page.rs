@@ -24,11 +24,11 @@ pub(crate) struct Private {
     pub(crate) first: [Bucket; FIRST],
     /// This process's slots of the ledger.
     pub(crate) ledger: ledger::Private,
-    /// See `held`.
+    /// See `handles`.
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
-    /// See `grains`: for which addresses the near leaf is. 0: for none yet.
+    /// See `allocations`: for which addresses the near leaf is. 0: for none yet.
     pub(crate) near: AtomicU64,
-    /// See `grains`: whether any address is in another leaf.
+    /// See `allocations`: whether any address is in another leaf.
     pub(crate) far: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
@@ -36,7 +36,7 @@ pub(crate) struct Private {
     pub(crate) host: KeptReading,
     /// See `reclaim`.
     pub(crate) release: Reclaim,
-    /// See `reserves`.
+    /// See `reservations`.
     pub(crate) reserves: Reserves,
     /// Whether there is device memory in `segments`.
     pub(crate) strays: AtomicU32,
@@ -48,9 +48,9 @@ pub(crate) struct Private {
     pub(crate) exports: AtomicU32,
     /// Whether memory of another process was ever opened.
     pub(crate) imports: AtomicU32,
-    /// See `grains`. It begins on the page of all the rest.
+    /// See `allocations`. It begins on the page of all the rest.
     pub(crate) leaf: Leaf,
-    /// See `grains`: the other leaves.
+    /// See `allocations`: the other leaves.
     pub(crate) root: Root,
 }
 

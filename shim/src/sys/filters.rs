@@ -1,5 +1,5 @@
 //! The seccomp filters that this process has installed itself.
-//! Touches: one number. `sandbox` changes it.
+//! Touches: one number. `page_cache::seccomp` changes it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

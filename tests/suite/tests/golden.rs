@@ -181,7 +181,7 @@ fn page() -> String {
         "# Every symbol that libgpuslice.so answers\n\n\
          <!-- Written from shim/src/symbols.rs by `make goldens`; a test compares them. -->\n\n\
          Nothing else is exported. *Asked as* is the name by which `cuGetProcAddress` is asked for the\n\
-         function, and the first CUDA version for which that name means it. *Shape* is the code in\n\
+         function, and the first CUDA version for which that name means it. *Hook* is the code in\n\
          `shim/src/hooks/` that answers.\n",
     );
     let mut library = "";
@@ -197,7 +197,7 @@ fn page() -> String {
             };
             write!(
                 page,
-                "\n## {title}\n\n| Symbol | Asked as | Shape | Signature |\n|---|---|---|---|\n"
+                "\n## {title}\n\n| Symbol | Asked as | Hook | Signature |\n|---|---|---|---|\n"
             )
             .unwrap();
         }
@@ -211,9 +211,8 @@ fn page() -> String {
                 };
                 format!("`{base}` from {since}{thread}")
             });
-        let Symbol {
-            name, hook, answer, ..
-        } = symbol;
+        let Symbol { name, answer, .. } = symbol;
+        let hook = symbol.hook.trim_end_matches("::");
         let arguments = symbol
             .arguments
             .split_whitespace()

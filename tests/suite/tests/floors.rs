@@ -1,0 +1,208 @@
+//! The rooms of each crate stand on floors: a room imports rooms below it, never one above.
+//! Touches: the sources, as text. ARCHITECTURE.md shows the same picture.
+//! Law: a new folder gets its floor and its purpose here, or the test fails.
+
+use gpuslice_suite::place;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A crate, and its rooms from the top floor down, each with its purpose.
+struct Crate {
+    folder: &'static str,
+    rooms: &'static [(&'static str, &'static str)],
+}
+
+const CRATES: &[Crate] = &[Crate {
+    folder: "shim/src",
+    rooms: &[
+        ("interpose", "how a call of the program reaches a hook"),
+        ("hooks", "what each hooked function does"),
+        ("account", "who pays: claims and releases of device memory"),
+        ("answer", "facts become the one answer"),
+        ("page_cache", "model files leave the page cache"),
+        (
+            "slice",
+            "what this process was given: slice file and ledger",
+        ),
+        ("real", "the real functions, in each copy of their library"),
+        ("state", "what this process holds: wiped in a forked child"),
+        ("log", "log lines and failure counters"),
+        ("loader", "loaded objects and their symbols"),
+        ("sys", "system calls"),
+    ],
+}];
+
+/// Most files that a folder holds without rooms of its own.
+const FLAT: usize = 15;
+
+/// All Rust files below a folder, without tests.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .flatten();
+    let mut files = Vec::new();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if name.ends_with(".rs") && !name.ends_with("_tests.rs") && name != "tests.rs" {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// A file's path in its crate: `hooks/cuda/info.rs` is hooks, cuda, info.
+fn module(source: &Path, file: &Path) -> Vec<String> {
+    let relative = file.strip_prefix(source).expect("a file of this crate");
+    let mut parts: Vec<String> = relative
+        .with_extension("")
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if parts.last().is_some_and(|last| last == "mod") {
+        parts.pop();
+    }
+    parts
+}
+
+/// The names with which the paths of a text's beginning start: one, or those of a `{...}` group.
+fn heads(text: &str) -> Vec<String> {
+    let ident = |text: &str| -> String {
+        text.chars()
+            .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
+            .collect()
+    };
+    let Some(group) = text.strip_prefix('{') else {
+        return vec![ident(text)];
+    };
+    let (mut names, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                names.push(ident(group[start..at].trim_start()));
+                return names;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                names.push(ident(group[start..at].trim_start()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The rooms that a file names by `crate::`, or by `super::` as far as the crate's root.
+fn imports(text: &str, module: &[String]) -> BTreeSet<String> {
+    let code: String = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n");
+    let code = code
+        .split("\n#[cfg(test)]\nmod ")
+        .next()
+        .unwrap_or_default();
+    let mut rooms = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        rooms.extend(heads(&code[at + "crate::".len()..]));
+    }
+    let root = "super::".repeat(module.len());
+    for (at, _) in code.match_indices(&root) {
+        rooms.extend(heads(&code[at + root.len()..]));
+    }
+    rooms
+}
+
+/// Which rooms each room of a crate imports, with one file that does.
+fn edges(folder: &Path) -> BTreeMap<(String, String), PathBuf> {
+    let mut edges = BTreeMap::new();
+    for file in sources(folder) {
+        let module = module(folder, &file);
+        if module.len() < 2 && folder.join(format!("{}.rs", module[0])) == file {
+            // A file of the crate's root: what it exports, and its entry point.
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).expect("a source file");
+        for room in imports(&text, &module) {
+            let edge = (module[0].clone(), room);
+            edges.entry(edge).or_insert_with(|| file.clone());
+        }
+    }
+    edges
+}
+
+/// The picture of a crate's rooms, as ARCHITECTURE.md shows it.
+fn picture(krate: &Crate) -> String {
+    let mut picture = format!("{}/\n", krate.folder);
+    for (room, purpose) in krate.rooms {
+        writeln!(picture, "  {room:<12} {purpose}").expect("a text");
+    }
+    picture
+}
+
+#[test]
+fn imports_point_downward_only() {
+    let mut wrong = Vec::new();
+    for krate in CRATES {
+        let folder = place::workspace().join(krate.folder);
+        let floor = |room: &str| krate.rooms.iter().position(|(name, _)| *name == room);
+        for entry in std::fs::read_dir(&folder).expect("a crate").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.path().is_dir() && floor(&name).is_none() {
+                wrong.push(format!("{}/{name} has no floor in floors.rs", krate.folder));
+            }
+        }
+        for ((from, to), file) in edges(&folder) {
+            let (Some(above), Some(below)) = (floor(&from), floor(&to)) else {
+                continue;
+            };
+            if below < above {
+                wrong.push(format!("{}: {from} is below {to}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the floors: {wrong:#?}");
+}
+
+#[test]
+fn no_folder_is_a_heap_of_files() {
+    let mut wrong = Vec::new();
+    for krate in CRATES {
+        let folder = place::workspace().join(krate.folder);
+        let mut count: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        for file in sources(&folder) {
+            *count
+                .entry(file.parent().unwrap_or(&folder).into())
+                .or_default() += 1;
+        }
+        wrong.extend(count.into_iter().filter(|(_, files)| *files > FLAT));
+    }
+    assert!(wrong.is_empty(), "more than {FLAT} files: {wrong:#?}");
+}
+
+#[test]
+fn architecture_shows_the_rooms_as_they_are() {
+    let page = place::workspace().join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(page).expect("ARCHITECTURE.md");
+    for krate in CRATES {
+        let picture = picture(krate);
+        assert!(
+            page.contains(&picture),
+            "ARCHITECTURE.md lacks this picture:\n{picture}"
+        );
+    }
+}
+
+#[test]
+fn a_group_of_imports_names_each_room() {
+    let module = ["hooks".into(), "cuda".into(), "info".into()];
+    let text =
+        "use crate::{log, real::{self, Slot}};\nuse super::super::super::sys;\n// crate::none";
+    let expected = ["log", "real", "sys"].map(String::from);
+    assert_eq!(imports(text, &module), expected.into());
+}
