@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "the result of a bench is its output")]
 
 use gpuslice_bench::{Variant, compare, target};
+use gpuslice_config::ledger::{Ledger, Open};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::unix::process::CommandExt;
@@ -63,7 +64,9 @@ fn slice(folder: &Path, handle: *mut c_void, name: &'static str, keys: &str) -> 
     let place = |what: &str| folder.join(format!("{}.{what}", name.replace([' ', ','], "-")));
     let (copy, file, ledger) = (place("so"), place("json"), place("ledger"));
     std::fs::copy(target().join("release/libgpuslice.so"), &copy).expect("the shim is copied");
-    std::fs::write(&ledger, [0u8; gpuslice_config::ledger::SIZE]).expect("the ledger is written");
+    let path = std::ffi::CString::new(ledger.as_os_str().as_encoded_bytes()).expect("a path");
+    let (mode, devices) = (0o600, 1);
+    Ledger::open(&path, Open::Create { mode, devices }).expect("the ledger is made");
     let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
     let text = format!(
         r#"{{"version":1,"ledger":"{}","devices":[{{"uuid":"{uuid}","memory":{BUDGET},"integrated":true}}],{keys}}}"#,

@@ -4,6 +4,7 @@
 #[path = "../../containers/src/patience.rs"]
 pub mod patience;
 
+use gpuslice_config::ledger::{Ledger, Open};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
 use std::fmt::Write as _;
@@ -145,12 +146,15 @@ impl Bench {
     /// When a file cannot be written.
     #[must_use]
     pub fn counted(scenario: &str, keys: &str) -> Bench {
-        // Of zeros it is empty; and on tmpfs, where locks outlive their descriptors.
+        // On tmpfs, where locks outlive their descriptors.
         let folder = tempfile::tempdir_in("/dev/shm")
             .unwrap_or_else(|error| panic!("cannot make a folder: {error}"));
         let ledger = folder.path().join("ledger");
-        std::fs::write(&ledger, [0u8; gpuslice_config::ledger::SIZE])
-            .unwrap_or_else(|error| panic!("cannot write {}: {error}", ledger.display()));
+        let path =
+            std::ffi::CString::new(ledger.as_os_str().as_encoded_bytes()).unwrap_or_default();
+        let (mode, devices) = (0o600, 1);
+        let made = Ledger::open(&path, Open::Create { mode, devices });
+        made.unwrap_or_else(|error| panic!("{}: {error}", ledger.display()));
         let keys = format!("\"ledger\":\"{}\",{keys}", ledger.display());
         Bench {
             ledger: Some(folder),
@@ -187,15 +191,14 @@ impl Bench {
     /// # Panics
     /// When there is none.
     #[must_use]
-    pub fn ledger(&self) -> gpuslice_config::ledger::Ledger {
+    pub fn ledger(&self) -> Ledger {
         use std::os::unix::ffi::OsStrExt;
         let folder = self.ledger.as_ref().map(tempfile::TempDir::path);
         let path = folder
             .map(|folder| folder.join("ledger"))
             .unwrap_or_default();
         let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        gpuslice_config::ledger::Ledger::open(&path, gpuslice_config::ledger::Open::Existing)
-            .unwrap_or_else(|error| panic!("{error}"))
+        Ledger::open(&path, Open::Existing).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A folder for whatever else the test writes.
