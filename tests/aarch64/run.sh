@@ -95,8 +95,9 @@ unified ""
 expect "how it is opened" "$(manners gb10 "" "" routes)" manners gb10 "$shim" "$state/unified.json" routes
 
 # PyTorch's allocator is asked for its cache by the function that called, whichever way it grows.
-truncate -s 167936 "$state/ledger"
 printf '{"version":1,"memory":%s,"ledger":"%s/ledger","pressure":"release"}\n' $((10 * gib)) "$state" >"$state/release.json"
+# It makes the ledger that the file names.
+"$target/release/gpuslice" run --sim rtx3090 --config "$state/release.json" -- true
 torch() { # EXPANDABLE: what was freed, and what was refused
     {
         echo "0 start"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # A container that was given a slice, made of this machine's own files: /.gpuslice is mounted, and /proc/meminfo is
 # a copy that says what the container may have, as lxcfs makes one.
-# Usage: mounted.sh FOLDER SLICE_JSON HOSTS_MEMINFO COPY PROGRAM [ARGUMENT...], as root of a mount namespace of its own.
+# Usage: mounted.sh FOLDER SLICE_JSON LEDGER HOSTS_MEMINFO COPY PROGRAM [ARGUMENT...], as root of a mount namespace of its own.
 # Touches: FOLDER, and mounts that go with the namespace.
 set -eu
-folder=$1 slice=$2 hosts=$3 copy=$4
-shift 4
+folder=$1 slice=$2 ledger=$3 hosts=$4 copy=$5
+shift 5
 mkdir -p "$folder/root" "$folder/layers"
 mount -t tmpfs none "$folder/layers"
 mkdir "$folder/layers/upper" "$folder/layers/work"
@@ -17,7 +17,7 @@ done
 mkdir -p "$root/.gpuslice"
 mount -t tmpfs none "$root/.gpuslice"
 mkdir "$root/.gpuslice/ledger" "$root/.gpuslice/promises"
-truncate -s 167936 "$root/.gpuslice/ledger/ledger"
+cp "$ledger" "$root/.gpuslice/ledger/ledger"
 truncate -s 4096 "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
 mount --bind "$root/.gpuslice/promises/42949672960.own" "$root/.gpuslice/promise"
 cp "$slice" "$root/.gpuslice/slice.json"

@@ -3,11 +3,13 @@
 //! Touches: a mount namespace with a root of its own, on a simulated GB10. Needs root, or user
 //! namespaces.
 
+use gpuslice_config::ledger::{Ledger, Open};
 use gpuslice_sim_machine::Machine as Simulated;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, write};
 use gpuslice_suite::{compile, place};
 use serde_json::json;
+use std::ffi::CString;
 
 const CONTEXT: u64 = 256 << 20;
 const LIMIT: u64 = 40 * GIB;
@@ -21,6 +23,9 @@ fn said(program: &[&str]) -> String {
     let device = json!({"uuid": uuid, "memory": LIMIT, "integrated": true});
     let slice = json!({"version": 1, "name": "mounted", "devices": [device], "reserve": 8 * GIB});
     write(&path("slice.json"), slice.to_string().as_bytes());
+    let ledger = CString::new(path("ledger").as_os_str().as_encoded_bytes()).unwrap();
+    let (mode, devices) = (0o600, 1);
+    Ledger::open(&ledger, Open::Create { mode, devices }).unwrap();
     let copy = b"MemTotal: 8388608 kB\nMemFree: 8000000 kB\nMemAvailable: 8000000 kB\n";
     write(&path("copy"), copy);
     // SAFETY: takes nothing.
@@ -34,6 +39,7 @@ fn said(program: &[&str]) -> String {
         .arg(path("container"));
     let run = run
         .arg(path("slice.json"))
+        .arg(path("ledger"))
         .arg(machine.state().join("meminfo"))
         .arg(path("copy"));
     let preload = format!("LD_PRELOAD={}", place::shim().display());
