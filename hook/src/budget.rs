@@ -322,7 +322,7 @@ pub(crate) fn check(
             .map(|target| TooSmall {
                 uuid: target.uuid,
                 message: format!(
-                    "{option} {} is more than {target} has, which is therefore not limited",
+                    "{option} {} exceeds {target}: that GPU is not limited",
                     memory.beside(target.total)
                 ),
             })

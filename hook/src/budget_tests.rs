@@ -210,7 +210,7 @@ fn a_limit_over_every_card_is_refused_and_over_some_is_told() {
     .unwrap();
     assert_eq!(
         made.too_small[0].message,
-        "--memory 32.00 GiB is more than GPU 0 (Card, 24.00 GiB) has, which is therefore not limited"
+        "--memory 32.00 GiB exceeds GPU 0 (Card, 24.00 GiB): that GPU is not limited"
     );
 }
 

@@ -27,7 +27,7 @@ use std::{env, fs, io};
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// The hook has mounted a slice.
-    #[error("this container has a slice already, and it wins: {0}")]
+    #[error("this container already has a slice, which takes precedence: {0}")]
     Mounted(PathBuf),
     /// Two descriptions of one slice.
     #[error(

@@ -199,7 +199,7 @@ fn in_a_container_that_has_a_slice_another_is_refused() {
             .arg("run")
             .args(options)
             .args(["--", "true"]);
-        let message = "gpuslice: this container has a slice already, and it wins: \
+        let message = "gpuslice: this container already has a slice, which takes precedence: \
                        /.gpuslice/slice.json\n";
         assert_eq!(told(&mut command), (String::new(), message.to_owned(), 125));
     }

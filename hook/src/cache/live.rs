@@ -49,7 +49,7 @@ impl Live {
             };
             if changed && swap {
                 file.report.why = Some(format!(
-                    "{} (pid {pid}) has changed some of it in its memory, which would be swapped",
+                    "{} (pid {pid}) has modified private pages of the file, and evicting them would swap them out",
                     name(pid)
                 ));
                 continue;

@@ -228,7 +228,7 @@ fn narrow(survey: &Survey) -> Option<String> {
         width == Width::Saturated32 && asked.row.reading.total == Some(width.cut(u64::MAX))
     });
     cut.then(|| {
-        "cuMemGetInfo and cuDeviceTotalMem tell 32 bits: 4 GiB or more reads as 4 GiB less a byte"
+        "cuMemGetInfo and cuDeviceTotalMem return 32 bits: 4 GiB or more reads as 4 GiB less a byte"
             .to_owned()
     })
 }

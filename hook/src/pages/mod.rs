@@ -211,7 +211,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
-        "A slice file, as with --config. run sets it for the command. Where it is set by hand for a preloaded program, the ledger that the file names must exist: without it no GPU memory is given.",
+        "A slice file, as with --config. run sets it for the command. Where it is set by hand for a preloaded program, the ledger that the file names must exist: without it, GPU memory is refused.",
     ),
     (
         "GPUSLICE_LOG",
@@ -219,7 +219,7 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     (
         "GPUSLICE_LOG_FILE",
-        "Where it says it, instead of on standard error.",
+        "The file for log messages, instead of standard error.",
     ),
     (
         "GPUSLICE_SIM_STATE",

@@ -95,7 +95,7 @@ const STAGES: [(&str, &str); 4] = [
     ("poststart", "Nothing."),
     (
         "poststop",
-        "What the container held is free. Where a runtime does not come to it, the next start and gpuslice gc see to that.",
+        "Frees the container's slice. If the runtime does not run this stage, the next start or gpuslice gc frees it.",
     ),
 ];
 

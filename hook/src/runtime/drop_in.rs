@@ -131,9 +131,7 @@ impl Engine {
         let unknown = self.default == PODMAN.default && !spared;
         unknown.then(|| {
             let name = self.name;
-            format!(
-                "{name} reads this folder, and may have been given them, too ({out} removes them)"
-            )
+            format!("{name} reads this folder too and may need these files ({out} removes them)")
         })
     }
 

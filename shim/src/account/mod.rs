@@ -157,7 +157,7 @@ impl Account {
                     short_by: bytes,
                     host: None,
                 };
-                ("no GPU memory is given", Asked::Refused(refusal))
+                ("GPU memory is refused", Asked::Refused(refusal))
             }
         };
         // The next call has it, if it can be used again.

@@ -67,7 +67,9 @@ pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
             let line = [
                 Str("memory is short: "),
                 Dec(request),
-                Str(" bytes are refused once to a process that holds "),
+                Str(
+                    " bytes are refused once, so that the allocator frees its cache; the process holds ",
+                ),
                 Dec(own.get()),
             ];
             counters::RELEASED.say("release", &line);

@@ -226,13 +226,13 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
         return None;
     }
     let line = [
-        Str("the machine waits for memory: in "),
+        Str("all tasks stalled for "),
         Dec(u64::from(full / 100)),
-        Str(" % of the last ten seconds nobody could go on; "),
+        Str(" % of the last ten seconds; "),
         Dec(host.memory.available.get()),
-        Str(" bytes are available, and "),
+        Str(" bytes are available, "),
         Dec(pressed.keeps.get()),
-        Str(" are kept from large requests"),
+        Str(" are reserved against large requests"),
     ];
     counters::PRESSED.say("pressure", &line);
     Some(pressed)

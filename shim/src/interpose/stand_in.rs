@@ -113,7 +113,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
             "resolve",
             &[
                 Str(functions::name(row)),
-                Str(" is called, and nobody has it"),
+                Str(" is called, but no loaded library defines it"),
             ],
         );
         return entries::absent(library);

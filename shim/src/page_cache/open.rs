@@ -113,7 +113,7 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
     if file_calls::is_memory(fd) {
         let line = [
             Raw(path),
-            Str(" lies in memory: there is no other copy to go back to"),
+            Str(" is stored in memory (tmpfs or similar) and cannot be evicted"),
         ];
         log::say(Level::Info, "page cache", &line, None);
         return;

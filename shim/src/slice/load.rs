@@ -197,9 +197,9 @@ fn unusable(path: &CStr, why: &[u8]) {
     let follows = if in_environment(path).is_some() {
         "; the slice as it was at the start stays in force"
     } else if is_mounted(path) {
-        "; no GPU memory is given (start the container again)"
+        "; GPU memory is refused (start the container again)"
     } else {
-        "; no GPU memory is given (repair it, or unset GPUSLICE_CONFIG)"
+        "; GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"
     };
     let line = [Raw(path.to_bytes()), Str(": "), Raw(why), Str(follows)];
     counters::SLICE.say("slice", &line);

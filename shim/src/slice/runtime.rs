@@ -270,7 +270,7 @@ impl Runtime {
             counters::MEMINFO.say(
                 "meminfo",
                 &[Str(
-                    "cannot be read: FREE is what the driver calls free, NVML is not answered",
+                    "cannot be read: FREE is the driver's, and NVML reports no memory",
                 )],
             );
             return None;

@@ -117,7 +117,10 @@ impl SliceLedger {
 
     #[cold]
     fn put_off(&self, file: Named, why: LedgerError) {
-        file.say(why, "no GPU memory is given until it can be used again");
+        file.say(
+            why,
+            "GPU memory is refused until the ledger can be used again",
+        );
         if !why.is_passing() {
             let at = sys::clock().saturating_add(PAUSE);
             self.again_at.store(at, Ordering::Relaxed);
@@ -166,7 +169,7 @@ impl Named {
 pub(crate) fn say_damaged(enforced: bool) {
     let follows = match enforced {
         true => {
-            "no GPU memory is given until the slice's programs have ended and it is started again"
+            "GPU memory is refused until all programs of the slice have ended and the slice is started again"
         }
         false => "nothing is counted any more",
     };

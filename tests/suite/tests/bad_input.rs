@@ -76,7 +76,7 @@ fn is_refused(name: &str, make: impl Fn(&Path)) {
     assert!(
         log.len() == 1
             && log[0].starts_with("WARN slice: slice.json: ")
-            && log[0].contains("no GPU memory is given (repair it, or unset GPUSLICE_CONFIG)"),
+            && log[0].contains("GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"),
         "{name}: one warning that names the file was expected: {log:?}"
     );
 }
@@ -190,7 +190,7 @@ fn a_slice_file_that_may_not_be_read_is_refused() {
         .env("GPUSLICE_LOG_FILE", &log);
     is_given_nothing(&run.answer(), "no right to read it");
     let said = log_of(&log);
-    let why = "WARN slice: slice.json: this user may not open it; no GPU memory is given";
+    let why = "WARN slice: slice.json: this user may not open it; GPU memory is refused";
     assert!(said.len() == 1 && said[0].starts_with(why), "{said:?}");
 }
 

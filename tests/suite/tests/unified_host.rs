@@ -228,11 +228,7 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
     );
     // Whose doing it is, and not also the slice's.
     assert_eq!(times("limit: refused"), 0, "{said}");
-    assert_eq!(
-        times("pressure: the machine waits for memory: in 5 %"),
-        1,
-        "{said}"
-    );
+    assert_eq!(times("pressure: all tasks stalled for 5 %"), 1, "{said}");
 }
 
 #[test]

@@ -213,9 +213,11 @@ fn believed(measured: Grown) -> Bytes {
         Grown::By(size) => size,
         Grown::Unlikely { difference, usual } => {
             let line = [
-                Str("memory in use has grown by "),
+                Str("memory in use grew by "),
                 Dec(difference),
-                Str(" bytes, which no context takes: somebody else's are among them; counted as "),
+                Str(
+                    " bytes, too few or too many for a context (another program may have allocated); counted as ",
+                ),
                 Dec(usual),
             ];
             counters::CONTEXT.say("context", &line);
