@@ -6,9 +6,12 @@ use crate::inventory::{Inventory, Target};
 use crate::slice_options::Selector;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{self, MAX_FILE, Slice, SliceError};
+use gpuslice_config::source;
 use nix::fcntl::OFlag;
+use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -59,11 +62,24 @@ pub enum SliceFileError {
     },
 }
 
-/// Reads the slice file at `path`.
+/// Reads the slice file at `path`. A run's own file may be gone, or another user's: the slice that the
+/// environment carries takes its place, as it does in the library.
 ///
 /// # Errors
 /// [`SliceFileError`] names the file, and the line where there is one.
 pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
+    read_file(path).or_else(|error| carried(path).ok_or(error))
+}
+
+/// The slice that the environment carries, if `path` is the file that it names.
+fn carried(path: &Path) -> Option<Slice> {
+    let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()));
+    let text = variable(source::SLICE)?;
+    let is_named = variable(source::CONFIG)? == path.as_os_str();
+    is_named.then(|| slice::parse(text.as_bytes()).ok())?
+}
+
+fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
     let failed = |source| SliceFileError::Read {
         path: path.to_owned(),
         source,

@@ -367,6 +367,32 @@ fn a_library_that_this_user_cannot_read_stops_the_run() {
     assert_eq!(as_another().0, "started\n");
 }
 
+/// The library goes by the slice that the environment carries, and so do the commands.
+#[test]
+fn after_a_change_of_user_commands_know_the_slice_that_they_are_in() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = folder();
+    let gpuslice = installed(place.path(), &HERE.folder.join("libgpuslice.so"));
+    let path = gpuslice.to_str().unwrap();
+    let words = [
+        "--",
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        path,
+        "run",
+        "--",
+    ];
+    let (out, err, code) = told(&mut run_by(
+        &gpuslice,
+        &[&words[..], &["echo", "ran"]].concat(),
+    ));
+    assert_eq!((out.as_str(), code), ("ran\n", 0), "{err}");
+}
+
 #[test]
 fn a_program_that_changes_the_user_is_named_where_others_cannot_read_the_library() {
     if !nix::unistd::geteuid().is_root() {

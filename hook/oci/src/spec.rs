@@ -45,6 +45,7 @@ const KEPT: Keep = Keep::Members(&[
         Keep::Members(&[
             ("namespaces", Keep::All),
             ("devices", Keep::All),
+            ("maskedPaths", Keep::All),
             ("resources", Keep::Members(&[("devices", Keep::All)])),
         ]),
     ),
@@ -130,6 +131,9 @@ pub struct Linux {
     /// What its cgroup allows.
     #[serde(default)]
     pub resources: Option<Resources>,
+    /// The paths over which the runtime mounts something empty, after all hooks have run.
+    #[serde(default, rename = "maskedPaths")]
+    pub masked_paths: Option<Vec<PathBuf>>,
 }
 
 /// One of `linux.devices`.
@@ -263,6 +267,15 @@ fn reduced(from: impl Read) -> io::Result<Spec> {
 }
 
 impl Spec {
+    /// The paths that the runtime masks after the hooks.
+    #[must_use]
+    pub fn masked_paths(&self) -> &[PathBuf] {
+        let linux = self.linux.as_ref();
+        linux
+            .and_then(|linux| linux.masked_paths.as_deref())
+            .unwrap_or_default()
+    }
+
     /// The container's file system, on the host.
     #[must_use]
     pub fn rootfs(&self, bundle: &Path) -> PathBuf {

@@ -155,7 +155,8 @@ fn learn(
     cell: Option<&AtomicU32>,
 ) -> Option<u32> {
     let known = ask(runtime, slot, ordinal)?;
-    if let Some(cell) = cell {
+    // A slice that can be read later may have other budgets.
+    if let Some(cell) = cell.filter(|_| !runtime.refuses()) {
         cell.store(known, Ordering::Relaxed);
     }
     Some(known)

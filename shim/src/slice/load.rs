@@ -18,7 +18,7 @@ use crate::log::Piece::{Raw, Str};
 use crate::log::counters;
 use crate::log::{self, Level};
 use crate::slice::runtime::{Mounted, Runtime};
-use crate::sys::{self, File};
+use crate::sys::{self, File, Stat};
 
 /// That the environment was asked, and what it had to say.
 struct Told {
@@ -69,9 +69,36 @@ fn told() -> &'static Told {
         return told;
     }
     match build() {
-        Some(told) => TOLD.get_or_init(|| told),
-        None => of_another_thread().unwrap_or(&NOTHING),
+        Built::Slice(told) => TOLD.get_or_init(|| told),
+        Built::NoMemory => of_another_thread().unwrap_or(&NOTHING),
+        Built::Later(path, why) => refused_for_now(path, why),
     }
+}
+
+/// What became of a slice that was asked for.
+enum Built {
+    /// It is laid out, or there is none.
+    Slice(&'static Told),
+    /// The kernel gives no memory to lay it out.
+    NoMemory,
+    /// The process has no descriptor left to read its file.
+    Later(&'static CStr, sys::Errno),
+}
+
+/// Gives no device memory, until the slice file can be opened: the next call tries again.
+#[cold]
+fn refused_for_now(path: &'static CStr, why: sys::Errno) -> &'static Told {
+    static REFUSED: OnceRef<'static, Told> = OnceRef::new();
+    let refused = || {
+        let place = Place::map().ok_or(())?;
+        Ok::<_, ()>(understand(Err(why), path, place))
+    };
+    REFUSED.get_or_try_init(refused).unwrap_or(&NOTHING)
+}
+
+/// Whether a file cannot be opened only for the moment.
+fn is_passing(why: sys::Errno) -> bool {
+    matches!(why, sys::EMFILE | sys::ENFILE | sys::ENOMEM | sys::EINTR)
 }
 
 /// The kernel gives no memory for a second place: the slice that the thread with the first place is
@@ -125,13 +152,19 @@ static FIRST_PLACE: FirstPlace = FirstPlace(UnsafeCell::new(MaybeUninit::zeroed(
 #[unsafe(link_section = ".data")]
 static FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
 
-fn build() -> Option<&'static Told> {
+fn build() -> Built {
     let (file, path) = match open() {
-        Opened::Nothing => return Some(&UNSLICED),
+        Opened::Nothing => return Built::Slice(&UNSLICED),
         Opened::File(file, path) => (Ok(file), path),
+        Opened::Failed(path, why) if is_passing(why) && in_environment(path).is_none() => {
+            return Built::Later(path, why);
+        }
         Opened::Failed(path, why) => (Err(why), path),
     };
-    Some(understand(file, path, Place::map()?))
+    match Place::map() {
+        Some(place) => Built::Slice(understand(file, path, place)),
+        None => Built::NoMemory,
+    }
 }
 
 impl Place {
@@ -161,6 +194,8 @@ fn open() -> Opened {
             // What the hook has mounted wins, even when it cannot be used.
             Ok(file) => return Opened::File(file, mounted),
             Err(sys::ENOENT | sys::ENOTDIR) => {}
+            // Without a free descriptor the kernel does not say whether there is such a file.
+            Err(why) if is_passing(why) && !is_there(mounted) => {}
             Err(why) => return Opened::Failed(mounted, why),
         }
     }
@@ -178,6 +213,11 @@ fn open() -> Opened {
     }
 }
 
+/// Whether there is such a file. Takes no descriptor.
+fn is_there(path: &CStr) -> bool {
+    !matches!(Stat::at(path), Err(sys::ENOENT | sys::ENOTDIR))
+}
+
 /// Whether the hook has mounted it.
 fn is_mounted(path: &CStr) -> bool {
     [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path)
@@ -190,12 +230,17 @@ fn in_environment(path: &CStr) -> Option<&'static CStr> {
     text.filter(|_| !is_mounted(path) && path != source::SLICE)
 }
 
+/// The reason of a file that cannot be opened for want of descriptors or memory.
+const PASSING: &[u8] = b"cannot be opened for the moment (too many open files?)";
+
 /// Says why a slice cannot be read, and what follows.
 #[cold]
 #[inline(never)]
 fn unusable(path: &CStr, why: &[u8]) {
     let follows = if in_environment(path).is_some() {
         "; the slice as it was at the start stays in force"
+    } else if why == PASSING {
+        "; GPU memory is refused until it can be opened"
     } else if is_mounted(path) {
         "; GPU memory is refused (start the container again)"
     } else {
@@ -254,6 +299,7 @@ fn find(
                     _ if path == source::CONFIG => b"is not set",
                     sys::ENOENT | sys::ENOTDIR => b"does not exist",
                     sys::EACCES => b"this user may not open it",
+                    why if is_passing(why) => PASSING,
                     _ => b"cannot be opened",
                 },
             );

@@ -32,6 +32,14 @@ pub(crate) const ENOTDIR: Errno = Errno(20);
 pub(crate) const ELOOP: Errno = Errno(40);
 /// The file is not one that can be used.
 pub(crate) const EINVAL: Errno = Errno(22);
+/// The process has no descriptor left.
+pub(crate) const EMFILE: Errno = Errno(24);
+/// The machine has no open file left.
+pub(crate) const ENFILE: Errno = Errno(23);
+/// The kernel has no memory for it.
+pub(crate) const ENOMEM: Errno = Errno(12);
+/// A signal came first.
+pub(crate) const EINTR: Errno = Errno(4);
 /// The file is too large.
 pub(crate) const EFBIG: Errno = Errno(27);
 

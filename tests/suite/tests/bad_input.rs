@@ -2,7 +2,7 @@
 //! programs: no device memory is given, nothing ends, nothing hangs, and the log says it once.
 //! Touches: files of every bad kind, in a folder of their own.
 
-use gpuslice_suite::compile::{compile, linked_cuda, linked_nvml};
+use gpuslice_suite::compile::{compile, linked, linked_cuda, linked_nvml};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices, of_machine, write};
@@ -320,4 +320,35 @@ fn calls_with_nowhere_to_write_get_the_drivers_own_codes() {
             assert_eq!(answer, bare, "{scenario}, in a slice: {in_a_slice}");
         }
     }
+}
+
+/// Without a slice nothing changes, also for a program that has no descriptor left when it asks first;
+/// in a slice its limit holds once it can be read.
+#[test]
+fn a_program_without_free_descriptors_is_not_refused_for_life() {
+    let program = linked("few_descriptors", "libcuda.so.1");
+    let said = |slice: Option<&str>| {
+        let machine = Machine::new("rtx3090");
+        let file = machine.folder().join("slice.json");
+        let run = machine.place(Run::new(&program)).with_shim();
+        let run = match slice {
+            Some(text) => {
+                write(&file, text.as_bytes());
+                run.slice(&file)
+            }
+            None => run,
+        };
+        run.answer().clean()
+    };
+    let machine = Machine::new("rtx3090");
+    let bare = machine.place(Run::new(&program)).answer().clean();
+    assert_eq!(said(None), bare);
+    let text = format!("{{\"version\":1,\"memory\":{}}}", 8 * GIB);
+    let sliced = said(Some(&text));
+    let lines: Vec<&str> = sliced.lines().collect();
+    assert_eq!(lines[1], "full: 2 201 201 free=0 total=0", "{sliced}");
+    assert!(
+        lines[2].starts_with("free: 0 0 0 ") && lines[2].ends_with("total=8192"),
+        "{sliced}"
+    );
 }

@@ -193,7 +193,7 @@ fn the_library_says_what_it_does_not_drop_because_it_lies_in_memory() {
     let run = Run::new("cksum").arg(&model).with_shim().slice(&slice);
     let answer = machine.place(run).env("GPUSLICE_LOG", "info").answer();
     assert_eq!(answer.end, "exit 0", "{answer:?}");
-    let named = format!("{} lies in memory", model.display());
+    let named = format!("{} is stored in memory", model.display());
     assert!(answer.stderr.contains(&named), "{answer:?}");
     assert_eq!(std::fs::read(&model).unwrap(), vec![7u8; 2 << 20]);
 }

@@ -52,6 +52,7 @@ impl Run<'_> {
                 .map(String::as_str),
             hosts_dev: container::hosts_dev().map_err(|error| on.by_host(error))?,
             slice: &text,
+            masked: spec.masked_paths(),
         };
         let outcome = inject::inject(sources, &target, &self.given.steps);
         go_home(&home, stage).map_err(|error| on.by_host(error))?;

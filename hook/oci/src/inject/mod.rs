@@ -3,6 +3,7 @@
 //! Law: nothing of the image is executed, mounted from or followed out of it; what fails leaves
 //! nothing attached.
 
+mod masked;
 pub mod preload;
 mod read_only;
 pub mod reason;
@@ -78,6 +79,11 @@ pub enum InjectError {
          volumes (create an empty file of that name in it)"
     )]
     Volume,
+    /// The runtime would hide it again.
+    #[error(
+        "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
+    )]
+    Masked(PathBuf),
     /// The library is no library.
     #[error("libgpuslice.so is not an ELF library")]
     Library,
@@ -102,6 +108,8 @@ pub struct Target<'a> {
     pub hosts_dev: u64,
     /// The slice file, as it was planned.
     pub slice: &'a str,
+    /// The paths that the runtime masks afterwards.
+    pub masked: &'a [PathBuf],
 }
 
 /// Mounts that are taken away again unless all of them are there.
@@ -164,6 +172,7 @@ pub fn inject(
         own: own.as_fd(),
     };
     let listed = list.put(&root, &mut attached, steps)?;
+    masked::check(&root, at, target.masked)?;
     // All of them are there: none is taken away.
     std::mem::take(&mut attached.0);
     steps.reached("done");

@@ -80,6 +80,22 @@ impl Root {
         open2(self.fd.as_fd(), Path::new(path), flags, inside | more)
     }
 
+    /// Whatever a path leads to, not opened. Links are followed inside the image.
+    ///
+    /// # Errors
+    /// When there is nothing; ELOOP where a link of /proc leads elsewhere.
+    pub(super) fn stands_at(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())
+    }
+
+    /// The same, where no link is followed: ELOOP where there is one.
+    ///
+    /// # Errors
+    /// When there is nothing, or a link.
+    pub(super) fn stands_plainly_at(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.resolve(path, OFlag::O_PATH, ResolveFlag::RESOLVE_NO_SYMLINKS)
+    }
+
     /// Opens a regular file of the image to be read. Links are followed inside the image.
     ///
     /// # Errors

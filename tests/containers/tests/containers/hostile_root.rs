@@ -7,6 +7,7 @@ use gpuslice_containers::host::{Done, Host};
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
+use serde_json::json;
 
 const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
@@ -169,6 +170,54 @@ fn a_preload_file_of_the_image_is_kept_behind_ours() {
         "head -c 1000000 /dev/zero > etc/ld.so.preload",
         refused,
     );
+}
+
+/// The runtime masks paths after all hooks: a mask over the loader's list gave a container the whole
+/// card, and nothing said so.
+#[test]
+fn a_mask_over_the_slice_is_refused() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let spec = Spec::new("attacker").memory("2GiB");
+    for binary in ["runc", "crun"] {
+        for stage in STAGES {
+            let mut oci = Oci::new(&host, binary, stage);
+            for (mask, link) in [
+                ("/etc/ld.so.preload", ""),
+                ("/etc/", ""),
+                ("/usr/../etc/ld.so.preload", ""),
+                ("/.gpuslice", ""),
+                ("/.gpuslice/libgpuslice.so", ""),
+                ("/masked", "ln -s etc/ld.so.preload masked"),
+                ("/proc/self/root/etc/ld.so.preload", ""),
+                ("/masked", "ln -s /proc/self/root/etc masked"),
+                ("/proc/1/root/etc", ""),
+            ] {
+                let mut config = oci.config(&spec);
+                config["linux"]["maskedPaths"] = json!(["/proc/kcore", mask]);
+                oci.prepare_as(&spec, &config);
+                let root = format!("{}/rootfs", Oci::bundle("attacker"));
+                host.sh(&format!(
+                    "cd {root} && {}",
+                    if link.is_empty() { "true" } else { link }
+                ))
+                .ok();
+                let done = oci.run("attacker");
+                refused(&oci, &format!("{binary} {stage}: {mask}"), &done);
+                oci.remove("attacker");
+                assert_nothing_left(&host);
+            }
+            // Masks elsewhere hide nothing of ours.
+            let mut config = oci.config(&spec);
+            config["linux"]["maskedPaths"] = json!(["/proc/kcore", "/etc/shadow", "/not/there"]);
+            oci.prepare_as(&spec, &config);
+            let done = oci.run("attacker");
+            sliced(&oci, &format!("{binary} {stage}"), &done);
+            oci.remove("attacker");
+        }
+    }
 }
 
 #[test]

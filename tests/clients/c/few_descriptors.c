@@ -1,0 +1,37 @@
+/* A program that has used up its descriptors when it makes its first calls of CUDA, and tries again with some free.
+ * Prints the codes of the three calls, and the numbers in MiB, twice. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+int cuInit(unsigned);
+int cuCtxCreate_v2(void **, unsigned, int);
+int cuMemGetInfo_v2(size_t *, size_t *);
+int cuMemAlloc_v2(unsigned long long *, size_t);
+
+static void try_it(const char *when) {
+    void *context;
+    size_t free = 0, total = 0;
+    unsigned long long memory;
+    int made = cuCtxCreate_v2(&context, 0, 0), said = cuMemGetInfo_v2(&free, &total);
+    int given = cuMemAlloc_v2(&memory, 1 << 30);
+    printf("%s: %d %d %d free=%zu total=%zu\n", when, made, said, given, free >> 20, total >> 20);
+}
+
+int main(void) {
+    struct rlimit limit = {64, 64};
+    int own[64], count = 0, copy;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    int file = open("/dev/null", O_RDONLY);
+    printf("init: %d\n", cuInit(0));
+    fflush(stdout);
+    while ((copy = dup(file)) >= 0) own[count++] = copy;
+    try_it("full");
+    while (count) close(own[--count]);
+    try_it("free");
+    sleep(2); /* The ledger is opened again at most once a second. */
+    try_it("later");
+    return 0;
+}
