@@ -1,4 +1,4 @@
-//! Whether an allocation is granted.
+//! Decides whether an allocation is granted.
 //! Touches: its arguments.
 //! Law: what `view` shows as free is granted, and one byte more is refused. Headroom is kept back
 //! from what is shown, not from what is granted.

@@ -1,4 +1,5 @@
-//! Which device is meant: the uuid is the identity, an ordinal or an index only a position.
+//! Identifies devices: the uuid is the identity; a CUDA ordinal and an NVML index are only
+//! positions.
 //! Touches: its arguments.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What a slice's programs hold of the host's memory, beside what the driver gave them.
+//! Computes the host memory that a slice's programs use, besides what the driver gave them.
 //! Touches: its arguments; the caller has read the files.
 //! Law: what the kernel can take back at any time, page cache, is nobody's; what is in two books,
 //! the driver's and the kernel's, counts once.

@@ -1,4 +1,5 @@
-//! What gpuslice decides, and nothing it does: units, slices and the one view of GPU memory.
+//! Decides everything that gpuslice decides, and does nothing itself: units, slices, and the one
+//! view of GPU memory.
 //! Touches: its arguments; only `ledger` touches more, and says what. Never: the driver, the
 //! environment.
 //! Law: every number a program is shown comes from [`view::view`].

@@ -1,4 +1,4 @@
-//! What the host keeps for itself on a machine whose GPU shares its memory.
+//! The memory that the host keeps for itself on a machine whose GPU shares it.
 //! Touches: its arguments.
 
 use crate::text::Text;

@@ -1,4 +1,4 @@
-//! How much a machine waits for memory: `/proc/pressure/memory`.
+//! Parses the machine's memory pressure, `/proc/pressure/memory`.
 //! Touches: its arguments; the caller has read the file.
 
 /// How much of the file is worth reading: it has two lines.

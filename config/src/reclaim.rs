@@ -1,4 +1,4 @@
-//! When an allocator is asked to give back what it caches, and what its answer means.
+//! Decides when an allocator is asked to give back its cache, and interprets its answer.
 //! Touches: its arguments.
 
 use crate::policy::Thresholds;

@@ -1,4 +1,4 @@
-//! Where a slice comes from, and what the environment may say.
+//! The paths and environment variables from which a slice is loaded.
 //! Touches: its arguments; the caller reads the environment and the file system, once.
 
 /// The slice that the hook has mounted: it wins over any environment, which images can set.

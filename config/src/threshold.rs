@@ -1,4 +1,4 @@
-//! One threshold of memory pressure, as people write it: `available=16GiB`, `full=5`.
+//! Parses one memory-pressure threshold as people write it: `available=16GiB`, `full=5`.
 //! Touches: its arguments.
 
 use core::str::FromStr;

@@ -1,5 +1,5 @@
-//! Whether a slice of unified memory fits on its host: what is available now, less what the host
-//! keeps and what others were promised and have not used.
+//! Decides whether a slice of unified memory fits on its host: the available memory, less what the
+//! host keeps and what other slices were promised and have not used.
 //! Touches: its arguments.
 //! Law: a budget is admitted only where every promise could still be kept at this moment. What
 //! the idle host and its programs hold is counted by itself: it is not available.

@@ -1,4 +1,4 @@
-//! What gpuslice's own exit statuses mean. The man page lists them from here.
+//! gpuslice's own exit statuses. The man page lists them from here.
 //! Touches: nothing.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What earlier runs have taught: by slice name and device, how much less should be shown.
+//! Stores the headroom that earlier runs needed, by slice name and device.
 //! Touches: one file in the state folder, and the lock beside it.
 //!
 //! A program that sizes itself by TOTAL and then asks for more than is left was shown too much,

@@ -1,4 +1,4 @@
-//! Where libgpuslice.so is, and how it comes first in LD_PRELOAD.
+//! Finds libgpuslice.so, and puts it first in LD_PRELOAD.
 //! Touches: the file system, to look; a mapping of the library, for a moment.
 
 use crate::environment::EnvironmentError;

@@ -1,4 +1,5 @@
-//! What this process knows that its own slot must say, to recognise a ledger that was overwritten.
+//! The private tally of a process: the values that its own slot must hold. A difference shows that
+//! the ledger was overwritten.
 //! Touches: one word of this process's own; its slot, by reading.
 //! Law: the slot never says less than is known here. A claim adds to the slot first, a release takes
 //! from here first; so a slot that says less was written to by something that is not its owner.

@@ -1,4 +1,4 @@
-//! What a ledger remembers of its devices besides who holds what: refusals, what a context costs.
+//! Notes in the ledger for each device: refusals, and the measured size of a context.
 //! Touches: the header; a lock on one byte of the file.
 //! Law: nothing is decided by it but what is reported, so a neighbour's lie costs a number.
 

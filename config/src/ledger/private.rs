@@ -1,4 +1,4 @@
-//! What a process knows of its own slots, and of nobody else's.
+//! A process's private data about its own ledger slots.
 //! Touches: one page that reads as zeros in a forked child, which therefore owns nothing.
 
 use super::holding::Holding;

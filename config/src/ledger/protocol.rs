@@ -1,4 +1,4 @@
-//! Who may have how much: claims against a limit by processes that can be killed at any step.
+//! The claim protocol: processes claim memory against a limit, and may be killed at any step.
 //! Touches: the columns of a table; the kernel through a trait, so that loom can be the kernel.
 //! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
 //! dead; two claims that do not fit together are never both granted.

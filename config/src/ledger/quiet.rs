@@ -1,6 +1,7 @@
-//! Whether this process has put itself under seccomp: then a slot is looked at, and the kernel not
-//! asked about its owner. A neighbour that has ended stays counted here until another process of the
-//! slice clears its slot; a filter that knows the program's system calls alone would end the program.
+//! Quiet mode, after the process has put itself under seccomp: slots are read, but the kernel is
+//! not asked whether their owners live. A neighbour that has ended stays counted here until another
+//! process of the slice clears its slot. Otherwise a filter that allows only the program's own
+//! system calls would end the program.
 //! Touches: one word of this process.
 
 use core::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
-//! What a pool, or the graphs of a device, have reserved: what the ledger has of it, and which calls
-//! count on what of it is idle.
+//! Tracks the memory that a memory pool, or the graphs of a device, have reserved: the part that
+//! the ledger counts, and the idle part that running calls count on.
 //! Touches: three words of one process; the driver and the ledger through traits, so that loom can
 //! be both.
 //! Law: whoever has made the driver reserve more writes to `held` after that, and whoever writes

@@ -1,4 +1,4 @@
-//! Which files are a model's, and what becomes of their pages in the page cache.
+//! Defines model files by name and size, and what is done with their pages in the page cache.
 //! Touches: its arguments.
 
 use super::SliceFault;

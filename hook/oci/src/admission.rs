@@ -1,4 +1,4 @@
-//! Whether there is room for one more slice.
+//! Decides whether one more slice fits.
 //! Touches: its arguments.
 //! Law: more than there is is promised only where the operator's policy says so, and a refusal
 //! names who holds what.

@@ -1,4 +1,4 @@
-//! What a pod asks for, in annotations `gpuslice.io/…`.
+//! Parses the annotations `gpuslice.io/...` of a container.
 //! Touches: its arguments. Never: the environment, which images set.
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 

@@ -1,4 +1,4 @@
-//! What becomes of a container beside those that are there. A dry run asks the same.
+//! Decides whether a container fits beside the running ones. `--dry-run` calls it too.
 //! Touches: the host's meminfo and its promises, by reading them.
 
 use crate::admission::{Asking, Host, Unused, admit};

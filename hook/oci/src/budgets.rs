@@ -1,4 +1,4 @@
-//! How much a container asks for of which GPU.
+//! Computes the memory that a container requests of each GPU.
 //! Touches: its arguments. Law: more than the policy allows is asked for in vain, and what is asked for
 //! in two ways is asked for in none.
 

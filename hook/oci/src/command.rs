@@ -1,4 +1,4 @@
-//! What a static hook cannot ask the driver it has `gpuslice` ask, on the host.
+//! Runs `gpuslice` on the host for queries of the driver, which a static hook cannot make.
 //! Touches: a child process, with nothing in its environment.
 //! Law: no container's start waits for a driver without end.
 

@@ -1,5 +1,5 @@
-//! Which GPUs a container is given, as far as its configuration says: a slice without an index counts
-//! on those, and not on every GPU of the host.
+//! Finds the GPUs that a container is given by its configuration. A size without an index counts on
+//! those, and not on every GPU of the host.
 //! Touches: its arguments. Never: the environment, which images set. Exception: the variable that
 //! tells NVIDIA's own hook to bring no GPU.
 //! Law: what cannot be told is every GPU. The library holds the limit on the others, too; it is only

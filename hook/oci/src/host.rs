@@ -1,4 +1,5 @@
-//! What a slice and a container have on the host: folders, the ledger's mount, a promise.
+//! Creates and removes the host's part of a slice and a container: folders, the ledger's mount, a
+//! promise.
 //! Touches: /run/gpuslice. Law: what is made here can be made again, and removed again, whatever
 //! of it is there already.
 

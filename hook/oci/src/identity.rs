@@ -1,4 +1,4 @@
-//! Who a container is among others: its name, its pod, its namespace, as engines write it down.
+//! Identifies a container among others by its name, pod and namespace, as engines record them.
 //! Touches: its arguments.
 //! Law: engines let images write annotations (podman before 4.6 copies them), so none of this
 //! may give more than the policy gives to everybody.

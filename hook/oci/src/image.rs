@@ -1,4 +1,4 @@
-//! Whether our library can be loaded into an image: its libc, its machine, its age.
+//! Checks whether an image can load the library: its libc, its machine, its age.
 //! Touches: files below the image's root, which may be anything.
 
 use crate::elf::{Elf, Machine};

@@ -1,4 +1,4 @@
-//! Where things are on a host.
+//! The paths of gpuslice on a host.
 //! Touches: its arguments. The root is another only when the operator's own arguments say so.
 
 use std::path::{Path, PathBuf};

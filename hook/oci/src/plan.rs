@@ -1,4 +1,4 @@
-//! What is to be done for one container.
+//! Plans everything that is done for one container.
 //! Touches: its arguments. Law: pure, so that it can be printed and looked at before it is done.
 
 use crate::annotations::{self, AnnotationError, Asked, Request};

@@ -1,4 +1,4 @@
-//! What the operator of a host allows: `/etc/gpuslice/config.toml`.
+//! Reads the operator's policy, `/etc/gpuslice/config.toml`.
 //! Touches: that file.
 //! Law: a key that is not understood is an error, and a file that others may write to is not used.
 

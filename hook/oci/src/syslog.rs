@@ -1,4 +1,4 @@
-//! What the host's log is told: crun shows of a hook that fails its exit status and not its words.
+//! Writes to the host's log. crun reports only a failing hook's exit status, and not its message.
 //! Touches: the socket that journald or syslogd listens at.
 //! Law: nothing that happens here changes what becomes of a container, or makes it wait.
 //! Never: at createContainer, where /dev is the container's.

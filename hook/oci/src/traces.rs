@@ -1,4 +1,4 @@
-//! Whether somebody lives in a slice whose record cannot be read, by whatever else there is.
+//! Finds signs of life of a slice whose record cannot be read.
 //! Touches: /proc, which must be the host's; the slice's ledger, by reading.
 //! Law: when in doubt somebody does: memory that is promised twice is nobody's.
 

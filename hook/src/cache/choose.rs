@@ -1,4 +1,4 @@
-//! Which files are meant: those that are named, and the model files of the folders that are named.
+//! Selects files: those that are named, and the model files of folders that are named.
 //! Touches: folders, by reading them.
 
 use gpuslice_config::slice::{CHECKSUM, ModelFiles};

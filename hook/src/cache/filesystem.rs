@@ -1,4 +1,4 @@
-//! What a filesystem's files are made of: whether their pages can leave memory, and who counts them.
+//! Classifies filesystems: whether the pages of their files can be evicted, and who counts them.
 //! Touches: an open file, by asking about it.
 
 use std::fs::File;

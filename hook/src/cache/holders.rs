@@ -1,4 +1,4 @@
-//! Who has mapped a file: its pages stay for as long as they are mapped.
+//! Finds the processes that have mapped a file: its pages stay while they are mapped.
 //! Touches: /proc.
 
 use std::collections::{BTreeMap, HashMap};

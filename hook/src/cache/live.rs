@@ -1,4 +1,4 @@
-//! What a running process has mapped: asks the kernel to page it out, so that it can be dropped.
+//! Pages out the files that a running process has mapped, so that they can be evicted.
 //! Touches: that process's mappings, by process_madvise(2); /proc.
 //! Law: nothing that a process has changed in a private mapping leaves memory. MADV_PAGEOUT would
 //! write it to swap, so such a mapping is left alone where there is swap.

@@ -1,5 +1,5 @@
-//! How much of a file is in the page tables of processes: the kernel drops no page that is. A dry run
-//! says by it what a real one would leave.
+//! Counts the pages of a file that processes have in their page tables: the kernel evicts none of
+//! them. A dry run predicts by it what a real run would leave.
 //! Touches: /proc, by reading.
 
 use super::holders::{Holder, Identity, Mapping};

@@ -1,4 +1,4 @@
-//! How far it is, while somebody watches.
+//! Shows progress on a terminal.
 //! Touches: the terminal, when standard error is one.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

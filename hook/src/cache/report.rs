@@ -1,4 +1,4 @@
-//! What is told of the files: for people, and as JSON.
+//! Formats the results for files: for people, and as JSON.
 //! Touches: its arguments.
 
 use super::holders::Holder;

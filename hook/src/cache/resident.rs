@@ -1,4 +1,5 @@
-//! How much of a file is in the page cache: cachestat(2), or mincore(2) where that says nothing.
+//! Measures how much of a file is in the page cache: with cachestat(2), or with mincore(2) where
+//! that is not available.
 //! Touches: an open file; maps it for as long as mincore takes.
 //! Law: what the kernel may not tell us is unknown. mincore says "all of it" to who may not know.
 

@@ -1,4 +1,4 @@
-//! What a row says, in terms in which rows can be compared.
+//! The comparable part of a row: its answer with its precision.
 //! Touches: its arguments.
 //! Law: two rows disagree when they differ by one byte, in the coarser of their two precisions, as
 //! of one moment. Nothing is "about equal"; what moves and has no moment is not compared.

@@ -1,4 +1,4 @@
-//! How one library's functions are looked up, once a route has loaded it.
+//! Looks up one library's functions, once a route has loaded it.
 //! Touches: the dynamic linker, cuGetProcAddress.
 
 use super::abi::call;

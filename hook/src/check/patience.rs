@@ -1,4 +1,4 @@
-//! How long a route is waited for.
+//! The time limit of a route.
 //! Touches: its arguments.
 
 use crate::inventory::ask;

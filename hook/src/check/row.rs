@@ -1,4 +1,4 @@
-//! What was asked and what was answered, as it travels from the child to the parent.
+//! One row: a question and its answer, as the child sends it to the parent.
 //! Touches: nothing.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! What `check` found, for a person: the distinct answers and who gives them, then the verdict.
+//! Formats the result of `check` for a person: the distinct answers and their sources, then the
+//! verdict.
 //! Touches: its arguments.
 
 use super::answers::Says;

@@ -1,4 +1,5 @@
-//! What could not be asked because a call before it failed: in a slice that is never agreement.
+//! Questions that could not be asked because an earlier call failed: in a slice that is never
+//! agreement.
 //! Touches: its arguments.
 
 use super::apis;

@@ -1,4 +1,4 @@
-//! From rows to a verdict: which distinct answers there are, who gives each, which disagree.
+//! Judges the rows: the distinct answers, their sources, and those that disagree.
 //! Touches: its arguments.
 //! Law: every two distinct answers that disagree are named, with everybody who gives them.
 

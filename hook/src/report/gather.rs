@@ -1,4 +1,4 @@
-//! Where the memory of the slices is at one moment.
+//! Collects the memory use of all slices at one moment.
 //! Touches: what `gpuslice status` touches; /proc; cgroups, by reading them.
 
 use super::allowance::Allowance;

@@ -1,4 +1,4 @@
-//! What glibc's malloc keeps of what a program has freed, seen from outside.
+//! Measures the freed memory that glibc's malloc keeps in another process.
 //! Touches: another process's memory, by reading it; its pagemap.
 //!
 //! A heap is a chain of chunks, each of which says how long it is and whether the one before it

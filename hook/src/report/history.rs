@@ -1,4 +1,4 @@
-//! What was seen before: from it comes how fast processes grow, and the plot.
+//! Earlier readings: the source of growth rates and of the plot.
 //! Touches: its arguments.
 
 use super::gather::{Growth, ProcessReport, Report};

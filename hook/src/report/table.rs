@@ -1,4 +1,4 @@
-//! Where the memory is, for people.
+//! Formats the report for people.
 //! Touches: its arguments.
 
 use super::gather::{Growth, MachineReport, ProcessReport, Report, SliceReport};

@@ -1,4 +1,4 @@
-//! What pools and graphs reserve is charged to their device's account.
+//! Charges the reservations of pools and graphs to their device's account.
 //! Touches: the ledger, through the account.
 
 use gpuslice_config::ledger::{Charged, Kind};

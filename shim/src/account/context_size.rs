@@ -1,4 +1,5 @@
-//! What a context takes of a device, which no call shows: what is there before it and after.
+//! Measures the memory that a context takes, which no call reports: the difference before and
+//! after.
 //! Touches: NVML, which it loads if nobody has; the host's meminfo on unified memory.
 //!
 //! What NVML says of this process alone is exact, whatever the neighbours do. In a container NVML

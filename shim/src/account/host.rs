@@ -1,5 +1,5 @@
-//! What an account of unified memory has to do with the host: whether that gives what is asked for,
-//! and what the machine's other slices are told.
+//! The host's part of an account of unified memory: whether the host has the memory, and what other
+//! slices are told.
 //! Touches: the host's meminfo, the promises.
 
 use gpuslice_config::admit::{self, Refusal};

@@ -1,4 +1,4 @@
-//! To whom an allocation is charged, whether it is granted, and what becomes of it.
+//! Accounts: which device pays for an allocation, and whether it is granted.
 //! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
 //! Law: claimed before the driver is called, given back when it fails or when it has freed; what
 //! was refused has changed nothing. Decides by `config::admit` and the ledger alone.

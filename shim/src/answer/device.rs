@@ -1,4 +1,4 @@
-//! Which budget a device has, and whether it shares the host's memory.
+//! Finds a device's budget, and whether the device shares the host's memory.
 //! Touches: the driver's identity functions, once for each ordinal.
 //! Law: what could not be asked is not remembered.
 

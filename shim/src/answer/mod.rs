@@ -1,4 +1,4 @@
-//! From facts to an answer: what the driver said, seen through `view`.
+//! Turns the facts (the driver's numbers, the ledger, the host) into an answer with `view`.
 //! Touches: the slice's ledger; the host's meminfo on unified memory; the caller's out-parameters.
 //! Law: decides nothing itself; writes only where the caller has a place.
 

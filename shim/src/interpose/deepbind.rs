@@ -1,4 +1,4 @@
-//! What `RTLD_DEEPBIND` would do to a library: whether it would call past us.
+//! Predicts whether `RTLD_DEEPBIND` would make a library call past this one.
 //! Touches: the library's file, read-only, before the loader maps it.
 //! Law: where the file does not say, the answer is the one that keeps the library in the slice.
 

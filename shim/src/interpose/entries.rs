@@ -1,5 +1,5 @@
-//! What answers for each line of `symbols.rs`: the exported symbol, and an entry for each copy of
-//! its library, which calls the hook.
+//! The entry points of each line of `symbols.rs`: the exported symbol, and for each copy of its
+//! library a function that calls the hook.
 //! Touches: `symbols.rs`, by inclusion.
 //! Law: no name is written down twice: a new line in `symbols.rs` is a new hook here.
 

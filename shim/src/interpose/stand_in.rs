@@ -1,4 +1,4 @@
-//! Which of our entries a call goes on to: for a pointer that a look-up has found, and for a direct
+//! Selects the entry point for a call: for a pointer that a look-up has found, and for a direct
 //! call of an exported symbol.
 //! Touches: atomics; the loader, when a call site or a copy of a library is new.
 //! Law: a call goes on in the library in which the loader would have bound it without us.

@@ -1,4 +1,4 @@
-//! What went otherwise than hoped for, counted, and said the 1st, 10th, 100th… time.
+//! Failure counters. Each logs its 1st, 10th, 100th ... occurrence.
 //! Touches: atomics and the log.
 
 use core::sync::atomic::{AtomicU64, Ordering};

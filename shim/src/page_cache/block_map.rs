@@ -1,5 +1,5 @@
-//! How much of each block of a file was used, so that none is dropped of which something is still to
-//! come; and which were dropped, so that dropping stops when they are used again.
+//! Tracks for each block of a file how much was used, so that no block is dropped before it is used
+//! up, and which blocks were dropped, so that dropping stops when they are used again.
 //! Touches: a word for each block, in memory of its own for as long as the file is in use.
 
 use core::ops::Range;

@@ -1,4 +1,4 @@
-//! Whose tables these are: this process's, its parent's in a vfork child, or an inherited copy.
+//! Tells a forked child, which inherits the tables, from a vfork child, which must not change them.
 //! Touches: one page that reads as zeros in a forked child, the process's number.
 //! Law: a vfork child has its parent's memory and descriptors of its own: it changes nothing.
 

@@ -1,4 +1,4 @@
-//! Where in this process's memory model files are mapped.
+//! Tracks where model files are mapped in this process.
 //! Touches: atomics. One thread at a time changes the table; the others leave it a note.
 //! Law: nobody waits for that thread, who may be one that a signal handler has interrupted.
 

@@ -1,5 +1,5 @@
-//! What the kernel says of this process's own pages: which are mapped, which hold what no file
-//! has.
+//! Reads the kernel's view of this process's own pages: which are mapped, and which hold data that
+//! no file has.
 //! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
 //! Law: where the kernel does not say, the answer is the one that drops nothing.
 

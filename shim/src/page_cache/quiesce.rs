@@ -1,5 +1,5 @@
-//! Moments at which the library must not be at anything of its own: before a filter of system
-//! calls is installed, and while the process gets other namespaces.
+//! Stops all work of the library before the program installs a seccomp filter or changes
+//! namespaces.
 //! Touches: the helper, which ends; the threads that are at a model file, which are waited for.
 //! Law: the wait has an end, whoever was interrupted by the signal handler that waits.
 

@@ -1,5 +1,5 @@
-//! Whether this process has put itself under seccomp: a filter knows the program's system calls and
-//! not ours, and one that it does not know may be the end of the program.
+//! Tracks whether this process has put itself under seccomp. A filter knows the program's system
+//! calls and not the library's, and may end the program for one that it does not know.
 //! Touches: one number.
 //! Law: from the moment a filter is about to be installed nothing is begun that the program has not
 //! asked for. One that was there before the program began, as a container's, is not looked at.

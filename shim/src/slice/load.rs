@@ -1,4 +1,4 @@
-//! What this process was told: its slice, or none.
+//! Loads this process's slice once, or finds that it has none.
 //! Touches: the slice file, the environment, once.
 //! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice. What is
 //! built is written where it stays, and never lies on the stack of the thread that asked first.

@@ -1,4 +1,4 @@
-//! What this process holds of device memory, by address: one word for each 2 MiB of addresses.
+//! Remembers device memory by address: one word for each 2 MiB of addresses.
 //! Touches: two levels of tables, mapped as addresses turn up; 8 bytes for an allocation of its
 //! own, nothing more for a small one.
 //! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked.

@@ -1,4 +1,4 @@
-//! What this process holds besides plain memory: for every handle its size, device and kind.
+//! Remembers handles: the size, device and kind of each.
 //! Touches: its own memory, 16 bytes an entry and never more than 48 for each thing held.
 //! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked and
 //! loses at most one empty place.

@@ -1,4 +1,4 @@
-//! What this process itself holds: one page, which reads as zeros in a forked child.
+//! The state of this process: one page, which reads as zeros in a forked child.
 //! Touches: atomics. Law: data only; deciding is for the rooms above.
 
 pub(crate) mod allocations;

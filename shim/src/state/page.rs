@@ -1,4 +1,4 @@
-//! What this process alone knows of what it holds.
+//! The page with all private state of this process.
 //! Touches: one page and what it points to; in a forked child all of it reads as zeros, because
 //! a child inherits nothing of the driver's.
 //! Law: atomics only. No lock that a thread could leave held, no malloc.

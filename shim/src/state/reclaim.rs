@@ -1,4 +1,4 @@
-//! What this process was asked to give back while memory is short.
+//! State of `pressure: release`: what this process was asked to give back.
 //! Touches: atomics of this process's page.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a panic does: nothing, because there is none.
+//! The panic handler: it does nothing, because no panic is left.
 //! Touches: nothing.
 //! Law: in a release build a panic that could happen does not link.
 

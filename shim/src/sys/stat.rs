@@ -1,4 +1,4 @@
-//! What a file is, as the kernel knows it.
+//! File metadata from the kernel.
 //! Touches: the kernel.
 
 use core::ffi::{CStr, c_void};

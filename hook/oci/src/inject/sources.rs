@@ -1,5 +1,5 @@
-//! What is mounted into a container, taken while we are still in the host's mount namespace: a
-//! mount of another namespace cannot be copied.
+//! Opens what will be mounted into a container while the hook is still in the host's mount
+//! namespace, because a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
 use crate::place::Places;

@@ -1,4 +1,4 @@
-//! What an OCI runtime is asked to do, read from its arguments: runc's, crun's and youki's.
+//! Parses the command line of an OCI runtime (runc, crun, youki).
 //! Touches: its arguments.
 //! Law: the creation of a container is recognised even among options that are newer than gpuslice.
 //! Arguments behind the verb are never removed: `exec` has a container's command there.

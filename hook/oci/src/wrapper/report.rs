@@ -1,4 +1,4 @@
-//! How a runtime tells its caller what went wrong: on standard error, and in the log it was given.
+//! Reports errors to the caller of a runtime: on standard error, and in the log file that it names.
 //! Touches: both; the clock.
 
 use super::arguments::{OPTIONS, Request};

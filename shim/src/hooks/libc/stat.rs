@@ -1,5 +1,5 @@
-//! What programs ask of a descriptor: the slice's meminfo is the file that they have opened, so
-//! that who compares it with what the path has said (`cp`, `install`) finds the same.
+//! Hooks of `fstat` and its kin: an open slice's meminfo looks like the file that the program
+//! opened, so that programs that compare it with the path (`cp`, `install`) find them equal.
 //! Touches: the real function; then what it has written, where it is of a text of ours.
 //! Law: as in `files`. Where no meminfo was opened it costs a look at one word; no path is read.
 
