@@ -107,11 +107,11 @@ pub(crate) fn of_card(
     driver: DriverMemory,
     instances: &[ledger::Device],
 ) -> MemoryView {
-    let sums = |held| {
-        let sums = instances.iter().zip(runtime.ledger());
-        sums.fold(held, |held: Bytes, (instance, ledger)| {
-            held.plus(ledger.sum(*instance))
-        })
+    let sums = |held: Bytes| match runtime.ledger() {
+        Some(ledger) => instances
+            .iter()
+            .fold(held, |held, instance| held.plus(ledger.sum(*instance))),
+        None => held,
     };
     let held = held(runtime, device).map(sums);
     let reading = match device.unified {
