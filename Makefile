@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,13 @@ hostile: build containers ## 2,000 container starts against somebody who swaps /
 soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
 	python3 tests/soak/soak.py $(or $(SOAK),600) $(TARGET)
 
+branches: build clients ## accounting, limits and races of the suite on every driver branch
+	for branch in 535 550 580 615; do \
+		runtime_13=$$([ $$branch -lt 580 ] || echo --test identity); \
+		GPUSLICE_SUITE_BRANCH=$$branch $(CARGO) test --locked -p gpuslice-suite --test enforcement --test idle_memory --test graphs \
+			--test budgets --test peers --test headroom --test cuda $$runtime_13 || exit 1; \
+	done
+
 law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
 	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
 
@@ -62,7 +69,7 @@ check-flaky: build clients containers ## the whole suite QUIET times (10), and B
 
 check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 
-check-all: check ## the same, and every old C library (Ubuntu 16.04 and 20.04, Debian 11), and every engine and way to a slice
+check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored

@@ -51,6 +51,18 @@ impl Answer {
     }
 }
 
+/// The scenario on the driver branch that `GPUSLICE_SUITE_BRANCH` names (535, 550, 580, 615), where a
+/// card of the field has that branch: so whole test binaries run on each branch.
+#[must_use]
+pub fn on_branch(scenario: &str) -> String {
+    let branch = std::env::var("GPUSLICE_SUITE_BRANCH").unwrap_or_default();
+    let cards = ["rtx3090", "h200"];
+    match cards.contains(&scenario) && !branch.is_empty() {
+        true => format!("{scenario}@{branch}"),
+        false => scenario.to_owned(),
+    }
+}
+
 /// A program to be run.
 pub struct Run {
     command: Command,
@@ -116,6 +128,7 @@ impl Run {
     /// names a driver branch, the loader finds the libraries of that branch.
     #[must_use]
     pub fn on(self, scenario: &str, state: &Path) -> Run {
+        let scenario = &on_branch(scenario);
         let run = self
             .env("GPUSLICE_SIM", scenario)
             .env("GPUSLICE_SIM_STATE", state);

@@ -2,7 +2,7 @@
 //! Touches: `tests/clients/c/worker.c`, run once for each worker; the machine's and the slice's
 //! files, by reading them.
 
-use crate::run::{Machine, PATIENCE, Run};
+use crate::run::{Machine, PATIENCE, Run, on_branch};
 use crate::slice::write;
 use crate::{compile, place};
 use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
@@ -77,6 +77,7 @@ impl Counted {
             },
         );
         made.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let scenario = &on_branch(scenario);
         let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "")
             .unwrap_or_else(|error| panic!("no machine: {error}"));
         Counted {
