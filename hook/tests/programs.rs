@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -386,10 +387,14 @@ fn after_a_change_of_user_commands_know_the_slice_that_they_are_in() {
         "run",
         "--",
     ];
-    let (out, err, code) = told(&mut run_by(
-        &gpuslice,
-        &[&words[..], &["echo", "ran"]].concat(),
-    ));
+    let mut run = run_by(&gpuslice, &[&words[..], &["echo", "ran"]].concat());
+    let every_user_may_use_the_simulator = || {
+        nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+        Ok(())
+    };
+    // SAFETY: umask is safe after a fork.
+    unsafe { run.pre_exec(every_user_may_use_the_simulator) };
+    let (out, err, code) = told(&mut run);
     assert_eq!((out.as_str(), code), ("ran\n", 0), "{err}");
 }
 
