@@ -21,7 +21,7 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 /// `close`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn close(call: Call<Close>, fd: c_int) -> c_int {
     page_cache::closing(fd);
     // SAFETY: the caller's own argument.

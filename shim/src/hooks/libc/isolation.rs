@@ -69,7 +69,7 @@ fn int(argument: usize) -> c_int {
 /// `prctl`, of which only filters matter here.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn prctl(
     call: Call<Prctl>,
     option: c_int,

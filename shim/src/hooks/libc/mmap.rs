@@ -18,7 +18,7 @@ const FAILED: usize = usize::MAX;
 /// `mmap` and `mmap64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline(always)]
 pub(crate) unsafe fn mmap(
     call: Call<Mmap>,

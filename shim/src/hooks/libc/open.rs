@@ -39,7 +39,7 @@ fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
 /// `open` and `open64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline(always)]
 pub(crate) unsafe fn open(
     call: Call<Open>,

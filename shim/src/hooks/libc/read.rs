@@ -18,7 +18,7 @@ type Preadv2 = unsafe extern "C" fn(c_int, *const c_void, c_int, i64, c_int) -> 
 /// `read`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn read(call: Call<Read>, fd: c_int, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the caller's own arguments.
     let length = unsafe { (call.real)(fd, buf, count) };

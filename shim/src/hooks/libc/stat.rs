@@ -17,7 +17,7 @@ const AT_EMPTY_PATH: c_int = 0x1000;
 /// `fstat` and `fstat64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_void) -> c_int {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(fd, place) };

@@ -29,7 +29,7 @@ struct Said {
 /// `nvmlDeviceGetMemoryInfo`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn memory_info(
     call: Call<Ask<nvmlMemory_t>>,
     device: nvmlDevice_t,

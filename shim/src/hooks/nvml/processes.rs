@@ -147,7 +147,7 @@ fn answerable(code: nvmlReturn_t) -> bool {
 /// `nvmlDeviceGetComputeRunningProcesses` of every version.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn compute<T: Row>(
     call: Call<Ask<T>>,
     device: nvmlDevice_t,
