@@ -5,7 +5,8 @@
 //! held then. An allocation reuses it only far from the limit.
 //!
 //! No descriptor is kept open between readings. Programs close descriptors that they do not know
-//! (`closefrom`), and the number may then belong to another file. Keeping one would save 4 of 10 µs.
+//! (`closefrom`), and the number may then belong to another file. An open one would save 4 of 10
+//! µs.
 
 use core::sync::atomic::Ordering;
 

@@ -34,8 +34,7 @@ const EITHER_STREAM: c_ulonglong = 3;
 
 /// `cuGetProcAddress`.
 ///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// # Safety The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn proc_address_v1(
     call: Call<ProcAddressV1>,
     symbol: *const c_char,
