@@ -1,13 +1,12 @@
-//! Measures the memory that a context takes, which no call reports: the difference before and
-//! after.
-//! Touches: NVML, which it loads if nobody has; the host's meminfo on unified memory.
+//! Measures the memory that a context takes as the difference between two samples; no call reports
+//! it. Touches: NVML, which it loads if the process has not; the host's meminfo on unified memory.
 //!
-//! What NVML says of this process alone is exact, whatever the neighbours do. In a container NVML
-//! may know it by another number: then it is the one process that was not there before. Where
-//! NVML lists nothing, it is how much less is free; only one process of the slice measures at a
-//! time, and the first result serves all of them. What a neighbour allocates or frees in that
-//! moment is in the difference too: a size that no context has is not believed. Without NVML the
-//! driver says what is in use once the context is there.
+//! NVML's figure for this process alone is exact, whatever neighbours do. In a container NVML may
+//! list this process under another pid: then it is the only process that is new in the later
+//! sample. Where NVML lists no process, the size is the drop in free memory. Only one process of
+//! the slice measures at a time, and its result serves all of them. That drop includes whatever a
+//! neighbour allocates or frees meanwhile, so an implausible size is not believed. Without NVML,
+//! the size is derived from the memory that the driver reports as in use once the context exists.
 
 use core::ptr::null_mut;
 
@@ -23,46 +22,47 @@ use crate::real::functions;
 use crate::slice::runtime::Runtime;
 use crate::sys;
 
-/// As many processes on one device as are looked at.
+/// The maximum number of processes per device that are examined.
 const PROCESSES: usize = 64;
 
-/// What contexts take: from a Jetson's to more than the 520 MiB of an H200, the largest known.
+/// The plausible sizes of a context: from a Jetson's to above the 520 MiB of an H200, the largest
+/// known.
 const SIZES: core::ops::RangeInclusive<u64> = (16 << 20)..=(768 << 20);
-/// What one is taken for whose size is not believed: most known ones have 254 or 256 MiB, an Orin
-/// has less by 76 MiB.
+/// The size assumed for a context whose measured size is implausible. Most known contexts take 254
+/// or 256 MiB; an Orin's takes 76 MiB less.
 const USUAL: u64 = 256 << 20;
-/// How often what is free is read. The most of it counts, so that an allocation of a neighbour's
-/// that comes and goes is in none of the two, most times.
+/// The number of readings of free memory. The highest counts, so that a neighbour's short-lived
+/// allocation usually appears in neither sample.
 const READINGS: usize = 4;
 
-/// What has come since a moment.
+/// The growth between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grown {
-    /// As NVML says of a process, or by a difference of what is free that a context may have.
+    /// The growth that NVML reports for a process, or a drop in free memory of a plausible size.
     By(u64),
-    /// What is free says this, which no context takes.
+    /// The drop in free memory is not a plausible size of a context.
     Unlikely {
-        /// The difference; 0 where more is free than before.
+        /// The drop; 0 if more memory is free than before.
         difference: u64,
-        /// What to take it for.
+        /// The size to assume instead.
         usual: u64,
     },
 }
 
-/// A moment.
+/// A sample of the device's processes and free memory.
 pub(crate) struct Sample {
     processes: [Option<(u32, u64)>; PROCESSES],
     free: Option<u64>,
 }
 
-/// NVML's view of the device.
+/// A handle to NVML's view of the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     nvml: Option<(Slot, nvmlDevice_t)>,
 }
 
 impl Scale {
-    /// Gets ready to measure a device.
+    /// Prepares to measure a device.
     pub(crate) fn of(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Scale {
         let identity = device::identity(runtime, slot, ordinal);
         Scale {
@@ -70,7 +70,7 @@ impl Scale {
         }
     }
 
-    /// What is there now. `host`: what the host says is available, on unified memory.
+    /// Takes a sample. `host` returns the memory that the host has available, on unified memory.
     pub(crate) fn sample(&self, host: impl Fn() -> Option<u64>) -> Sample {
         let mut processes = [None; PROCESSES];
         if let Some((nvml, device)) = self.nvml {
@@ -84,19 +84,19 @@ impl Scale {
         }
     }
 
-    /// Done.
+    /// Releases NVML.
     pub(crate) fn close(self) {
         if let Some((nvml, _)) = self.nvml
             && let Some(shutdown) = functions::nvmlShutdown::real(nvml)
         {
-            // SAFETY: takes nothing; balances the nvmlInit of `open`.
+            // SAFETY: takes no arguments; balances the nvmlInit of `open`.
             unsafe { shutdown() };
         }
     }
 }
 
-/// What a context takes that is there, where nothing has said how much was free before: what is in
-/// use beside what the slice's processes hold. A neighbour's memory is in that too.
+/// The size of an existing context when no earlier sample of free memory is there: the device's
+/// memory in use less what the slice's processes hold. A neighbour's memory is included.
 pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown {
     let usual = |difference| Grown::Unlikely {
         difference,
@@ -114,7 +114,7 @@ pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown
     }
 }
 
-/// What the driver says is in use of the current device.
+/// The memory in use on the current device, as the driver reports it.
 fn in_use(slot: Slot) -> Option<Bytes> {
     let (mut free, mut total) = (0usize, 0usize);
     let ask = functions::cuMemGetInfo_v2::real(slot)?;
@@ -127,7 +127,7 @@ fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
     let nvml = copies::any_nvml()?;
     let init = functions::nvmlInit_v2::real(nvml)?;
     let find = functions::nvmlDeviceGetHandleByUUID::real(nvml)?;
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     if unsafe { init() } != SUCCESS {
         return None;
     }
@@ -139,8 +139,8 @@ fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
         }
     });
     let mut device = null_mut();
-    // SAFETY: nvmlDeviceGetHandleByUUID's contract: a uuid is shorter than the text, which
-    // therefore ends in NUL.
+    // SAFETY: nvmlDeviceGetHandleByUUID's contract: a uuid is shorter than `text`, so that `text`
+    // ends in NUL.
     let code = unsafe { find(text.as_ptr().cast(), &raw mut device) };
     if code != SUCCESS {
         Scale {
@@ -165,7 +165,7 @@ fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCES
     let Some(ask) = functions::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml) else {
         return;
     };
-    // SAFETY: the function's contract: `count` says how much room there is.
+    // SAFETY: the function's contract: `count` is the number of entries that `listed` has room for.
     if unsafe { ask(device, &raw mut count, listed.as_mut_ptr()) } != SUCCESS {
         return;
     }
@@ -199,7 +199,7 @@ impl Sample {
             .map(|(_, used)| *used)
     }
 
-    /// What has come since. None: nothing says it.
+    /// The growth from this sample to a later one. None: neither source reports it.
     pub(crate) fn until(&self, later: &Sample) -> Option<Grown> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
         let is_new = |(pid, used): &&(u32, u64)| self.of(*pid).is_none() && *used != 0;
@@ -210,8 +210,8 @@ impl Sample {
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
             return Some(Grown::By(*used));
         }
-        // Inside a container another process may be listed by our number: that one has not grown by
-        // a context.
+        // Inside a container another process may be listed under our pid: its growth is not a
+        // context's.
         let own = later.of(pid).zip(self.of(pid));
         let grown = own.map_or(0, |(now, then)| now.saturating_sub(then));
         if SIZES.contains(&grown) {

@@ -9,7 +9,7 @@ use crate::real::functions;
 use crate::state::contexts;
 use crate::state::page::Private;
 
-/// The number of the calling thread's current context. 0: it has none.
+/// The number of the calling thread's current context. 0: the thread has none.
 #[inline]
 pub(crate) fn context(private: &Private, slot: Slot) -> u8 {
     contexts::only(private).unwrap_or_else(|| ask_context(private, slot))

@@ -1,6 +1,6 @@
-//! The memory of graphs: a slice is charged for what they reserve, which only the driver knows.
-//! Touches: the driver's attribute of each device; the ledger.
-//! Law: `config::ledger::Reserve`'s.
+//! The memory of graphs: charges the slice for the memory they reserve, as the driver reports it.
+//! Touches: the driver's graph attributes of each device; the ledger. Law: that of
+//! `config::ledger::Reserve`.
 
 use core::ffi::c_void;
 
@@ -21,19 +21,19 @@ use crate::state::reservations::{self, Known, What};
 use crate::sys;
 use gpuslice_config::ledger::stepped;
 
-/// What the allocations of a graph come to, on the device of the first of them.
+/// The total size of a graph's allocations, on the device of its first allocation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Need {
     pub(crate) bytes: u64,
     pub(crate) device: Option<CUdevice>,
-    /// There is more that could not be looked up: what it takes is known when it has run.
+    /// Some nodes could not be examined: their memory is known only after the graph has run.
     pub(crate) and_more: bool,
 }
 
-/// As deep as graphs in graphs are looked into.
+/// The maximum depth of nested graphs that is examined.
 const DEPTH: u32 = 8;
 
-/// What a graph needs.
+/// Sums the allocations of a graph.
 pub(crate) fn need(slot: Slot, graph: CUgraph) -> Need {
     let mut need = Need::default();
     need.and_more = add(slot, graph, DEPTH, &mut need).is_none();
@@ -44,7 +44,7 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     let depth = depth.checked_sub(1)?;
     let list = functions::cuGraphGetNodes::real(slot)?;
     let mut count = 0usize;
-    // SAFETY: cuGraphGetNodes's contract: without a place it counts.
+    // SAFETY: cuGraphGetNodes's contract: with a null pointer it returns the count.
     let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
     if code == SUCCESS && count == 0 {
         return Some(());
@@ -54,17 +54,17 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     let length = room.checked_mul(size_of::<*mut c_void>())?;
     let place = sys::map(length).ok()?;
     let nodes = place.cast::<*mut c_void>();
-    // SAFETY: cuGraphGetNodes's contract: there is room for `count`.
+    // SAFETY: cuGraphGetNodes's contract: the buffer has room for `count` nodes.
     let code = unsafe { list(graph, nodes, &raw mut count) };
     let mut all = (code == SUCCESS).then_some(());
     if code == SUCCESS {
         for at in 0..count.min(room) {
-            // SAFETY: within the mapping, which the driver has filled so far.
+            // SAFETY: within the mapping; the driver has filled the first `count` entries.
             let node = unsafe { nodes.wrapping_add(at).read() };
             all = node_needs(slot, node, depth, need).and(all);
         }
     }
-    // SAFETY: nothing points there any more.
+    // SAFETY: no pointer into the mapping is left.
     unsafe { sys::unmap(place, length) };
     all
 }
@@ -110,7 +110,7 @@ fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// What graphs have on a device, and whom it is charged to.
+/// The memory that graphs reserve on a device, and the account it is charged to.
 #[derive(Clone, Copy)]
 pub(crate) struct Graphs {
     account: Account,
@@ -121,7 +121,7 @@ pub(crate) struct Graphs {
 
 impl Reserving for Graphs {
     fn reserved(&self) -> Option<Bytes> {
-        // Without a context a device has no graphs' memory, and cannot be asked.
+        // A device without a context holds no graph memory, and the query fails.
         let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
         Some(ledger::rounded(reserved))
     }
@@ -137,7 +137,7 @@ impl Reserving for Graphs {
 }
 
 impl Graphs {
-    /// Those of a device. None: nobody counts them.
+    /// The graphs of a device. None: they are not counted.
     pub(crate) fn of(account: Account, slot: Slot, ordinal: CudaOrdinal) -> Option<Graphs> {
         let known = reservations::known(account.private, What::Graphs, Some(ordinal))?;
         Some(Graphs {
@@ -152,7 +152,7 @@ impl Graphs {
         self.known.reserve()
     }
 
-    /// Claims what the driver may have to add before a graph can run.
+    /// Claims the memory that the driver may have to add before a graph can run.
     pub(crate) fn claim_for(&self, need: Bytes) -> Result<Given, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
@@ -202,14 +202,14 @@ impl Graphs {
         }
     }
 
-    /// The driver has done with a launch. A graph that runs cannot be called back: what it has
-    /// taken is recorded, whatever the limit.
+    /// Records a launch that the driver has accepted. A running graph cannot be stopped, so its
+    /// memory is recorded whatever the limit.
     pub(crate) fn launched(&self, given: Given) {
         self.reserve().end(given, Growth::Kept, self);
     }
 }
 
-/// Some of what graphs of this process have may have gone back to the driver.
+/// Corrects the ledger after a call by which graphs may have returned memory to the driver.
 pub(crate) fn settle_all(slot: Slot) {
     let Some(private) = account::page() else {
         return;

@@ -1,6 +1,5 @@
-//! The host's part of an account of unified memory: whether the host has the memory, and what other
-//! slices are told.
-//! Touches: the host's meminfo, the promises.
+//! The host's part of an account of unified memory: checks that the host has the memory, and
+//! publishes to other slices what this one holds. Touches: the host's meminfo, the promises.
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Ledger};
@@ -17,12 +16,12 @@ use crate::log::counters;
 use crate::slice::runtime::Runtime;
 
 impl Account {
-    /// From where on memory is short, as the slice has it.
+    /// The slice's thresholds below which memory is short.
     pub(crate) fn thresholds(&self) -> &'static Thresholds {
         self.runtime.thresholds()
     }
 
-    /// Whether memory is short for this request: the slice's, or the host's.
+    /// Whether memory is short for this request, in the slice or on the host.
     pub(crate) fn is_short(&self, request: Bytes) -> bool {
         let held = self.ledger.sum(self.listed);
         let reading = match self.unified() {
@@ -35,8 +34,8 @@ impl Account {
         reclaim::is_short(self.thresholds(), memory, charged, request, host)
     }
 
-    /// The slice holds more or less than before, which its neighbours are told where the machine
-    /// has promised memory to each.
+    /// Publishes that the slice's holdings have changed. Neighbours need it only where the machine
+    /// has promised memory to each slice.
     #[inline]
     pub(super) fn changed(&self) {
         if self.unified() && self.runtime.promise().is_some() {
@@ -44,14 +43,14 @@ impl Account {
         }
     }
 
-    /// What the host has available, where its memory is the device's.
+    /// The memory that the host has available, on unified memory.
     pub(crate) fn host(&self) -> Option<u64> {
         let host = self.unified().then(|| self.runtime.host())?;
         host.map(|host| host.available.get())
     }
 
-    /// What the host has left decides too, where its memory is the device's. Granted: what of it
-    /// is charged to the slice.
+    /// Checks a request against the host's available memory, on unified memory. Granted: returns
+    /// the part of the host's memory that is charged to the slice.
     #[cold]
     pub(super) fn ask_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
         let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
@@ -69,7 +68,7 @@ impl Account {
     }
 }
 
-/// Says of a refusal that it is the host which has no more.
+/// Logs a refusal that is due to the host's memory.
 #[cold]
 pub(super) fn say_refused(bytes: Bytes, host: &Host) {
     let pressed = host.pressed.map_or(host.reserve(), |pressed| pressed.keeps);
@@ -88,7 +87,7 @@ pub(super) fn say_refused(bytes: Bytes, host: &Host) {
     counters::REFUSED_BY_HOST.say("host", &line);
 }
 
-/// Tells the neighbours what is not held any more, where it was the host's memory.
+/// Publishes to the neighbours that memory was released, on unified memory.
 #[cold]
 pub(super) fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
     let device = device::unified(runtime).filter(|device| device.listed == Some(listed));

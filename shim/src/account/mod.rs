@@ -1,10 +1,10 @@
-//! Accounts: which device pays for an allocation, and whether it is granted.
-//! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
-//! Law: claimed before the driver is called, given back when it fails or when it has freed; what
-//! was refused has changed nothing. Decides by `config::admit` and the ledger alone.
+//! Accounts: decide which device pays for an allocation, and whether it is granted. Touches: the
+//! slice's ledger, this process's own table, the host's meminfo on unified memory. Law: memory is
+//! claimed before the driver is called, and released when the call fails or after the driver has
+//! freed it. A refused request changes nothing. Decides by `config::admit` and the ledger alone.
 //!
-//! The driver hands out memory in steps of 2 MiB, and so it is charged; requests of up to 1 MiB
-//! share a step, and the first of a step pays (`allocations`).
+//! The driver allocates in steps of 2 MiB, and charges are whole steps. Requests of up to 1 MiB
+//! share a step; the first request in a step pays for it (`allocations`).
 
 mod charged;
 pub(crate) mod context_size;
@@ -37,33 +37,33 @@ use crate::state::handles::{self, Found, Held, Space};
 use crate::state::page::Private;
 use crate::state::{contexts, page};
 
-/// A device of the slice that a ledger is kept of.
+/// A device of the slice for which a ledger is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Account {
     runtime: &'static Runtime,
     device: Device<'static>,
     /// The slice's ledger.
     pub(crate) ledger: &'static Ledger,
-    /// What the ledger calls the device.
+    /// The device's number in the ledger.
     pub(crate) listed: ledger::Device,
-    /// What this process knows of what it holds.
+    /// This process's record of what it holds.
     pub(crate) private: &'static Private,
-    /// The copy of the driver that is asked about it.
+    /// The copy of the driver that is queried about the device.
     pub(crate) slot: Slot,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
-    /// It is this process's until it is released.
+    /// Granted: charged to this process until it is released.
     Granted,
-    /// The ledger of a slice that only counts cannot say, and the driver decides.
+    /// The slice only counts and its ledger cannot record the request: the driver decides.
     Uncounted,
-    /// It does not fit.
+    /// The request does not fit.
     Refused(Refusal),
 }
 
-/// The account of the calling thread's current device. None: nobody counts there.
+/// The account of the calling thread's current device. None: the device is not counted.
 #[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<Account> {
     let runtime = runtime::slice()?;
@@ -103,13 +103,14 @@ impl Account {
         self.runtime.counts_managed()
     }
 
-    /// Asks for memory. A refusal is not recorded yet.
+    /// Claims memory. A refusal is not recorded yet.
     #[inline]
     pub(crate) fn ask(&self, bytes: Bytes, kind: Kind) -> Asked {
         self.ask_for(bytes, bytes, kind)
     }
 
-    /// Asks for `bytes` that a request of fewer needs: the host has what it has to the byte.
+    /// Claims `bytes` (whole steps) for `request` bytes; the host's memory is checked against
+    /// `request`.
     #[inline(always)]
     pub(crate) fn ask_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let budget = self.device.budget;
@@ -144,7 +145,8 @@ impl Account {
         }
     }
 
-    /// Says why a process has no slot. Where nothing else becomes of its claim it is refused.
+    /// Logs why a process has no slot, and returns the outcome of its claim: refused, unless
+    /// `asked` says otherwise.
     #[cold]
     #[inline(never)]
     fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, asked: Option<Asked>) -> Asked {
@@ -160,7 +162,7 @@ impl Account {
                 ("GPU memory is refused", Asked::Refused(refusal))
             }
         };
-        // The next call has it, if it can be used again.
+        // The next call uses the ledger again if it can be reopened.
         self.runtime.ledger_again();
         match why {
             _ if self.runtime.refuses() => {}
@@ -170,13 +172,13 @@ impl Account {
         asked
     }
 
-    /// Asks for memory and, where it does not fit, says so and records it.
+    /// Claims memory; logs and records a refusal.
     #[inline]
     pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Asked {
         self.claim_for(bytes, bytes, kind)
     }
 
-    /// The same for `bytes` that a request of fewer needs.
+    /// Like `claim`, with `bytes` claimed in whole steps for `request` bytes.
     #[inline(always)]
     pub(crate) fn claim_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
         let asked = self.ask_for(request, bytes, kind);
@@ -186,14 +188,15 @@ impl Account {
         asked
     }
 
-    /// Records what the driver has given already, whatever the limit.
+    /// Records memory that the driver has already allocated, whatever the limit.
     pub(crate) fn record(&self, bytes: Bytes, kind: Kind) -> bool {
         let claim = self.ledger.claim(self.listed, bytes, kind, Bytes::MAX);
         self.changed();
         matches!(claim, Claim::Granted | Claim::Private(_))
     }
 
-    /// Whether the driver must not be asked for anything new, because it could not be counted.
+    /// Whether new memory must be refused without calling the driver, because it could not be
+    /// counted.
     #[cold]
     pub(crate) fn is_closed(&self) -> bool {
         let slot = || {
@@ -207,8 +210,8 @@ impl Account {
         closed
     }
 
-    /// Records what was imported: it is there already, so that the host is not asked, and it is
-    /// charged to whoever holds what has been exported, as long as one of the slice does.
+    /// Records imported memory. It exists already, so the host is not queried. It is charged to a
+    /// process that holds the exported memory, as long as one in the slice does.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
         let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.runtime.enforces());
         let import = self.ledger.import(self.listed, class, bytes, limit);
@@ -225,22 +228,22 @@ impl Account {
         import
     }
 
-    /// Gives back what was granted.
+    /// Releases memory that was granted.
     #[inline]
     pub(crate) fn release(&self, bytes: Bytes, kind: Kind) {
         self.ledger.release(self.listed, bytes, kind);
         self.changed();
     }
 
-    /// Gets ready to measure what a context takes.
+    /// Prepares to measure the size of a context.
     pub(crate) fn scale(&self, slot: Slot, ordinal: CudaOrdinal) -> Scale {
         Scale::of(self.runtime, slot, ordinal)
     }
 
-    /// Records a refusal and says it.
+    /// Records and logs a refusal.
     #[cold]
     pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
-        // What is refused for want of a slot says nothing of the limit.
+        // A refusal for want of a slot reveals nothing about the limit.
         if self.ledger.counts(self.listed) {
             self.ledger.refused(self.listed, refusal.short_by);
         }
@@ -261,8 +264,8 @@ impl Account {
         counters::REFUSED.say("limit", &line);
     }
 
-    /// A slice that only counts says when it holds more than it should, and counts what would have been
-    /// refused: what of this request is over the limit.
+    /// In a slice that only counts: logs that it holds more than its limit, and records the part of
+    /// this request that would have been refused.
     #[cold]
     fn look(&self, bytes: Bytes) {
         let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
@@ -281,7 +284,7 @@ impl Account {
         }
     }
 
-    /// Remembers memory that the driver has given, so that it can be released.
+    /// Remembers memory that the driver has allocated, so that it can be released.
     #[inline(always)]
     pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
         let held = self.here(bytes, kind);
@@ -293,7 +296,7 @@ impl Account {
     }
 
     /// Remembers a small allocation, for which a whole step was granted. False: it shares a step
-    /// that is paid for.
+    /// that is already paid for.
     #[inline(always)]
     pub(crate) fn keep_small(&self, address: u64) -> bool {
         let held = self.here(Bytes::new(STEP), Kind::Linear);
@@ -306,7 +309,7 @@ impl Account {
         true
     }
 
-    /// Gives back what was kept of an address that the driver has given again.
+    /// Releases the old record of an address that the driver has returned again.
     #[cold]
     #[inline(never)]
     fn instead_of(&self, old: Held) {
@@ -320,14 +323,14 @@ impl Account {
         self.remember(Space::Memory, address, held);
     }
 
-    /// What is held on this device and in the current context.
+    /// A record of memory held on this device in the current context.
     #[inline]
     pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
         let context = context(self.private, self.slot);
         self.held(bytes, kind, context)
     }
 
-    /// What is held on this device.
+    /// A record of memory held on this device in the given context.
     pub(crate) fn held(&self, bytes: Bytes, kind: Kind, context: u8) -> Held {
         Held {
             bytes,
@@ -337,8 +340,8 @@ impl Account {
         }
     }
 
-    /// Remembers what is held. What was there under this number is gone: the driver would not
-    /// have given the number again.
+    /// Remembers a handle. An old record under its number is stale, because the driver reuses only
+    /// numbers that are free: it is released.
     #[inline]
     pub(crate) fn remember(&self, space: Space, number: u64, held: Held) {
         if let Some(old) = handles::find(self.private, space, number) {
@@ -350,7 +353,7 @@ impl Account {
     }
 }
 
-/// Memory of this process, as it was when it was found.
+/// The record of an address of this process, as of when it was looked up.
 #[derive(Clone, Copy)]
 pub(crate) enum Memory {
     /// In `allocations`.
@@ -359,12 +362,12 @@ pub(crate) enum Memory {
     Stray(Found),
 }
 
-/// What is known of an address.
+/// The record of an address.
 #[inline(always)]
 pub(crate) fn memory(address: u64) -> Option<Memory> {
     runtime::slice()?.ledger()?;
     let private = page::page()?;
-    // Strays first: a word that several share speaks for every address of its step.
+    // Strays first: a shared word in `allocations` answers for every address of its step.
     if private.strays.load(Ordering::Acquire) != 0
         && let Some(found) = handles::find(private, Space::Memory, address)
     {
@@ -373,7 +376,7 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
     allocations::find(private, address).map(Memory::Grain)
 }
 
-/// The driver has freed it.
+/// Releases memory that the driver has freed.
 #[inline(always)]
 pub(crate) fn memory_freed(memory: Memory) {
     let Some(runtime) = runtime::slice() else {
@@ -397,26 +400,26 @@ pub(crate) fn ledger() -> Option<&'static Ledger> {
     runtime::slice()?.ledger()
 }
 
-/// What this process knows of what it holds. None: it does not count.
+/// This process's record of what it holds. None: it does not count.
 pub(crate) fn page() -> Option<&'static Private> {
     ledger()?;
     page::page()
 }
 
-/// Whether this process counts at all.
+/// Whether this process counts memory.
 #[inline]
 pub(crate) fn counts() -> bool {
     runtime::slice().and_then(Runtime::ledger).is_some()
 }
 
-/// What is known of a handle of this process.
+/// The record of a handle of this process.
 #[inline]
 pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
     runtime::slice()?.ledger()?;
     handles::find(page::page()?, space, number)
 }
 
-/// The driver has let go of it.
+/// Releases a handle that the driver has freed.
 #[inline]
 pub(crate) fn freed(found: Found) {
     if let Some(ledger) = runtime::slice().and_then(Runtime::ledger) {
@@ -424,7 +427,7 @@ pub(crate) fn freed(found: Found) {
     }
 }
 
-/// Releases what an entry stands for, unless somebody else has done so.
+/// Releases the memory of an entry, unless another thread has already taken the entry.
 #[inline]
 fn gone(ledger: &Ledger, found: Found) {
     if found.take() {
@@ -433,7 +436,7 @@ fn gone(ledger: &Ledger, found: Found) {
     }
 }
 
-/// What was held is not held any more, which the neighbours are told.
+/// Releases memory, and publishes it to the neighbours.
 #[inline]
 pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
     if let Some(runtime) = runtime::slice() {
@@ -455,7 +458,7 @@ fn give_back_in(
     }
 }
 
-/// A context is gone, and with it what was allocated in it.
+/// Releases the memory of a context that no longer exists.
 pub(crate) fn context_gone(number: u8) {
     let (Some(ledger), Some(private)) = (runtime::slice().and_then(Runtime::ledger), page::page())
     else {

@@ -1,6 +1,5 @@
-//! Memory pools: a slice is charged for what they reserve, which only the driver knows.
-//! Touches: the driver's attributes of each pool; the ledger.
-//! Law: `config::ledger::Reserve`'s.
+//! Memory pools: charges the slice for the memory they reserve, as the driver reports it. Touches:
+//! the driver's attributes of each pool; the ledger. Law: that of `config::ledger::Reserve`.
 
 use core::sync::atomic::Ordering;
 
@@ -33,7 +32,7 @@ fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// A pool, and whom it is charged to.
+/// A pool, and the account it is charged to.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     pub(crate) account: Account,
@@ -58,24 +57,24 @@ impl Reserving for Pool {
 }
 
 impl Pool {
-    /// What it has reserved.
+    /// The memory that it has reserved.
     pub(crate) fn reserve(&self) -> &'static Reserve {
         self.known.reserve()
     }
 
-    /// It is no pool that the driver knows: nobody asks about it any more.
+    /// Forgets the handle: the driver does not know it as a pool.
     pub(crate) fn forget(&self) {
         destroyed(self.slot, self.known, 0);
     }
 
-    /// The driver is not called with it any more: another thread may destroy it.
+    /// Ends the use of the pool in a driver call: from here on another thread may destroy it.
     pub(crate) fn leave(&self) {
         self.known.leave(self.entered);
     }
 }
 
-/// A pool that the program names. Where nothing is known of it yet it is charged to the device that
-/// it belongs to. None: nobody counts it. Not destroyed by another thread until `Pool::leave`.
+/// A pool that the program names. A pool not seen before is charged to the device that it belongs
+/// to. None: it is not counted. Other threads cannot destroy it until `Pool::leave`.
 pub(crate) fn named(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
     let private = page::page()?;
     let known = reservations::pool(private, handle as u64)
@@ -83,16 +82,16 @@ pub(crate) fn named(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Opti
     of(slot, handle, known, Known::enter_later)
 }
 
-/// The current pool of a device, from which memory comes where no pool is named. As `named`.
+/// The current pool of a device, which serves allocations that name no pool. Held as in `named`.
 pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
-    /// How often another thread may make another pool the current one meanwhile.
+    /// The number of retries when another thread changes the current pool meanwhile.
     const ROUNDS: u32 = 16;
     let private = page::page()?;
     for _ in 0..ROUNDS {
         let handle = current_handle(slot, here)?;
         let known = match reservations::pool(private, handle as u64) {
             Some(known) => known,
-            // What was destroyed in this moment is not current any more.
+            // A pool destroyed just now is no longer the current one.
             None if current_handle(slot, here) != Some(handle) => continue,
             None => learn(private, handle, here)?,
         };
@@ -116,14 +115,15 @@ type AskHandle = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
 fn ask_handle(ask: AskHandle, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
     let mut pool = core::ptr::null_mut();
     let dev = CUdevice::try_from(ordinal.0).ok()?;
-    // SAFETY: cuDeviceGetMemPool's contract, which is cuDeviceGetDefaultMemPool's too.
+    // SAFETY: the contract of cuDeviceGetMemPool, and equally of cuDeviceGetDefaultMemPool.
     let code = unsafe { ask(&raw mut pool, dev) };
     (code == SUCCESS && !pool.is_null()).then_some(pool)
 }
 
-/// The device whose default or current pool this is, or where the driver says that it lies.
+/// The device whose default or current pool this is, or else the pool's location as the driver
+/// reports it.
 fn owner(slot: Slot, handle: CUmemoryPool) -> Option<CudaOrdinal> {
-    /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, of CUDA 13.
+    /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, since CUDA 13.
     const LOCATION: [i32; 2] = [11, 12];
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: u64 = 1;
@@ -163,13 +163,13 @@ fn of(
     })
 }
 
-/// Remembers a pool that was just made. `device`: where its memory is; None: on the host of a
-/// discrete device.
+/// Remembers a pool that was just created. `device`: the location of its memory; None: on the host
+/// of a discrete device.
 pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
     let Some(private) = account::page() else {
         return;
     };
-    // The driver would not have given a handle again that was not destroyed.
+    // The driver returns a handle again only after it was destroyed.
     if let Some(old) = reservations::pool(private, handle as u64) {
         destroyed(slot, old, 0);
     }
@@ -189,14 +189,14 @@ fn uncounted() {
     counters::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
 }
 
-/// Lets nobody call the driver with the pools of a device any more, and waits for those that do:
-/// its primary context may be about to end, and with it they do.
+/// Blocks driver calls with the pools of a device, and waits for those in progress. The device's
+/// primary context may be about to end, and its pools end with it.
 pub(crate) fn close_all(ordinal: CudaOrdinal) {
     each_on(ordinal, |known| known.close());
     each_on(ordinal, |known| known.wait_until_left());
 }
 
-/// What `close_all` has closed is gone with the primary context, or is still there.
+/// Follows `close_all`: forgets the closed pools if the primary context ended, else reopens them.
 pub(crate) fn closed(slot: Slot, ordinal: CudaOrdinal, gone: bool) {
     each_on(ordinal, |known| match gone {
         true => destroyed(slot, known, 0),
@@ -215,13 +215,13 @@ fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
     });
 }
 
-/// Memory from a pool that is still in use, before that is destroyed.
+/// The memory from a pool that is still in use; read before the pool is destroyed.
 pub(crate) fn in_use(slot: Slot, pool: CUmemoryPool) -> u64 {
     attribute(slot, pool, USED).unwrap_or(0)
 }
 
-/// Forgets a pool that is gone. What was `in_use` keeps what the pool has reserved until the last
-/// of it is freed.
+/// Forgets a destroyed pool. While memory from it is `in_use`, its whole reserve stays charged;
+/// freeing the last of it releases the reserve.
 pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
     let account = known.ordinal().and_then(|one| account::of(slot, one));
     let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
@@ -240,14 +240,14 @@ pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
     handles::put(private, Space::Doomed, handle, left);
 }
 
-/// Memory that is about to be freed, and came from a pool that was destroyed.
+/// Memory from a destroyed pool, about to be freed.
 #[derive(Clone, Copy)]
 pub(crate) struct Leftover {
     pool: u64,
     bytes: u64,
 }
 
-/// What of a destroyed pool lies at an address.
+/// The memory of a destroyed pool at an address.
 #[inline]
 pub(crate) fn leftover(slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
     let private = page::page()?;
@@ -277,7 +277,7 @@ fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<L
 }
 
 impl Leftover {
-    /// The driver has freed it. With the last of it goes what its pool had reserved.
+    /// Records that the driver has freed it. Freeing the last of it releases the pool's reserve.
     pub(crate) fn freed(self) {
         let Some(private) = page::page() else {
             return;
@@ -297,18 +297,19 @@ impl Leftover {
     }
 }
 
-/// What a pool has that nobody uses may have gone back to the driver.
+/// Corrects the ledger after a call by which the pool may have returned unused memory to the
+/// driver.
 fn settle(pool: &Pool) {
     pool.reserve().settle(Growth::OfOthers, pool);
 }
 
-/// Does it for every pool of this process.
+/// Calls `settle` for every pool of this process.
 #[inline]
 pub(crate) fn settle_all(slot: Slot) {
     each(slot, settle);
 }
 
-/// Gives back to the driver, and to the ledger, what pools of a device have and do not use.
+/// Returns the unused memory of a device's pools to the driver and to the ledger.
 pub(crate) fn trim(slot: Slot, device: &Account) {
     let Some(trim) = functions::cuMemPoolTrimTo::real(slot) else {
         return;
@@ -324,15 +325,15 @@ pub(crate) fn trim(slot: Slot, device: &Account) {
     exchange(slot, mode);
 }
 
-/// Says that this thread's calls end no capture of another thread: no program has asked for them.
-/// What it was before.
+/// Switches this thread to relaxed stream-capture mode: calls that the program did not make must
+/// not end another thread's capture. Returns the previous mode.
 pub(crate) fn relaxed(slot: Slot) -> Option<i32> {
     /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
     const RELAXED: i32 = 2;
     exchange(slot, Some(RELAXED))
 }
 
-/// Says what this thread's calls do to captures. What it was before.
+/// Sets this thread's stream-capture mode. Returns the previous mode.
 pub(crate) fn exchange(slot: Slot, mode: Option<i32>) -> Option<i32> {
     let mut mode = mode?;
     let exchange = functions::cuThreadExchangeStreamCaptureMode::real(slot)?;

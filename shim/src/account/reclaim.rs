@@ -1,10 +1,8 @@
-//! Memory that allocators keep without using it, asked back when it is short, in slices that say
-//! `pressure: release`.
-//! Touches: this process's own state, the loader (to see who calls), malloc's own functions.
-//! Law: only PyTorch's native allocator is refused, once, when it grows, and the request that
-//! comes again passes: its own answer to the vendor's out-of-memory code is to free what it
-//! caches. Never while a stream is captured, never who calls for himself. Decides by
-//! `config::reclaim`.
+//! Reclaims memory that allocators cache without using it, when memory is short, in slices with
+//! `pressure: release`. Touches: this process's own state, the loader (to identify the caller),
+//! malloc's own functions. Law: refuses only PyTorch's native allocator, once, when it grows; its
+//! retry passes. PyTorch answers the vendor's out-of-memory code by freeing its cache. Never while
+//! a stream is captured, never a program that calls the API itself. Decides by `config::reclaim`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -20,13 +18,13 @@ use crate::real::copies::Slot;
 use crate::slice::runtime;
 use crate::sys;
 
-/// Whether the slice wants any of this. One that only counts refuses nothing.
+/// Whether the slice asks for this. A slice that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
     runtime::slice().is_some_and(|runtime| runtime.releases() && runtime.enforces())
 }
 
-/// Whether an allocation by which an allocator grows is refused, to get at what it caches.
+/// Whether to refuse an allocation by which an allocator grows, so that it frees its cache.
 #[cold]
 #[inline(never)]
 pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
@@ -41,7 +39,7 @@ pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
     if !is_torch(caller) || asked.captures.load(Ordering::Acquire) != 0 {
         return false;
     }
-    // Who comes second goes on: nobody waits here.
+    // If another thread is already deciding, let this allocation proceed without waiting.
     let begins = asked
         .busy
         .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
@@ -78,7 +76,7 @@ pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
     }
 }
 
-/// Call sites that were looked at: address << 1 | whether it is PyTorch's.
+/// Call sites examined so far: address << 1 | whether the site is PyTorch's.
 static CALLERS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 /// Whether the caller is in the library of PyTorch's native allocator.
@@ -97,7 +95,7 @@ fn is_torch(caller: usize) -> bool {
     torch
 }
 
-/// Gives back what malloc was given back and keeps, where that is much, and not often.
+/// Returns freed memory that malloc keeps to the kernel: only a large amount, and not often.
 fn trim_host(account: &Account) {
     let asked = &account.private.release;
     let (now, last) = (sys::clock(), asked.trimmed.load(Ordering::Relaxed));
@@ -125,7 +123,7 @@ fn trim_host(account: &Account) {
     }
 }
 
-/// A function that somebody in this process defines.
+/// Looks up a function that another library of this process defines.
 fn defined(place: &AtomicPtr<c_void>, name: &[u8]) -> *mut c_void {
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {
@@ -136,7 +134,7 @@ fn defined(place: &AtomicPtr<c_void>, name: &[u8]) -> *mut c_void {
     found
 }
 
-/// What glibc's malloc kept, if that was worth giving back.
+/// Trims glibc's malloc. Returns the bytes that it kept, if they were worth returning.
 fn glibc() -> Option<Bytes> {
     /// `struct mallinfo2`.
     #[repr(C)]
@@ -155,17 +153,17 @@ fn glibc() -> Option<Bytes> {
     let info = unsafe { core::mem::transmute::<*mut c_void, Option<MallInfo2>>(info) }?;
     // SAFETY: glibc's malloc_trim has this signature; None is the null pointer.
     let trim = unsafe { core::mem::transmute::<*mut c_void, Option<MallocTrim>>(trim) }?;
-    // SAFETY: takes nothing. Nobody allocates device memory inside of malloc.
+    // SAFETY: takes no arguments. Device memory is never allocated inside of malloc.
     let kept = Bytes::new(unsafe { info() }.fordblks as u64);
     if kept <= reclaim::HOST_KEPT {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: any padding is valid; the signature is glibc's.
     unsafe { trim(0) };
     Some(kept)
 }
 
-/// The same for jemalloc. None: it is not there.
+/// Like `glibc`, for jemalloc. None: jemalloc is not loaded.
 fn jemalloc() -> Option<Option<Bytes>> {
     type Mallctl =
         unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
@@ -184,13 +182,13 @@ fn jemalloc() -> Option<Option<Bytes>> {
     let mut epoch = 1u64;
     let place = (&raw mut epoch).cast();
     let no_length = core::ptr::null_mut();
-    // SAFETY: mallctl's contract: writing an epoch makes the statistics those of now.
+    // SAFETY: mallctl's contract: writing an epoch refreshes the statistics.
     unsafe { mallctl(c"epoch".as_ptr(), null, no_length, place, size_of::<u64>()) };
     let kept = read(c"stats.resident")?.minus(read(c"stats.allocated")?);
     if kept <= reclaim::HOST_KEPT {
         return Some(None);
     }
-    // SAFETY: mallctl's contract: 4096 means all arenas, and there is nothing to read or write.
+    // SAFETY: mallctl's contract: 4096 means all arenas; the call reads and writes no value.
     unsafe { mallctl(c"arena.4096.purge".as_ptr(), null, no_length, null, 0) };
     Some(Some(kept))
 }

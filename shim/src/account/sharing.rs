@@ -1,7 +1,7 @@
-//! Memory that several processes have: what this one has exported, and what it has imported.
-//! Touches: the ledger, this process's own table; the driver, about what was imported.
-//! Law: what is exported is taken from the ledger's row before it is released there, so that whoever
-//! has imported it pays without a gap.
+//! Memory shared between processes: records what this process has exported and imported. Touches:
+//! the ledger, this process's own table; the driver, for the ranges of imported memory. Law:
+//! exported memory is removed from the ledger's row of exports before it is released there, so that
+//! a process that has imported it pays without a gap.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -20,16 +20,15 @@ use crate::state::page::{self, Private};
 use crate::sys::Stat;
 use gpuslice_config::ledger::stepped;
 
-/// The bytes of an IPC or a fabric handle.
+/// The size of an IPC or fabric handle, in bytes.
 pub(crate) const HANDLE: usize = 64;
 
-/// The key of what a shareable handle of this type stands for, at `place`. None: it has none that is
-/// known here.
+/// The key of the memory that a shareable handle of this type refers to. None: the type is unknown
+/// here, or the handle has no key.
 ///
-/// # Safety
-/// There is a fabric handle, where the type says so.
+/// # Safety `place` points to a fabric handle, if `kind` is fabric.
 pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option<u64> {
-    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the number is in the pointer itself.
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the pointer's value is the descriptor.
     const DESCRIPTOR: i32 = 1;
     /// `CU_MEM_HANDLE_TYPE_FABRIC`.
     const FABRIC: i32 = 8;
@@ -45,7 +44,7 @@ pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option
             Some(key_of(&bytes))
         }
         FABRIC if !place.is_null() => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `place` points to a fabric handle.
             let handle = unsafe { place.cast::<[u8; HANDLE]>().read() };
             Some(key_of(&handle))
         }
@@ -53,7 +52,7 @@ pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option
     }
 }
 
-/// Linear memory that was exported, as it is remembered.
+/// The record of linear memory that was exported.
 #[derive(Clone, Copy)]
 struct Exported {
     bytes: Bytes,
@@ -87,7 +86,7 @@ impl Exported {
     }
 }
 
-/// The driver has given the IPC handle with this key for what lies at an address.
+/// Records that the driver has returned an IPC handle with this key for an address.
 pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
     let Some((base, size)) = range(slot, address) else {
         return;
@@ -119,7 +118,7 @@ pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
     }
 }
 
-/// The driver has freed what lay at an address, and the ledger does not know yet.
+/// Records that the driver has freed an address, before the ledger releases it.
 #[inline]
 pub(crate) fn freed(address: u64) {
     if let Some(private) = page::page()
@@ -140,14 +139,14 @@ fn unexport(found: Found) {
     }
 }
 
-/// An object that was imported by IPC, as it is remembered by its key: at how many addresses, and
-/// how much it is.
+/// The record of an object imported by IPC, stored under its key: its size, and the number of
+/// addresses at which it is open.
 #[derive(Clone, Copy)]
 struct Object {
     bytes: Bytes,
     addresses: u64,
     device: Device,
-    /// It is this process's as if it had allocated it.
+    /// This process pays for it as if it had allocated it.
     paid: bool,
 }
 
@@ -155,7 +154,7 @@ const ADDRESSES_AT: u32 = 23;
 const ADDRESSES: u64 = (1 << 20) - 1;
 const OBJECT_DEVICE_AT: u32 = 43;
 const PAID_AT: u32 = 49;
-/// As much of a key as fits beside what else is remembered of an address.
+/// The bits of a key that fit into the record of an address.
 const KEY: u64 = (1 << 44) - 1;
 const OPENED_AT: u32 = 44;
 const OPENED: u64 = 127;
@@ -180,8 +179,8 @@ impl Object {
     }
 }
 
-/// The driver has opened an IPC handle with this key at an address. False: nobody in the slice pays
-/// for it, and there is no room.
+/// Records that the driver has opened an IPC handle with this key at an address. False: no process
+/// in the slice pays for it, and there is no room.
 pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
     let key = key & KEY;
     let (Some((_, size)), Some(account), Some(private)) =
@@ -189,7 +188,7 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
     else {
         return true;
     };
-    // The same handle opened again may be the same address.
+    // Opening a handle again may return an address that is already open.
     while let Some(found) = handles::find(private, Space::Imported, address) {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
@@ -230,7 +229,7 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
     true
 }
 
-/// The driver has closed what was opened at an address.
+/// Records that the driver has closed an address.
 pub(crate) fn closed(mut found: Found) {
     loop {
         let payload = found.payload();
@@ -250,7 +249,7 @@ pub(crate) fn closed(mut found: Found) {
     }
 }
 
-/// One address less of an object.
+/// Removes one address from an object.
 fn let_go(key: u64) {
     let (Some(private), Some(ledger)) = (page::page(), account::ledger()) else {
         return;
@@ -274,16 +273,16 @@ fn let_go(key: u64) {
     }
 }
 
-/// What was imported is let go of.
+/// Ends an import.
 pub(crate) fn unimport(device: Device, class: Class, bytes: Bytes) {
     if let Some(ledger) = account::ledger() {
         ledger.unimport(device, class, bytes);
-        // The neighbours are told.
+        // Publishes the change to the neighbours.
         account::give_back(ledger, device, Bytes::ZERO, Kind::Vmm);
     }
 }
 
-/// A context is gone, and with it what was exported from it and imported into it.
+/// Ends the exports and imports of a context that no longer exists.
 pub(crate) fn context_gone(private: &'static Private, number: u8) {
     let shares = [&private.exports, &private.imports];
     if shares.iter().all(|flag| flag.load(Ordering::Acquire) == 0) {
@@ -301,7 +300,7 @@ pub(crate) fn context_gone(private: &'static Private, number: u8) {
     });
 }
 
-/// The allocation that an address lies in.
+/// The base and size of the allocation that contains an address.
 fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut size) = (0, 0usize);
     let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
@@ -310,7 +309,7 @@ fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     (code == SUCCESS).then_some((base, size as u64))
 }
 
-/// The account of the device whose memory lies at an address.
+/// The account of the device that holds the memory at an address.
 fn at(slot: Slot, address: CUdeviceptr) -> Option<Account> {
     /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
     const ORDINAL: i32 = 9;

@@ -1,6 +1,5 @@
-//! Finds a device's budget, and whether the device shares the host's memory.
-//! Touches: the driver's identity functions, once for each ordinal.
-//! Law: what could not be asked is not remembered.
+//! Finds a device's budget, and whether the device shares the host's memory. Touches: the driver's
+//! identity functions, once for each ordinal. Law: a failed query is not remembered.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -23,20 +22,21 @@ use crate::slice::runtime::{Budget, Runtime};
 pub(crate) struct Device<'a> {
     /// Its budget.
     pub(crate) budget: &'a DeviceSlice,
-    /// Whether it shares the host's memory. None: nobody could say.
+    /// Whether it shares the host's memory. None: unknown.
     pub(crate) unified: Option<bool>,
-    /// What the slice's ledger calls it. None: there is no ledger, or no place in it.
+    /// The device's number in the slice's ledger. None: there is no ledger, or it has no row for
+    /// the device.
     pub(crate) listed: Option<ledger::Device>,
 }
 
-/// What is known of an ordinal: 0, or KNOWN, UNIFIED, one more than its place in the ledger, and
-/// the budget's number in the low byte.
+/// The cached facts of an ordinal. 0: none yet. Otherwise: KNOWN, UNIFIED, the device's number in
+/// the ledger plus one (from bit 16), and the number of its budget in the low byte.
 const KNOWN: u32 = 0x8000;
 const UNIFIED: u32 = 0x100;
 const UNLIMITED: u8 = 0xff;
 
-/// The device of the calling thread's current context. The driver has one device only: 0 not known,
-/// 1 yes, 2 no.
+/// The device of the calling thread's current context. `alone` caches whether the driver has only
+/// one device: 0 unknown, 1 yes, 2 no.
 #[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
     let alone = &copies::devices(slot)?.alone;
@@ -69,9 +69,10 @@ fn context_device(slot: Slot) -> Option<CudaOrdinal> {
     ordinal(device)
 }
 
-/// The device that a stream runs on. None: no stream that the driver knows, or no context.
+/// The device that a stream runs on. None: the driver does not know the stream, or there is no
+/// context.
 pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
-    /// `CU_STREAM_PER_THREAD`: this and the numbers below are the current context's streams.
+    /// `CU_STREAM_PER_THREAD`: up to this value a stream is one of the current context's own.
     const PER_THREAD: usize = 2;
     let alone = copies::devices(slot)?.alone.load(Ordering::Relaxed) == 1;
     if alone || stream as usize <= PER_THREAD {
@@ -93,16 +94,16 @@ pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
     within(slot, context, || context_device(slot)).flatten()
 }
 
-/// Asks something of a context, which is current meanwhile.
+/// Calls `ask` with a context made current for the duration of the call.
 pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
     let push = functions::cuCtxPushCurrent_v2::real(slot)?;
     let pop = functions::cuCtxPopCurrent_v2::real(slot)?;
-    // SAFETY: cuCtxPushCurrent_v2's contract: a context that the driver has just named.
+    // SAFETY: cuCtxPushCurrent_v2's contract: the driver has just returned this context.
     let code = unsafe { push(context) };
     (code == SUCCESS).then_some(())?;
     let answer = ask();
     let mut popped = core::ptr::null_mut();
-    // SAFETY: pushed just now, by this thread.
+    // SAFETY: this thread has just pushed the context that it pops.
     unsafe { pop(&raw mut popped) };
     Some(answer)
 }
@@ -122,12 +123,12 @@ pub(crate) fn has_context(slot: Slot) -> bool {
     context_device(slot).is_some()
 }
 
-/// The ordinal that a device handle of the driver API is.
+/// The ordinal of a device handle of the driver API.
 pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
     u32::try_from(device).ok().map(CudaOrdinal)
 }
 
-/// What the slice says of a CUDA device. None: nothing, the driver's answer stands.
+/// The slice's entry for a CUDA device. None: there is no entry, and the driver's answer stands.
 #[inline(always)]
 pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
     let cell = copies::devices(slot)?.ordinals.get(ordinal.0 as usize);
@@ -155,7 +156,7 @@ fn learn(
     cell: Option<&AtomicU32>,
 ) -> Option<u32> {
     let known = ask(runtime, slot, ordinal)?;
-    // A slice that can be read later may have other budgets.
+    // A slice that can be read only later may have other budgets.
     if let Some(cell) = cell.filter(|_| !runtime.refuses()) {
         cell.store(known, Ordering::Relaxed);
     }
@@ -217,7 +218,7 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
 }
 
 /// Whether the current device shares the host's memory, where there is no slice. On a machine
-/// without such a device that is one look, after the first.
+/// without such a device this is one load, after the first call.
 #[inline]
 pub(crate) fn shares(slot: Slot) -> bool {
     let Some(shared) = copies::devices(slot).map(|devices| &devices.shared) else {
@@ -250,7 +251,7 @@ fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
     known
 }
 
-/// What the driver says of CU_DEVICE_ATTRIBUTE_INTEGRATED.
+/// The driver's value of CU_DEVICE_ATTRIBUTE_INTEGRATED.
 pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
@@ -260,7 +261,7 @@ pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
     (code == SUCCESS).then_some(integrated == 1)
 }
 
-/// The CUDA device that NVML calls by this uuid, in a driver that is there and initialised.
+/// The CUDA device with the uuid of an NVML device, in a driver that is loaded and initialised.
 pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
     let slot = copies::any_driver()?;
     let mut devices = 0;
@@ -275,7 +276,7 @@ pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
         .map(|ordinal| (slot, ordinal))
 }
 
-/// The uuid of a device, as the slice calls it where it does.
+/// The uuid of a device, with the kind that the slice gives it.
 pub(crate) fn identity(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<DeviceUuid> {
     let bytes = uuid(slot, ordinal)?;
     Some(runtime.identity(bytes, runtime.budget(bytes, None)?))
@@ -292,8 +293,8 @@ pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> 
     text.to_str().ok()?.parse().ok()
 }
 
-/// The device of the slice that shares the host's memory: the first that the slice's writer knows
-/// to be one, or else one that this process has asked its driver about. Asks nobody.
+/// The slice's device that shares the host's memory: the first that the slice lists as integrated,
+/// or else one that this process has already queried. Calls no driver.
 pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
     if let Some((budget, uuid)) = runtime.integrated() {
         return Some(Device {
@@ -314,12 +315,12 @@ pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
     })
 }
 
-/// What the slice says of an NVML device. None: nothing, the driver's answer stands.
+/// The slice's entry for an NVML device. None: there is no entry, and the driver's answer stands.
 pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
     let place = runtime.budget(uuid.bytes, Some(uuid.kind))?;
     let budget = runtime.numbers(place)?;
     let unified = match (uuid.kind, budget.integrated) {
-        // An instance that MIG has cut has memory of its own.
+        // A MIG instance has memory of its own.
         (DeviceKind::Mig, _) => Some(false),
         (DeviceKind::Gpu, Some(integrated)) => Some(integrated),
         (DeviceKind::Gpu, None) => {

@@ -1,12 +1,12 @@
-//! The host of a slice of unified memory at one moment: what it has, what it keeps, what it has
-//! promised to others, and what the slice's programs hold of it.
-//! Touches: the host's meminfo and its memory pressure, the promises, the slice's own cgroup or
-//! its processes, the clock.
-//! Law: a query takes a reading for true for less than a millisecond, and only while the slice
-//! holds what it held then; an allocation does so only far from the end.
+//! Reads the host of a slice of unified memory at one moment: its memory, its reserve, its promises
+//! to others, and the host memory that the slice's programs hold. Touches: the host's meminfo and
+//! its memory pressure, the promises, the slice's own cgroup or its processes, the clock. Law: a
+//! query reuses a reading for less than a millisecond, and only while the slice holds as much as it
+//! held then. An allocation reuses it only far from the limit.
 //!
-//! No descriptor is kept between readings: programs close what they do not know (`closefrom`),
-//! and the number is then somebody else's file. What that would save is 4 of 10 µs.
+//! No descriptor is kept open between readings. Programs close descriptors that they do not know
+//! (`closefrom`), and the number may then belong to another file. An open one would save 4 of 10
+//! µs.
 
 use core::sync::atomic::Ordering;
 
@@ -26,31 +26,31 @@ use crate::slice::runtime::Runtime;
 use crate::state::page::{self, Private};
 use crate::sys::{self, File};
 
-/// How long a reading of the host is believed, in nanoseconds.
+/// How long a reading of the host is reused, in nanoseconds.
 const VALID: u64 = 900_000;
-/// How long it is believed what the slice's programs hold on the host: what they map they touch
-/// bit by bit, and their cgroup's `memory.stat` takes the kernel up to a millisecond.
+/// How long the host memory charged to the slice is reused, in nanoseconds. Programs touch mapped
+/// memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
 const CHARGE_VALID: u64 = 5_000_000;
 
-/// A moment.
+/// A reading of the host at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     /// The host.
     pub(crate) host: Host,
-    /// What of the host's memory is charged to the slice.
+    /// The part of the host's memory that is charged to the slice.
     pub(crate) charge: Bytes,
 }
 
-/// What changes with every allocation of the slice: what it holds by its ledger; where nobody
-/// counts, what the driver calls free, which is MemFree. None: nothing does.
+/// The word that changes with every allocation of the slice: the sum in its ledger or, without a
+/// ledger, the driver's free memory, which is MemFree. None: neither is known.
 fn word_of(held: Option<Bytes>, free: Option<Bytes>) -> Option<u64> {
     held.or(free).map(Bytes::get)
 }
 
-/// No word: a reading that serves nobody but allocations.
+/// No word: only allocations can reuse such a reading.
 const NO_WORD: u64 = u64::MAX;
 
-/// The host now, for an answer. `free` is the driver's.
+/// The current reading of the host, for a query. `free` is the driver's.
 #[inline]
 pub(crate) fn now(
     runtime: &Runtime,
@@ -69,8 +69,8 @@ pub(crate) fn now(
     fresh(runtime, device, held, word, private, clock)
 }
 
-/// The host of a machine without a slice. `free`, MemFree by the driver, changes with every
-/// allocation.
+/// The host of a machine without a slice. `free` is the driver's, which is MemFree: it changes with
+/// every allocation.
 pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
     let private = page::page()?;
     let clock = sys::clock();
@@ -92,7 +92,7 @@ pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
     })
 }
 
-/// The host less than a millisecond ago, without what the slice has taken since.
+/// A reading less than a millisecond old, less the memory that the slice has taken since.
 pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> {
     let (reading, held_then) = young(runtime, page::page()?, sys::clock())?;
     let since = held?.minus(Bytes::new(held_then));
@@ -107,7 +107,7 @@ pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> 
     (held_then != NO_WORD).then_some(Reading { host, ..reading })
 }
 
-/// The host at this very moment.
+/// A new reading of the host.
 #[cold]
 pub(crate) fn just_now(
     runtime: &Runtime,
@@ -124,7 +124,7 @@ fn kept(runtime: &Runtime, private: &Private, clock: u64, word: u64) -> Option<R
     (word == word_then && word != NO_WORD).then_some(reading)
 }
 
-/// The last reading, if it is young, and its word.
+/// The last reading and its word, if it is young enough.
 #[inline]
 fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u64)> {
     let [at, word, total, available, unused, keeps, charge] = private.host.words()?;
@@ -133,7 +133,7 @@ fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u
     }
     let memory = HostMemory {
         total: Bytes::new(total),
-        // Nobody decides by it.
+        // No decision uses it.
         free: Bytes::ZERO,
         available: Bytes::new(available),
     };
@@ -173,12 +173,13 @@ fn fresh(
             pressed: None,
         })
     };
-    // If there is enough even when nobody has spent anything, nobody needs to be asked.
+    // If the memory suffices even with every promise unspent, the neighbours' files need not be
+    // read.
     let mut host = seen(promises::promised(runtime))?;
     if under_pressure(runtime, &host).obtainable() < unspent {
         if runtime.promises().is_some() {
             host = seen(promises::unspent(runtime))?;
-            // A neighbour that has spent in between was counted twice.
+            // A neighbour that spent memory between the two readings was counted twice.
             let again = promises::unspent(runtime);
             host.others_unused = host.others_unused.at_most(again);
         }
@@ -199,7 +200,7 @@ fn fresh(
     Some(Reading { host, charge })
 }
 
-/// The host, if the machine waited for memory.
+/// The host as it would be under memory pressure.
 fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
     let thresholds = runtime.thresholds();
     let pressed = Pressed {
@@ -212,7 +213,8 @@ fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
     }
 }
 
-/// Whether the machine waits for memory. Looked at only where that would change anything.
+/// Whether the machine is under memory pressure. Reads the pressure file only where it would change
+/// the result.
 fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
     let under = under_pressure(runtime, host);
     let pressed = under.pressed?;
@@ -238,7 +240,7 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
     Some(pressed)
 }
 
-/// What of the host's memory is charged to the slice.
+/// The part of the host's memory that is charged to the slice.
 fn charge(runtime: &Runtime, device: &Device<'_>, private: &Private, clock: u64) -> Bytes {
     let kept = &private.host;
     let at = kept.charged_at.load(Ordering::Acquire);
@@ -264,7 +266,7 @@ fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
             );
             return Bytes::ZERO;
         };
-        // The kernel charges managed and pinned memory to the cgroup, and the ledger has it too.
+        // The kernel charges managed and pinned memory to the cgroup, and the ledger counts it too.
         let in_both = match held > allowance {
             true => managed_and_pinned(ledger, device),
             false => Bytes::ZERO,
@@ -274,8 +276,8 @@ fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
     host_use::charged(of_processes(ledger, device), Bytes::ZERO, allowance)
 }
 
-/// What a cgroup holds that cannot be reclaimed; anything up to the allowance is one to us, and
-/// `memory.stat` is not asked for.
+/// The unreclaimable memory of a cgroup. Up to the allowance the exact amount does not matter, and
+/// `memory.stat` is not read.
 fn of_cgroup(folder: &core::ffi::CStr, allowance: Bytes) -> Option<Bytes> {
     let folder = File::open_folder(folder).ok()?;
     let current = folder.open_entry(c"memory.current");
@@ -300,8 +302,8 @@ fn managed_and_pinned(ledger: &Ledger, device: &Device<'_>) -> Bytes {
     both.fold(Bytes::ZERO, |sum, (_, bytes)| sum.plus(Bytes::new(bytes)))
 }
 
-/// What the processes that have memory on the device hold on the host. What others of the slice
-/// hold is not seen.
+/// The host memory of the processes that have memory on the device. Other processes of the slice
+/// are not included.
 fn of_processes(ledger: &Ledger, device: &Device<'_>) -> Bytes {
     let records = ledger
         .slots()
@@ -324,12 +326,12 @@ fn of_process(pid: u32) -> Option<Bytes> {
     host_use::of_process(statm, sys::page_size())
 }
 
-/// The slice holds more or less than before: its neighbours are told.
+/// Publishes to the neighbours that the slice's holdings have changed.
 pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
     let (Some(listed), Some(private)) = (device.listed, page::page()) else {
         return;
     };
-    // What the others hold is not known then: what they have written stands.
+    // With a closed ledger the other processes' holdings are unknown: the published sum stands.
     if ledger.is_closed() {
         return;
     }
@@ -338,7 +340,7 @@ pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
     if held == Bytes::MAX {
         return;
     }
-    // Of two that write at once the later writes the older sum: so each looks again.
+    // Concurrent writers may store sums out of order, so each re-reads the sum after writing.
     for _ in 0..4 {
         promises::write(runtime, held.plus(charge));
         let again = ledger.sum(listed);

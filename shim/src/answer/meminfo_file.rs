@@ -1,8 +1,8 @@
-//! The slice's `/proc/meminfo`, in the place of the host's.
-//! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
-//! Law: only in a slice of unified memory that presents it as such, where the device says that it
-//! is integrated: never the one without the other. Where it cannot be made, the host's stays, and
-//! so it does in a process that has put itself under seccomp.
+//! Substitutes the slice's `/proc/meminfo` for the host's. Touches: the descriptor that a program
+//! has just opened; the host's meminfo and the ledger. Law: only in a slice of unified memory that
+//! presents it as such, where the device reports that it is integrated: never one without the
+//! other. If the substitute cannot be created, the host's file stays; so it does in a process that
+//! has put itself under seccomp.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,7 @@ use crate::slice::runtime;
 use crate::sys::{self, stack};
 use crate::sys::{File, Stat};
 
-/// What this process is shown of the memory that its device shares with the host. None: nothing
-/// but the host's own.
+/// The view of the memory that the device shares with the host. None: the host's own file is shown.
 #[cold]
 #[inline(never)]
 pub(crate) fn shown() -> Option<MemoryView> {
@@ -32,7 +31,7 @@ pub(crate) fn shown() -> Option<MemoryView> {
 }
 
 extern "C" fn look(place: *mut c_void) -> u8 {
-    // SAFETY: `shown` has given its own variable, and waits.
+    // SAFETY: `shown` passes its own variable, and waits.
     unsafe { place.cast::<Option<MemoryView>>().write(view()) };
     0
 }
@@ -50,7 +49,7 @@ fn view() -> Option<MemoryView> {
     answer::of_host(runtime, &device, None)
 }
 
-/// Puts the slice's text in the place of the host's, if that is what was opened.
+/// Replaces a descriptor of `/proc/meminfo` by one of the slice's text.
 #[cold]
 #[inline(never)]
 pub(crate) fn stand_in(descriptor: i32) {
@@ -62,7 +61,7 @@ pub(crate) fn stand_in(descriptor: i32) {
 }
 
 extern "C" fn replace(descriptor: *mut c_void) -> u8 {
-    // SAFETY: `stand_in` has given its own variable, and waits.
+    // SAFETY: `stand_in` passes its own variable, and waits.
     let descriptor = unsafe { descriptor.cast::<i32>().read() };
     if runtime::slice().is_none() || !is_the_hosts(descriptor) {
         return 0;
@@ -83,51 +82,51 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     0
 }
 
-/// Whether it is `/proc/meminfo`, by whatever path it was opened.
+/// Whether a descriptor is of `/proc/meminfo`, by whatever path it was opened.
 fn is_the_hosts(descriptor: i32) -> bool {
     let opened = Stat::of_program(descriptor);
     let hosts = Stat::at(source::PROC_MEMINFO);
     matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
 }
 
-/// The device of all files in memory, once one is in a program's hands.
+/// The device number of all memory files, once a program holds one of ours.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a descriptor of this process may be of a text of ours.
+/// Whether a descriptor of this process may refer to a text of ours.
 #[inline]
 pub(crate) fn was_shown() -> bool {
     DEVICE.load(Ordering::Relaxed) != 0
 }
 
-/// By what it is, not by its number: a program may have duplicated it, or have many.
+/// Identifies the file itself, not the descriptor's number: a program may have duplicated the
+/// descriptor, or hold several.
 fn is_ours(descriptor: i32, device: u64) -> bool {
     device == DEVICE.load(Ordering::Relaxed) && sys::is_sealed_text(descriptor, b"MemTotal:")
 }
 
-/// The kernel's `struct stat` of a text of ours becomes that of `/proc/meminfo`.
+/// Replaces the kernel's `struct stat` of a text of ours by that of `/proc/meminfo`.
 ///
-/// # Safety
-/// One has just been written there.
+/// # Safety The kernel has just written a `struct stat` to `place`.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
-    // SAFETY: the caller's promise; `st_dev` is its first word on every 64-bit machine.
+    // SAFETY: the caller guarantees a `struct stat` at `place`; `st_dev` is its first word on every
+    // 64-bit machine.
     let device = unsafe { place.cast::<u64>().read_unaligned() };
     if is_ours(descriptor, device) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `place` has room for a `struct stat`.
         unsafe { sys::stat_into(source::PROC_MEMINFO, place) };
     }
 }
 
-/// The same for `struct statx`.
+/// Replaces the kernel's `struct statx` of a text of ours by that of `/proc/meminfo`.
 ///
-/// # Safety
-/// As `told_of`.
+/// # Safety The kernel has just written a `struct statx` to `place`.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
     if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `place` has room for a `struct statx`.
         unsafe { sys::statx_into(source::PROC_MEMINFO, flags, mask, place) };
     }
 }

@@ -1,6 +1,6 @@
 //! Turns the facts (the driver's numbers, the ledger, the host) into an answer with `view`.
 //! Touches: the slice's ledger; the host's meminfo on unified memory; the caller's out-parameters.
-//! Law: decides nothing itself; writes only where the caller has a place.
+//! Law: decides nothing itself; writes only where the caller passes a place.
 
 pub(crate) mod device;
 pub(crate) mod host;
@@ -18,9 +18,9 @@ use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::slice::runtime::{self, Runtime};
 use crate::slice::slice_ledger;
 
-/// What the slice's processes hold on a device. None: nobody counts, and everything that is used on
-/// the device is taken for ours. More than there is: a limit is enforced and this process cannot be
-/// counted, so nothing is given and nothing is free.
+/// The memory that the slice's processes hold on a device. None: it is not counted, and all memory
+/// in use on the device is taken to be the slice's. `Bytes::MAX`: a limit is enforced and this
+/// process cannot be counted, so that no memory is granted or free.
 #[inline]
 fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     let ledger = runtime.ledger()?;
@@ -34,7 +34,7 @@ fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
     uncounted(runtime, listed)
 }
 
-/// The same for a process that cannot be counted, if it still cannot.
+/// `held` for a process without a slot: looks for one again first.
 #[cold]
 #[inline(never)]
 fn uncounted(runtime: &Runtime, listed: ledger::Device) -> Option<Bytes> {
@@ -49,17 +49,17 @@ fn uncounted(runtime: &Runtime, listed: ledger::Device) -> Option<Bytes> {
     }
 }
 
-/// How much a request is told of the host.
+/// How fresh a reading of the host must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// What was so less than a millisecond ago; nothing, if nobody has looked.
+    /// Less than a millisecond old; none, if there is no such reading.
     Lately,
-    /// What is so now.
+    /// Taken now.
     Now,
 }
 
-/// The facts on which an allocation of unified memory depends, and what of the host's memory is
-/// charged to the slice. None: the host says nothing.
+/// The facts that decide an allocation of unified memory, and the part of the host's memory that is
+/// charged to the slice. None: the host cannot be read.
 pub(crate) fn host_facts(
     runtime: &Runtime,
     device: &Device<'_>,
@@ -77,7 +77,7 @@ pub(crate) fn host_facts(
     Some((shared(device, &reading, held, everything), reading.charge))
 }
 
-/// The facts of memory that host and device share: the host's, within what the driver has.
+/// The facts of memory that host and device share: the host's, limited by the driver's.
 #[inline]
 fn shared(
     device: &Device<'_>,
@@ -93,13 +93,13 @@ fn shared(
     }
 }
 
-/// The one answer of a device, as its driver reports it.
+/// The answer for a device, from the memory that its driver reports.
 #[inline]
 pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
     of_card(runtime, device, driver, &[])
 }
 
-/// The same of a card: what is held on its instances is held on it too.
+/// The answer for a card: memory held on its instances is held on it too.
 #[inline]
 pub(crate) fn of_card(
     runtime: &Runtime,
@@ -133,8 +133,8 @@ pub(crate) fn of_card(
     answer
 }
 
-/// The answer of a device of unified memory of which NVML says nothing; `total` is CUDA's, where
-/// it is known. None: nor does the host.
+/// The answer for a device of unified memory for which NVML reports no memory; `total` is CUDA's,
+/// where it is known. None: the host cannot be read either.
 pub(crate) fn of_host(
     runtime: &Runtime,
     device: &Device<'_>,
@@ -154,9 +154,9 @@ pub(crate) fn of_host(
     Some(answer)
 }
 
-/// The answer of a device of unified memory where there is no slice: page cache is not used, and
-/// the host keeps its reserve. None: what the host says is not of the memory that the driver
-/// speaks of, and the driver's answer stands.
+/// The answer for a device of unified memory without a slice: page cache does not count as used,
+/// and the host keeps its reserve. None: the host's memory is not the memory that the driver
+/// reports on, and the driver's answer stands.
 pub(crate) fn unsliced(driver: DriverMemory) -> Option<MemoryView> {
     seen_unsliced(driver, Some(driver.free))
 }
@@ -182,7 +182,7 @@ fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView
     Some(view(&facts, None))
 }
 
-/// The same for NVML, which has nothing to say of such a device.
+/// `unsliced` for NVML, which reports no memory for such a device.
 pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
     if let Some(total) = total {
         return seen_unsliced(driver(total, 0), None);

@@ -1,7 +1,7 @@
-//! The promises of this machine's slices: what others may still spend, and what we have spent.
-//! Touches: the folder of promises, read-only; this slice's own file.
-//! Law: nothing is followed and nothing is mapped; a file that is not as it should be claims what
-//! its name says, which is the host's.
+//! Reads the promises of this machine's slices: the memory that others may still spend, and
+//! publishes the memory that this slice has spent. Touches: the folder of promises, read-only; this
+//! slice's own file. Law: no link is followed and no file is mapped. A malformed file claims the
+//! budget in its name, which the host has chosen.
 
 use core::ffi::CStr;
 
@@ -13,12 +13,12 @@ use crate::log::counters;
 use crate::slice::runtime::Runtime;
 use crate::sys::{self, File, Listing, Stat};
 
-/// What all slices were promised, ours among them: by the names alone.
+/// The sum of all slices' promises, including ours, from the file names alone.
 pub(crate) fn promised(runtime: &Runtime) -> Bytes {
     sum(runtime, |_, _, promise| promise.budget)
 }
 
-/// What the other slices were promised and have not spent.
+/// The memory promised to the other slices that they have not spent.
 pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
     let own = runtime.promise().and_then(|path| Stat::at(path).ok());
     sum(runtime, |folder, name, promise| {
@@ -53,7 +53,7 @@ fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> B
 fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
     let file = match folder.open_entry(name) {
         Ok(file) => file,
-        // A link is nobody's promise; and one that has just gone is none.
+        // A link is not a promise, and neither is a file that has just been removed.
         Err(sys::ELOOP | sys::ENOENT) => return Bytes::ZERO,
         Err(_) => return promise.budget,
     };
@@ -67,7 +67,7 @@ fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> 
     promise.unused(file.read(&mut head).unwrap_or_default())
 }
 
-/// Says what this slice has spent.
+/// Publishes the memory that this slice has spent.
 pub(crate) fn write(runtime: &Runtime, bytes: Bytes) {
     let Some(path) = runtime.promise() else {
         return;

@@ -1,43 +1,40 @@
-//! The places that a caller gives for an answer, in each integer type that an API reports in.
-//! Touches: the caller's out-parameters.
-//! Law: writes only where the caller has a place.
+//! Writes and reads the caller's out-parameters, in each integer type that an API reports in.
+//! Touches: the caller's out-parameters. Law: writes only where the caller has passed a place.
 
 use gpuslice_config::units::Bytes;
 
-/// Writes an amount where the caller wants it, as far as it fits there.
+/// Writes an amount to `place`, or the largest value that fits there.
 ///
-/// # Safety
-/// The place is null, or the driver has just written a T there.
+/// # Safety `place` is null, or the driver has just written a T there.
 #[inline]
 pub(crate) unsafe fn put<T: Amount>(place: *mut T, amount: Bytes) {
     if !place.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: not null, so the caller guarantees a T there.
         unsafe { place.write(T::at_most(amount)) };
     }
 }
 
-/// Reads what the driver has written. None where the caller did not want it.
+/// Reads an amount that the driver has written. None: the caller has passed null.
 ///
-/// # Safety
-/// The place is null, or the driver has just written a T there.
+/// # Safety `place` is null, or the driver has just written a T there.
 #[inline]
 pub(crate) unsafe fn got<T: Amount>(place: *const T) -> Option<u64> {
     if place.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the caller guarantees a T there.
     Some(unsafe { place.read() }.into_u64())
 }
 
-/// Reads a handle that the driver has written. None where the caller did not want it.
+/// Reads a handle that the driver has written. None: the caller has passed null, or the handle is
+/// null.
 ///
-/// # Safety
-/// The place is null, or the driver has just written a handle there.
+/// # Safety `place` is null, or the driver has just written a handle there.
 pub(crate) unsafe fn got_handle(place: *const *mut core::ffi::c_void) -> Option<u64> {
     if place.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the caller guarantees a handle there.
     let handle = unsafe { place.read() };
     (!handle.is_null()).then_some(handle as u64)
 }

@@ -1,6 +1,6 @@
-//! Predicts whether `RTLD_DEEPBIND` would make a library call past this one.
-//! Touches: the library's file, read-only, before the loader maps it.
-//! Law: where the file does not say, the answer is the one that keeps the library in the slice.
+//! Predicts whether `RTLD_DEEPBIND` would make a library's calls bypass this one. Touches: the
+//! library's file, read-only, before the loader maps it. Law: where the file leaves it open, the
+//! answer is the one that keeps the library in the slice.
 
 use core::ffi::{CStr, c_char};
 
@@ -12,22 +12,21 @@ use crate::real::functions;
 use crate::slice::runtime;
 use crate::sys::{Contents, File};
 
-/// Whether a library that prefers its own definitions would pass us by, and may not.
+/// Whether a library that prefers its own definitions would bypass our hooks.
 ///
-/// # Safety
-/// The path is null or a C string.
+/// # Safety `path` is null or a C string.
 pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
     if path.is_null() {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a C string; null was excluded above.
     let path = unsafe { CStr::from_ptr(path) };
     let bytes = path.to_bytes();
     if !bytes.contains(&b'/') {
-        // Only the loader knows where it would look.
+        // Only the loader knows the directory in which it would find the file.
         return tell(path, "its path is not given", b"");
     }
-    // A path with $ORIGIN in it is another to the loader.
+    // A path with $ORIGIN in it means another file to the loader.
     let contents = File::open(path).and_then(|file| Contents::of(&file));
     let Ok(contents) = contents else {
         return tell(path, "its file cannot be read", b"");
@@ -40,7 +39,7 @@ pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
 
 const UNKNOWN: &str = "its file does not say what it calls";
 
-/// Says why; true.
+/// Logs the reason; returns true.
 #[cold]
 fn tell(path: &CStr, why: &str, what: &[u8]) -> bool {
     let line = [
@@ -54,19 +53,20 @@ fn tell(path: &CStr, why: &str, what: &[u8]) -> bool {
 }
 
 fn is_of_a_gpu(name: &[u8]) -> bool {
-    // No list of them: it would be relocated at every start.
+    // Not as a list: its pointers would be relocated at every start.
     name.starts_with(b"libcuda.so")
         || name.starts_with(b"libcudart.so")
         || name.starts_with(b"libnvidia-ml.so")
 }
 
-/// Whether it matters in this slice that a library calls this function of the table.
+/// Whether a library that calls this function must call our hook in this slice.
 fn matters(name: &CStr) -> bool {
     let Some(row) = functions::find(name) else {
         return false;
     };
     let is_of_the_loader = matches!(name.to_bytes(), b"dlsym" | b"dlopen" | b"dlmopen");
-    // What libc is asked for is answered otherwise only where memory is the host's, or models are dropped.
+    // libc's answers change only where the device's memory is the host's, or model files are
+    // evicted.
     functions::library(row) != Library::Libc
         || is_of_the_loader
         || runtime::slice().is_some_and(runtime::Runtime::changes_libc)
@@ -91,7 +91,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const HEADER: usize = 56;
 const SYMBOL: usize = 24;
 
-/// A number of 2, 4 or 8 bytes.
+/// A little-endian number of N bytes: 2, 4 or 8.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes: &[u8; N] = bytes.get(at..)?.first_chunk()?;
     let number = bytes.iter().rev();
@@ -100,7 +100,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 
 impl<'a> Dynamic<'a> {
     fn of(file: &'a [u8]) -> Option<Dynamic<'a>> {
-        // 64 bits, as we are.
+        // 64-bit, as this library is.
         if file.get(..5)? != b"\x7fELF\x02" {
             return None;
         }
@@ -134,7 +134,7 @@ impl<'a> Dynamic<'a> {
             .map(|(_, value)| value)
     }
 
-    /// What the file has for an address.
+    /// The file's bytes at a virtual address.
     fn at(&self, address: u64) -> Option<&'a [u8]> {
         self.headers.chunks_exact(HEADER).find_map(|header| {
             let offset = number::<8>(header, 8)?;
@@ -149,18 +149,19 @@ impl<'a> Dynamic<'a> {
         })
     }
 
-    /// How many symbols may be undefined. They stand before those that are defined.
+    /// The number of leading symbols that may be undefined. They stand before those that are
+    /// defined.
     fn undefined(&self) -> Option<usize> {
         let count = if let Some(table) = self.value(DT_GNU_HASH) {
             number::<4>(self.at(table)?, 4)?
         } else {
             number::<4>(self.at(self.value(DT_HASH)?)?, 4)?
         };
-        // A library that defines nothing has an empty table, which counts nothing.
+        // A library that defines nothing has an empty table, whose count is meaningless.
         (count > 1).then(|| usize::try_from(count).ok())?
     }
 
-    /// Whether it calls what is ours to answer, or brings another library that may.
+    /// Whether it calls a hooked function, or loads another library that may.
     fn needs_us(&self, path: &CStr) -> bool {
         let (Some(strings), Some(symbols), Some(count)) = (
             self.value(DT_STRTAB).and_then(|place| self.at(place)),
@@ -177,7 +178,7 @@ impl<'a> Dynamic<'a> {
             let Some(needed) = name(needed) else {
                 return tell(path, UNKNOWN, b"");
             };
-            // What is there already has found what it calls.
+            // A library that is loaded already has its calls bound.
             if is_of_a_gpu(needed.to_bytes()) || !dl::has(needed) {
                 return tell(path, "it loads ", needed.to_bytes());
             }

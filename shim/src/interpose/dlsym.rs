@@ -1,7 +1,6 @@
-//! The ways of libc to a symbol: dlsym, dlopen, dlmopen.
-//! Touches: registers; the loader, for names that are in the table.
-//! Law: a tail jump, so that libc sees the caller's own return address. No allocation, no lock
-//! of ours, no thread-local state with a destructor.
+//! The hooks of libc's symbol look-up: dlsym, dlopen, dlmopen. Touches: registers; the loader, for
+//! names that are in the table. Law: a tail jump, so that libc sees the caller's own return
+//! address. No allocation, no lock of ours, no thread-local state with a destructor.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -18,15 +17,15 @@ use crate::real::copies::{self, Library};
 use crate::real::functions::{self, Row};
 use crate::slice::runtime;
 
-/// The filter's answer for "libc shall answer".
+/// The filter's result for "jump to libc's function".
 const PASS: *mut c_void = null_mut();
-/// The filter's answer for "the answer is null".
+/// The filter's result for "return null".
 const NULL: *mut c_void = core::ptr::dangling_mut::<u8>().cast();
 
 const RTLD_DEEPBIND: c_int = 8;
 const LM_ID_NEWLM: isize = -1;
 
-/// dlsym: what the filter answers, or libc's.
+/// dlsym: returns the filter's address, or jumps to libc's dlsym.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -56,7 +55,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char
     )
 }
 
-/// dlopen: libc's, with flags that keep the library within reach.
+/// dlopen: libc's, with flags that keep the library's calls within reach.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -78,7 +77,7 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
     )
 }
 
-/// dlmopen: libc's, into a namespace that has us first.
+/// dlmopen: libc's, into a namespace whose first library is this one.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -113,7 +112,7 @@ pub(crate) unsafe extern "C" fn dlmopen(
     )
 }
 
-/// dlsym: what the filter answers, or libc's.
+/// dlsym: returns the filter's address, or jumps to libc's dlsym.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -141,7 +140,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char
     )
 }
 
-/// dlopen: libc's, with flags that keep the library within reach.
+/// dlopen: libc's, with flags that keep the library's calls within reach.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -167,7 +166,7 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
     )
 }
 
-/// dlmopen: libc's, into a namespace that has us first.
+/// dlmopen: libc's, into a namespace whose first library is this one.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -202,7 +201,7 @@ pub(crate) unsafe extern "C" fn dlmopen(
     )
 }
 
-/// What dlsym shall answer: an address, [`NULL`], or [`PASS`].
+/// The result for dlsym: an address, [`NULL`], or [`PASS`].
 unsafe extern "C" fn filter(
     handle: *mut c_void,
     symbol: *const c_char,
@@ -214,18 +213,18 @@ unsafe extern "C" fn filter(
     if symbol.is_null() {
         return PASS;
     }
-    // SAFETY: dlsym's contract: a C string.
+    // SAFETY: dlsym's contract guarantees a C string.
     let first = unsafe { symbol.cast::<u8>().read() };
     if !functions::begins(first) {
         return PASS;
     }
-    // SAFETY: dlsym's contract: a C string.
+    // SAFETY: dlsym's contract guarantees a C string.
     let name = unsafe { CStr::from_ptr(symbol) };
     let Some(row) = functions::find(name) else {
         return PASS;
     };
     if functions::library(row) == Library::Libc {
-        // The next dlsym is the business of whoever interposes it too.
+        // The next dlsym belongs to another interposer of dlsym.
         return match handle == RTLD_NEXT {
             true => PASS,
             false => libc_row(row, handle, name, dlsym),
@@ -238,14 +237,15 @@ unsafe extern "C" fn filter(
     if handle == RTLD_NEXT {
         return after(caller.as_ref(), row, name);
     }
-    // SAFETY: the caller's own arguments; RTLD_DEFAULT is looked at below.
+    // SAFETY: the caller's own arguments; RTLD_DEFAULT is handled below.
     let mut address = unsafe { dlsym(handle, symbol) };
     if address.is_null() {
         return NULL;
     }
     let object = dl::object_of(address);
     if object.is_some_and(|object| object.dynamic == elf::own_dynamic()) {
-        // The handle sees the global scope, and us in it: what is there without us?
+        // The handle's scope includes the global one, and so this library: find the definition
+        // without ours.
         address = behind_us(handle, name, caller.as_ref());
         if address.is_null() {
             return NULL;
@@ -262,18 +262,19 @@ fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
     stand_in::stand_in(row, address)
 }
 
-/// RTLD_NEXT. Libraries in front of us find our export by themselves. Behind us there are
-/// wrappers, which define the name and are called by us or instead of us: they get the driver's
-/// own. The others, a plug-in that is linked to the driver say, look for what to call.
+/// `dlsym` with RTLD_NEXT. For libraries in front of us, libc finds our export by itself. Libraries
+/// behind us are of two kinds. Wrappers define the name, and are called by us or instead of us:
+/// they get the driver's own function. All others, such as a plug-in linked to the driver, want a
+/// function to call: they get our entry.
 fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
     let Some(caller) = caller.filter(|caller| !caller.path().is_empty()) else {
-        // The program: libc would find our export, be there a driver or not.
+        // The program itself: libc would find our export, whether there is a driver or not.
         return match dl::next(name).is_null() {
             true => NULL,
             false => PASS,
         };
     };
-    // SAFETY: the caller is running, so it is loaded.
+    // SAFETY: the caller's code is running, so its object is loaded.
     if unsafe { elf::symbol(caller, name.to_bytes()) }.is_some() {
         return PASS;
     }
@@ -284,7 +285,7 @@ fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
     }
 }
 
-/// The definition that a look-up in the global scope would find, were we not there.
+/// The definition that a look-up in the global scope would find if this library were not loaded.
 fn behind_us(handle: *mut c_void, name: &CStr, caller: Option<&Object>) -> *mut c_void {
     let address = dl::next(name);
     if !address.is_null() || handle != RTLD_DEFAULT {
@@ -295,13 +296,14 @@ fn behind_us(handle: *mut c_void, name: &CStr, caller: Option<&Object>) -> *mut 
     };
     let address = dl::within(caller.path(), name);
     if address.is_null() {
-        // Again, so that dlerror speaks of the symbol.
+        // Repeated, so that dlerror reports the symbol.
         return dl::next(name);
     }
     address
 }
 
-/// dlsym of a function of libc that is ours too: ours, where the answer is libc's.
+/// `dlsym` for a libc name that we also export: returns our entry if libc's own would have been
+/// found.
 fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mut c_void {
     let known = match row {
         Row::dlsym => dl::dlsym().map(|real| real as *mut c_void),
@@ -316,7 +318,7 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
     let address = unsafe { dlsym(handle, name.as_ptr()) };
     let is_absent = known.is_some_and(<*mut c_void>::is_null);
     if is_absent && address == entries::entry(row, copies::Slot(0)) {
-        // This libc has no such function, and dlerror says so.
+        // This libc has no such function, and dlerror reports it.
         return match dl::in_libc(name).is_null() {
             true => NULL,
             false => address,
@@ -329,7 +331,8 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
     }
 }
 
-/// A driver that looks itself up gets its own. Not libcudart, which is one of its clients.
+/// Whether the object is part of the driver: a driver that looks itself up gets its own functions.
+/// libcudart is one of its clients, and not included.
 fn is_drivers_own(object: &Object) -> bool {
     const OWN: [&[u8]; 5] = [
         b"libcuda.so",
@@ -341,21 +344,21 @@ fn is_drivers_own(object: &Object) -> bool {
     OWN.iter().any(|own| object.file_name().starts_with(own))
 }
 
-/// dlopen's flags. A library that prefers its own definitions, and would so pass us by, does not get
-/// to inside a slice.
+/// The flags for dlopen. Inside a slice, RTLD_DEEPBIND is removed for a library that would bypass
+/// our hooks by it.
 unsafe extern "C" fn reachable(path: *const c_char, flags: c_int) -> c_int {
     let _ = dl::dlopen();
     if flags & RTLD_DEEPBIND == 0 || runtime::slice().is_none() {
         return flags;
     }
-    // SAFETY: dlopen's contract: null or a C string.
+    // SAFETY: dlopen's contract guarantees null or a C string.
     match unsafe { deepbind::passes_us_by(path) } {
         true => flags & !RTLD_DEEPBIND,
         false => flags,
     }
 }
 
-/// The namespace for dlmopen. A new one gets us as its first library, inside a slice.
+/// The namespace for dlmopen. Inside a slice, a new namespace gets this library as its first.
 extern "C" fn namespace(lmid: isize) -> isize {
     let Some(dlmopen) = dl::dlmopen() else {
         return lmid;
@@ -369,7 +372,7 @@ extern "C" fn namespace(lmid: isize) -> isize {
     let own = dl::object_of((&raw const SPARE) as *const c_void);
     let Some(own) = own else { return lmid };
     const RTLD_LAZY: c_int = 1;
-    // SAFETY: dlmopen's contract; our own file is at this path.
+    // SAFETY: dlmopen's contract; the path is that of our own file.
     let handle = unsafe { dlmopen(LM_ID_NEWLM, own.path().as_ptr(), RTLD_LAZY) };
     let made = (!handle.is_null()).then(|| dl::namespace_of(handle));
     let Some(Some(made)) = made else {
@@ -383,28 +386,29 @@ extern "C" fn namespace(lmid: isize) -> isize {
     made
 }
 
-/// Has a copy of us find libc in its namespace now: its first caller may be a signal handler, or a
-/// child of fork, that cannot wait for the loader's lock.
+/// Makes a copy of this library look up libc in its namespace now. Its first caller may be a signal
+/// handler or a forked child, which cannot wait for the loader's lock.
 fn find_libc(copy: *mut c_void) {
     const SC_PAGESIZE: c_int = 30;
     let Some(dlsym) = dl::dlsym() else { return };
-    // SAFETY: dlsym's contract: a live handle, a C string.
+    // SAFETY: dlsym's contract: a live handle and a C string.
     let sysconf = unsafe { dlsym(copy, c"sysconf".as_ptr()) };
-    // SAFETY: the copy's sysconf has the signature that the table says; None is the null pointer.
+    // SAFETY: the copy's sysconf has the signature in the table; None is the null pointer.
     let sysconf =
         unsafe { core::mem::transmute::<*mut c_void, Option<functions::sysconf::Real>>(sysconf) };
     if let Some(sysconf) = sysconf {
-        // SAFETY: sysconf's contract; this name says nothing of the slice.
+        // SAFETY: sysconf's contract; the slice does not change the answer for this name.
         unsafe { sysconf(SC_PAGESIZE) };
     }
 }
 
-/// The namespace made last: its name, its first library, and how many libraries it began with.
+/// The namespace created last: its id, its first library, and its initial number of libraries.
 static SPARE: AtomicIsize = AtomicIsize::new(0);
 static SPARE_HEAD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static SPARE_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-/// The namespace made last, if what it was made for could not be opened: there are only 16.
+/// The namespace created last, if the library it was created for could not be opened: a process can
+/// have only 16.
 fn unused_namespace() -> Option<isize> {
     let head = SPARE_HEAD.swap(null_mut(), Ordering::AcqRel);
     if head.is_null() {
@@ -415,11 +419,12 @@ fn unused_namespace() -> Option<isize> {
     unused.then(|| SPARE.load(Ordering::Relaxed))
 }
 
-/// How many libraries follow this one in its namespace. glibc's handle is its link map.
+/// The number of libraries from this one to the end of its namespace. glibc's handle is its link
+/// map.
 fn length(handle: *const LinkMap) -> usize {
     let mut count = 0usize;
     let mut next = handle;
-    // SAFETY: the loader's list; the first is our own library, which is never closed.
+    // SAFETY: the loader's list; the first element is our own library, which is never closed.
     while let Some(map) = unsafe { next.as_ref() } {
         count = count.saturating_add(1);
         next = map.l_next;

@@ -1,7 +1,6 @@
 //! The entry points of each line of `symbols.rs`: the exported symbol, and for each copy of its
-//! library a function that calls the hook.
-//! Touches: `symbols.rs`, by inclusion.
-//! Law: no name is written down twice: a new line in `symbols.rs` is a new hook here.
+//! library a function that calls the hook. Touches: `symbols.rs`, by inclusion. Law: no name is
+//! written down twice: a new line in `symbols.rs` is a new hook here.
 
 use core::ffi::{c_char, c_ulonglong, c_void};
 
@@ -16,21 +15,21 @@ macro_rules! symbols {
         $(, as $base:literal since $since:literal $($per_thread:ident)? )? ; )*) => {
         $( hook!($lib $name ( $($arg : $ty),* ) -> $ret = $($hook)::+); )*
 
-        /// What answers for the row and this copy of its library.
+        /// The entry point for the row and this copy of its library.
         pub(crate) fn entry(row: Row, slot: Slot) -> *mut c_void {
             match row { $( Row::$name => $name::entry_of(slot) ),* }
         }
     };
 }
 
-/// What answers for a driver library's function in each of the library's copies: the `entry`
-/// beside this.
+/// The entry points of a driver library's function, one for each copy of the library; each is an
+/// instance of the `entry` beside this.
 macro_rules! entries {
     () => {
         pub(crate) fn entry_of(slot: Slot) -> *mut c_void {
             const { assert!(SLOTS == 4) };
-            // Opaque to the optimiser, which would make a table of them: addresses in a table
-            // are relocated at the start of every process.
+            // Opaque to the optimiser, which would build a table of them: addresses in a table are
+            // relocated at the start of every process.
             use core::hint::black_box as computed;
             (match slot.0 {
                 0 => computed(entry::<0> as *const ()),
@@ -53,13 +52,13 @@ macro_rules! hook {
             }
         }
     };
-    // For few of its numbers we have something to say: for all others, and as if we were not there,
-    // a jump to libc's.
+    // The hook handles only a few of its numbers. For all others it jumps to libc's function, as if
+    // this library were absent.
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = numbered :: $hook:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            /// Where its address lies among those of the first copy.
+            /// The offset of its address among those of the first copy.
             pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (ASKED + Row::$name as usize);
 
             pub(crate) fn entry_of(_: Slot) -> *mut c_void {
@@ -80,7 +79,8 @@ macro_rules! hook {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            /// The first call. Apart, so that the others need not make room for what it takes.
+            /// The first call. A function of its own, so that later calls do not reserve stack for
+            /// it.
             #[cold]
             #[inline(never)]
             pub(crate) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
@@ -95,19 +95,20 @@ macro_rules! hook {
                 super::$name as *const () as *mut c_void
             }
         }
-        // What is variadic in C takes its integers in the registers of a function that is not.
+        // A function that is variadic in C takes its integers in the same registers as one that is
+        // not.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
             match functions::$name::known() {
                 // SAFETY: the arguments are the caller's own, for the function of this name.
                 Some(real) => unsafe { $($hook)::+(Call { slot: Slot(0), real } $(, $arg)*) },
-                // SAFETY: as above.
+                // SAFETY: the caller's own arguments, for the function of this name.
                 None => unsafe { $name::first($($arg),*) },
             }
         }
     };
-    // Whoever decides by the caller is told of it: a stub puts the return address into the
-    // register of an argument that the function has not.
+    // Hooks that decide by the caller: a stub puts the return address into the register of the
+    // first argument that the function does not have.
     ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = cuda :: growth :: $hook:ident) => {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
@@ -170,7 +171,7 @@ macro_rules! hook {
 
 include!("../symbols.rs");
 
-/// What answers for a function that nobody has.
+/// The entry point for a function that no loaded library defines.
 pub(crate) fn absent(library: Library) -> *mut c_void {
     extern "C" fn cuda() -> u32 {
         Library::Cuda.absent()

@@ -1,8 +1,7 @@
-//! The exported symbols, and the stubs that tell a function who has called it: in assembly, because
-//! only there a call can go on as if it had never been here.
-//! Touches: registers.
+//! The exported symbols, and the stubs that pass the caller's address to a function: in assembly,
+//! because only there a call can continue with registers and stack unchanged. Touches: registers.
 
-/// The register of the argument after these.
+/// The register of the argument that follows these.
 #[cfg(target_arch = "x86_64")]
 macro_rules! next_register {
     ($a:ident $b:ident) => {
@@ -23,7 +22,7 @@ macro_rules! next_register {
     };
 }
 
-/// The exported symbol: it only jumps, so that it can tell who calls.
+/// The exported symbol. It only jumps, so that the caller's return address is preserved.
 #[cfg(target_arch = "x86_64")]
 macro_rules! export {
     ($name:ident) => {
@@ -103,7 +102,8 @@ macro_rules! export {
     };
 }
 
-/// The exported `syscall`: a jump to libc's, but for the numbers that `hooks::libc::isolation` knows.
+/// The exported `syscall`: a jump to libc's, except for the numbers that `hooks::libc::isolation`
+/// handles.
 #[cfg(target_arch = "x86_64")]
 macro_rules! export_numbered {
     ($name:ident) => {

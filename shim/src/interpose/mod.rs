@@ -1,6 +1,5 @@
-//! Interposition: how a call of the program reaches a hook.
-//! Touches: exported symbols, registers, the loader.
-//! Law: what is not ours goes on exactly as if the library were not there.
+//! Interposition: how a call of the program reaches a hook. Touches: exported symbols, registers,
+//! the loader. Law: a call that is not hooked continues exactly as if the library were not loaded.
 
 #[macro_use]
 pub(crate) mod export;

@@ -1,7 +1,7 @@
-//! The vendor's own ways to a function: cuGetProcAddress and cudaGetDriverEntryPoint.
-//! Touches: the real function, then the pointer that it has given.
-//! Law: a pointer is replaced only when it is known to be a row's own function. What a newer
-//! driver means by a name is never guessed.
+//! The hooks of the vendor's symbol look-up: cuGetProcAddress and cudaGetDriverEntryPoint. Touches:
+//! the real function, then the pointer that it has returned. Law: a pointer is replaced only when
+//! it is known to be a row's own function. The meaning of a name in a newer driver is never
+//! guessed.
 
 use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 use core::ptr::null_mut;
@@ -34,8 +34,7 @@ const EITHER_STREAM: c_ulonglong = 3;
 
 /// `cuGetProcAddress`.
 ///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// # Safety The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn proc_address_v1(
     call: Call<ProcAddressV1>,
     symbol: *const c_char,
@@ -45,7 +44,7 @@ pub(crate) unsafe fn proc_address_v1(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
     code
 }
@@ -64,7 +63,7 @@ pub(crate) unsafe fn proc_address(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
     code
 }
@@ -83,7 +82,7 @@ pub(crate) unsafe fn proc_address_ptsz(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe {
         replace(
             code,
@@ -97,7 +96,7 @@ pub(crate) unsafe fn proc_address_ptsz(
     code
 }
 
-/// What the `_ptsz` twins make of flags that name no stream.
+/// The flags that the `_ptsz` variants use where the caller's select no stream.
 fn per_thread(flags: c_ulonglong) -> c_ulonglong {
     match flags & EITHER_STREAM {
         0 => flags | PER_THREAD_DEFAULT_STREAM,
@@ -105,11 +104,7 @@ fn per_thread(flags: c_ulonglong) -> c_ulonglong {
     }
 }
 
-/// `cudaGetDriverEntryPoint`. CUDA 11 calls it without the last argument, which only passes
-/// through.
-///
-/// # Safety
-/// As `proc_address_v1`.
+/// `cudaGetDriverEntryPoint`. CUDA 11 calls it without the last argument, which is only passed on.
 pub(crate) unsafe fn entry_point(
     call: Call<EntryPoint>,
     symbol: *const c_char,
@@ -119,7 +114,7 @@ pub(crate) unsafe fn entry_point(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, flags) };
     code
 }
@@ -137,7 +132,7 @@ pub(crate) unsafe fn entry_point_ptsz(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, per_thread(flags)) };
     code
 }
@@ -156,7 +151,7 @@ pub(crate) unsafe fn entry_point_by_version(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
     code
 }
@@ -176,15 +171,14 @@ pub(crate) unsafe fn entry_point_by_version_ptsz(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     let flags = per_thread(flags);
-    // SAFETY: `code` is the answer for these.
+    // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
     code
 }
 
-/// Puts our function in the place of the real one, where that is in the table.
+/// Replaces the real function's pointer by our entry, if the function is in the table.
 ///
-/// # Safety
-/// `code` is what the real function has answered for these arguments.
+/// # Safety `code` is the real function's result for these arguments.
 unsafe fn replace(
     code: u32,
     slot: Option<Slot>,
@@ -196,9 +190,9 @@ unsafe fn replace(
     if code != SUCCESS || symbol.is_null() || pfn.is_null() {
         return;
     }
-    // SAFETY: the real function has found the symbol by its name, so that is a C string.
+    // SAFETY: the real function has found the symbol by its name, so it is a C string.
     let name = unsafe { CStr::from_ptr(symbol) };
-    // SAFETY: success, so the real function has written there.
+    // SAFETY: success, so the real function has written to `pfn`.
     let address = unsafe { pfn.read() };
     let ours = if address.is_null() {
         None
@@ -206,7 +200,7 @@ unsafe fn replace(
         stand_in(slot, name, address, flags)
     };
     if let Some(ours) = ours {
-        // SAFETY: as above.
+        // SAFETY: success, so the real function has written to `pfn`.
         unsafe { pfn.write(ours) };
     }
     if log::enabled(Level::Debug) {
@@ -228,7 +222,7 @@ unsafe fn replace(
     }
 }
 
-/// The rows that a name of cuGetProcAddress can mean.
+/// The rows that a name can mean to cuGetProcAddress.
 fn candidates(name: &CStr) -> impl Iterator<Item = Row> {
     let name = name.to_bytes();
     functions::rows().filter(move |row| {
@@ -238,7 +232,7 @@ fn candidates(name: &CStr) -> impl Iterator<Item = Row> {
     })
 }
 
-/// Our function for a pointer that the driver gave out under this name. None: leave it.
+/// Our entry for a pointer that the driver returned under this name. None: leave the pointer.
 fn stand_in(
     slot: Option<Slot>,
     name: &CStr,
@@ -248,11 +242,11 @@ fn stand_in(
     candidates(name).next()?;
     let object = dl::object_of(address)?;
     if object.dynamic == elf::own_dynamic() {
-        // The runtime has asked the driver through us.
+        // The runtime has queried the driver through our hook.
         return None;
     }
     let slot = slot.or_else(|| copies::claim(Library::Cuda, &object))?;
-    // The same function may go by a longer name too, as cuGraphInstantiateWithFlags does.
+    // The same function may have a longer name too, as cuGraphInstantiateWithFlags does.
     let exported = functions::rows()
         .filter(|row| {
             let base = functions::named(*row).is_some_and(|named| named.base == name.to_bytes());
@@ -264,8 +258,8 @@ fn stand_in(
         .find(|row| {
             functions::cells(*row).get(Library::Cuda, slot, functions::name_c(*row)) == address
         });
-    // A driver may keep functions for this that it does not export. What it gives out for the
-    // version from which the name means a row is that row's.
+    // A driver may return functions that it does not export. The function that it returns for a
+    // row's first version is that row's.
     let private = || {
         candidates(name)
             .filter(|row| given(slot, *row, flags) == address)
@@ -288,7 +282,7 @@ fn stand_in(
     Some(entries::entry(row, slot))
 }
 
-/// What the driver gives out for a row; null when it does not.
+/// The pointer that the driver returns for a row; null if it returns none.
 fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
     let Some(named) = functions::named(row) else {
         return null_mut();

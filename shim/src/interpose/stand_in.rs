@@ -1,7 +1,7 @@
 //! Selects the entry point for a call: for a pointer that a look-up has found, and for a direct
-//! call of an exported symbol.
-//! Touches: atomics; the loader, when a call site or a copy of a library is new.
-//! Law: a call goes on in the library in which the loader would have bound it without us.
+//! call of an exported symbol. Touches: atomics; the loader, when a call site or a copy of a
+//! library is new. Law: a call continues in the library to which the loader would have bound it
+//! without us.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -15,8 +15,8 @@ use crate::log::counters;
 use crate::real::copies::{self, Library, SLOTS, Slot};
 use crate::real::functions::{self, EXPORTS, Row};
 
-/// What stands for the real function `address` of a row: our entry for the copy that it
-/// belongs to. The address itself where that cannot be.
+/// The substitute for the real function `address` of a row: our entry for the copy of the library
+/// that it belongs to. If there is none, the address itself.
 pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
     stand_in_of(row, address, dl::object_of(address).as_ref())
 }
@@ -28,7 +28,8 @@ fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut 
     }
 }
 
-/// The copy of its library, which is this object, that a real function belongs to, remembered.
+/// Finds and remembers the copy of the library to which a real function belongs; `object` is that
+/// library.
 fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot> {
     let (library, name) = (functions::library(row), functions::name(row));
     let Some(object) = object else {
@@ -51,34 +52,35 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot
     let cells = functions::cells(row);
     let known = cells.known(slot);
     if !known.is_null() && known != address {
-        // Another library in the very place of one that is gone.
+        // Another library now lies where an unloaded one was.
         copies::forget(library, slot);
     }
     cells.store(slot, address);
     if library == Library::Cuda {
-        // Opened again, perhaps, with other visible devices: its ordinals are asked anew.
+        // The driver may have been loaded again with other visible devices: its ordinals are
+        // queried again.
         copies::forget_devices(slot);
     }
     Some(slot)
 }
 
-/// Where the exports jump to, once it is known for every caller.
+/// The jump targets of the exports, once they hold for every caller.
 #[unsafe(link_section = ".data")]
 pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
     [const { AtomicPtr::new(null_mut()) }; EXPORTS];
 
-/// Which entry a call site was given: address << 16 | row << 8 | slot + 1.
+/// The entries selected for call sites: address << 16 | row << 8 | slot + 1.
 static CALLERS: [AtomicU64; HOMES] = [const { AtomicU64::new(0) }; HOMES];
 const HOMES: usize = 32;
 
-/// Whether any call site was given an entry of its own: most processes never look at the list.
+/// Whether any call site has an entry of its own: most processes never read the list.
 #[unsafe(link_section = ".data")]
 static ANY_CALLERS: AtomicBool = AtomicBool::new(false);
 
-/// Where an export, called directly from `caller`, goes on.
+/// Selects the entry for an export that is called directly from `caller`.
 ///
-/// The loader would have bound the call to the first definition in the global scope, or else
-/// in the caller's own: so do we, without ourselves.
+/// The loader would have bound the call to the first definition in the global scope, or else in the
+/// caller's own scope. This follows the same order, leaving this library out.
 pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     let Some(row) = functions::row(row) else {
         return entries::absent(Library::Cuda);
@@ -101,7 +103,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     }
     let object = dl::object_of(caller as *const c_void);
     let mut address = match &object {
-        // The program's own scope is the global one, which was looked through above.
+        // The program's own scope is the global one, which was searched above.
         Some(object) if !object.path().is_empty() => dl::within(object.path(), name),
         _ => null_mut(),
     };
@@ -143,7 +145,7 @@ fn for_all(row: Row, address: *mut c_void) -> *mut c_void {
     entry
 }
 
-/// A library that is called directly stays: what we remember of it must not point to nothing.
+/// Pins a library that is called directly, because remembered addresses must stay valid.
 fn keep(object: Option<&Object>) {
     if let Some(object) = object
         && !elf::is_from_the_start(object.dynamic)

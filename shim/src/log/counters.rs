@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::{self, Level, Piece};
 
-/// A thing that a program can make happen in a loop.
+/// A counter of an event that a program can cause in a loop.
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
@@ -13,7 +13,7 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Counts it, and says it when the count is a power of ten.
+    /// Counts the event, and logs it when the count is a power of ten.
     #[cold]
     pub(crate) fn say(&self, module: &str, pieces: &[Piece<'_>]) {
         let count = self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -31,43 +31,43 @@ impl Counter {
 pub(crate) static SLICE: Counter = Counter::new();
 /// The host's meminfo cannot be read.
 pub(crate) static MEMINFO: Counter = Counter::new();
-/// The slice's meminfo cannot be shown.
+/// The slice's meminfo could not be substituted.
 pub(crate) static MEMINFO_SHOWN: Counter = Counter::new();
-/// An allocator was asked for its cache.
+/// An allocator was asked to free its cache.
 pub(crate) static RELEASED: Counter = Counter::new();
-/// malloc was asked for what it keeps.
+/// malloc's cached memory was trimmed.
 pub(crate) static TRIMMED: Counter = Counter::new();
-/// The host's numbers are not of the memory that the driver speaks of.
+/// The host's memory is not the memory that the driver reports on.
 pub(crate) static COPY: Counter = Counter::new();
-/// The promises of the machine's slices cannot be read, or ours not be written.
+/// The promises of the machine's slices cannot be read, or ours cannot be written.
 pub(crate) static PROMISES: Counter = Counter::new();
 /// The slice's cgroup cannot be read.
 pub(crate) static CGROUP: Counter = Counter::new();
-/// The machine waits for memory.
+/// The machine is under memory pressure.
 pub(crate) static PRESSED: Counter = Counter::new();
-/// An allocation that would take the host below what it keeps.
+/// An allocation would leave the host less than its reserve.
 pub(crate) static REFUSED_BY_HOST: Counter = Counter::new();
-/// A function is called that no library has.
+/// A function is called that no loaded library defines.
 pub(crate) static ABSENT: Counter = Counter::new();
 /// More copies of a library than there are slots.
 pub(crate) static COPIES: Counter = Counter::new();
-/// A real function lies in no library.
+/// A real function lies in no loaded library.
 pub(crate) static UNPLACED: Counter = Counter::new();
-/// cuGetProcAddress has answered with a function that is not known.
+/// cuGetProcAddress has returned an unknown function.
 pub(crate) static UNKNOWN: Counter = Counter::new();
-/// A device has no uuid that can be asked for.
+/// A device's uuid cannot be queried.
 pub(crate) static UUID: Counter = Counter::new();
 /// A driver's answer stands because facts were missing.
 pub(crate) static FACTS: Counter = Counter::new();
-/// A struct whose layout is not known.
+/// A struct has an unknown layout.
 pub(crate) static LAYOUT: Counter = Counter::new();
-/// A namespace without us.
+/// A new namespace could not get this library.
 pub(crate) static NAMESPACE: Counter = Counter::new();
 /// The slice's ledger cannot be used.
 pub(crate) static LEDGER: Counter = Counter::new();
-/// An allocation that the ledger has not counted, or does not forget.
+/// An allocation that the ledger has not counted, or cannot release.
 pub(crate) static UNCOUNTED: Counter = Counter::new();
 /// An allocation over the limit.
 pub(crate) static REFUSED: Counter = Counter::new();
-/// A context whose size could not be measured, or is not believed.
+/// A context's size could not be measured, or is implausible.
 pub(crate) static CONTEXT: Counter = Counter::new();

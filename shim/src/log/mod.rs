@@ -1,5 +1,5 @@
-//! The log: off unless the environment asks, one line by one write.
-//! Touches: the environment once, standard error or the log file. Never: stdout, errno, malloc.
+//! The log: off unless the environment enables it; each line is one write. Touches: the environment
+//! once, standard error or the log file. Never: stdout, errno, malloc.
 
 pub(crate) mod counters;
 
@@ -17,7 +17,7 @@ use crate::sys;
 pub(crate) enum Piece<'a> {
     /// A text.
     Str(&'a str),
-    /// A text from outside.
+    /// A text from outside the library.
     Raw(&'a [u8]),
     /// A number.
     Dec(u64),
@@ -25,12 +25,12 @@ pub(crate) enum Piece<'a> {
 
 /// The longest line.
 const LINE: usize = 512;
-/// How each line begins, and so a log file.
+/// The beginning of each line, and so of a log file.
 const BEGINNING: &[u8; 9] = b"gpuslice[";
 /// The longest path of a log file.
 const PATH: usize = 256;
 
-/// Apart from the path, which nearly nobody has: see `layout.ld`.
+/// Separate from the path, which is rarely set: see `layout.ld`.
 struct Settings {
     state: AtomicU8,
     level: AtomicU8,
@@ -38,7 +38,7 @@ struct Settings {
 
 struct File(UnsafeCell<[u8; PATH]>);
 
-// SAFETY: it is written by the one who moves `state` from UNREAD to READING, and read only in
+// SAFETY: written only by the thread that moves `state` from UNREAD to READING, and read only in
 // the state READ.
 unsafe impl Sync for File {}
 
@@ -55,8 +55,8 @@ static SETTINGS: Settings = Settings {
 static FILE: File = File(UnsafeCell::new([0; PATH]));
 
 unsafe extern "C" {
-    /// Null in a program with more rights than its caller: /etc/ld.so.preload puts us there too,
-    /// and the caller may not choose what it opens.
+    /// Returns null in a program with more rights than its caller. /etc/ld.so.preload loads us into
+    /// such programs too, and the caller must not choose the files that they open.
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     if value.is_null() {
         return None;
     }
-    // SAFETY: secure_getenv gives a string that ends in NUL. Callers copy it at once.
+    // SAFETY: secure_getenv returns a string that ends in NUL. Callers copy it at once.
     Some(unsafe { CStr::from_ptr(value) })
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
 #[inline(never)]
 fn read_settings() {
     let state = &SETTINGS.state;
-    // Who comes second does not wait: a line may be lost, nobody is held up.
+    // If another thread is already reading, do not wait: a line may be lost instead.
     if state
         .compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
@@ -84,10 +84,10 @@ fn read_settings() {
     }
     let level = Level::parse(environment(source::LOG).map(CStr::to_bytes));
     if let Some(path) = environment(source::LOG_FILE) {
-        // SAFETY: we have moved the state to READING, so this is ours until READ.
+        // SAFETY: this thread has moved the state to READING, so the buffer is its own until READ.
         let kept = unsafe { &mut *FILE.0.get() };
         let path = path.to_bytes();
-        // A path that does not fit, with its NUL, is no path.
+        // A path that does not fit, with its NUL, is ignored.
         if path.len() < PATH {
             kept.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
         }
@@ -96,7 +96,7 @@ fn read_settings() {
     state.store(READ, Ordering::Release);
 }
 
-/// Whether a line of this level is wanted.
+/// Whether lines of this level are logged.
 #[inline]
 pub(crate) fn enabled(level: Level) -> bool {
     if SETTINGS.state.load(Ordering::Acquire) == UNREAD {
@@ -119,7 +119,7 @@ impl Line {
     }
 
     fn text(&mut self, text: &[u8]) {
-        // A line is a line, whatever a path or a name holds.
+        // Control characters in a path or a name must not break the line.
         for byte in text {
             self.push(if byte.is_ascii_control() { b'?' } else { *byte });
         }
@@ -141,7 +141,7 @@ impl Line {
     }
 }
 
-/// Text from code that only knows `core::fmt`.
+/// A buffer for code that writes through `core::fmt`.
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -172,7 +172,7 @@ impl<const N: usize> core::fmt::Write for Text<N> {
     }
 }
 
-/// Writes a line, if it is wanted.
+/// Writes a line, if its level is enabled.
 #[cold]
 #[inline(never)]
 pub(crate) fn say(level: Level, module: &str, pieces: &[Piece<'_>], count: Option<u64>) {
@@ -209,11 +209,11 @@ pub(crate) fn say(level: Level, module: &str, pieces: &[Piece<'_>], count: Optio
     line.length = line.length.min(LINE.saturating_sub(1));
     line.push(b'\n');
     let bytes = line.bytes.get(..line.length).unwrap_or_default();
-    // SAFETY: the state is READ, after which nobody writes it.
+    // SAFETY: the state is READ, after which the buffer is never written.
     let path = unsafe { &*FILE.0.get() };
     match CStr::from_bytes_until_nul(path) {
         Ok(path) if !path.is_empty() => {
-            // A filter that lets a program write may not let it open files.
+            // A seccomp filter may allow a write but not opening a file.
             if !sys::filters::is_filtered()
                 && let Ok(file) = sys::File::append_to_log(path, BEGINNING)
             {

@@ -1,6 +1,6 @@
-//! Tracks for each block of a file how much was used, so that no block is dropped before it is used
-//! up, and which blocks were dropped, so that dropping stops when they are used again.
-//! Touches: a word for each block, in memory of its own for as long as the file is in use.
+//! Tracks how much of each block of a file was used, so that a block is dropped only once it is
+//! used up. Also tracks dropped blocks, so that dropping stops when they are used again. Touches: a
+//! word for each block, in memory of its own for as long as the file is in use.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -8,13 +8,14 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::drop_behind::BLOCK;
 use crate::sys;
 
-/// What is known of one file. The helper writes it; who ends the file's use clears it.
+/// The state of one file's blocks. Written by the helper; cleared by the thread that ends the
+/// file's use.
 pub(super) struct Touched {
-    /// For each block how many bytes were used, and whether it was dropped.
+    /// For each block the number of bytes used, and whether it was dropped.
     blocks: AtomicPtr<AtomicU32>,
-    /// How many blocks were dropped a second time.
+    /// The number of blocks dropped a second time.
     again: AtomicU64,
-    /// How often others that were dropped were found mapped again.
+    /// The number of samples in a row in which dropped blocks were found mapped again.
     found: AtomicU64,
     seed: AtomicU64,
     stopped: AtomicBool,
@@ -22,10 +23,12 @@ pub(super) struct Touched {
 
 /// A block was dropped.
 const DROPPED: u32 = 1 << 31;
-/// So much of a block may be unused, and yet it is done with: files have gaps.
+/// The number of bytes of a block that may stay unused in a block that counts as used up: files
+/// have gaps.
 const GAPS: u64 = 64 << 10;
 
-/// As many bytes may be dropped twice, besides an eighth of the file: tensors may be shared.
+/// The number of bytes that may be dropped twice, besides an eighth of the file: tensors may be
+/// shared.
 const PATIENCE: u64 = 64 << 20;
 
 impl Touched {
@@ -39,7 +42,7 @@ impl Touched {
         }
     }
 
-    /// Whether the file's pages are no longer dropped before the end of its use.
+    /// Whether the file's pages are kept until the end of its use.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -58,7 +61,7 @@ impl Touched {
         if blocks.is_null() || at >= Touched::length(size)? / 4 {
             return None;
         }
-        // SAFETY: `length` bytes are mapped there, and zeros are atomics.
+        // SAFETY: `length` bytes are mapped there, and all zeros are valid atomics.
         unsafe { blocks.wrapping_add(at).as_ref() }
     }
 
@@ -71,12 +74,12 @@ impl Touched {
         self.of(block, size) & DROPPED != 0
     }
 
-    /// Whether nothing of a block is still to come.
+    /// Whether a block is used up.
     pub(super) fn is_used(&self, block: u64, size: u64) -> bool {
         u64::from(self.of(block, size) & !DROPPED) >= BLOCK - GAPS
     }
 
-    /// These bytes were used.
+    /// Records that these bytes were used.
     pub(super) fn used(&self, bytes: Range<u64>, size: u64) {
         if self.blocks.load(Ordering::Acquire).is_null()
             && let Some(length) = Touched::length(size)
@@ -89,7 +92,7 @@ impl Touched {
             let block = at / BLOCK;
             let next = block.saturating_add(1).saturating_mul(BLOCK).min(bytes.end);
             if let Some(word) = self.word(block, size)
-                // More than all of it need not be counted.
+                // A used-up block need not be counted further.
                 && !self.is_used(block, size)
                 && let Ok(length) = u32::try_from(next.saturating_sub(at))
             {
@@ -99,7 +102,7 @@ impl Touched {
         }
     }
 
-    /// These blocks are dropped; whether too much was dropped twice.
+    /// Records that these blocks are dropped. Returns whether too many were dropped twice.
     pub(super) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
         for block in blocks {
             if let Some(word) = self.word(block, size)
@@ -112,8 +115,8 @@ impl Touched {
         again > PATIENCE.saturating_add(size / 8)
     }
 
-    /// Looks at a few of the blocks that were dropped, not at those about to be; whether most of
-    /// them are mapped again, twice in a row.
+    /// Samples a few dropped blocks, not those about to be dropped. Returns whether most of them
+    /// are mapped again, twice in a row.
     pub(super) fn is_again(
         &self,
         size: u64,
@@ -126,7 +129,7 @@ impl Touched {
             let seed = self.seed.fetch_add(1, Ordering::Relaxed);
             let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
             let block = mixed.checked_rem(blocks).unwrap_or(0);
-            // At the edge of what is being loaded the kernel reads ahead.
+            // Near the blocks being loaded the kernel reads ahead.
             let near = next.start.saturating_sub(2)..next.end.saturating_add(2);
             if !self.was_dropped(block, size) || near.contains(&block) {
                 continue;
@@ -144,11 +147,11 @@ impl Touched {
         self.found.fetch_add(1, Ordering::Relaxed) != 0
     }
 
-    /// The file is no longer in use.
+    /// Clears the state: the file is no longer in use.
     pub(super) fn clear(&self, size: u64) {
         let blocks = self.blocks.swap(core::ptr::null_mut(), Ordering::AcqRel);
         if let (false, Some(length)) = (blocks.is_null(), Touched::length(size)) {
-            // SAFETY: whoever used the blocks has left the file.
+            // SAFETY: all threads that used the blocks have left the file.
             unsafe { sys::unmap(blocks.cast(), length) };
         }
         for counter in [&self.again, &self.found, &self.seed] {

@@ -1,8 +1,8 @@
-//! Drop-behind: pages leave a window after the loader has consumed them, while it loads.
-//! Touches: notes of what was consumed; in the helper thread, the window and the pages.
-//! Law: MADV_DONTNEED only where the mapping was never writable or is shared, and where the
-//! kernel says that every page is a file's; MADV_PAGEOUT, which loses nothing, where it is writable
-//! and private. It stops by itself when what was dropped is used again.
+//! Drop-behind: evicts pages behind a window while a model is loaded, after the loader has consumed
+//! them. Touches: notes of consumed ranges; in the helper thread, the window and the pages. Law:
+//! uses MADV_DONTNEED only where the mapping was never writable or is shared, and where the kernel
+//! reports every page as a file's. Uses MADV_PAGEOUT, which loses no data, on private writable
+//! mappings. Stops by itself when dropped pages are used again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,29 +15,30 @@ use super::window::{Consumed, Window};
 use super::{helper, range_locks};
 use crate::sys::file_calls::{self, Descriptor};
 
-/// What a large folio spans: parts of one are not dropped.
+/// The span of a large folio, in bytes: parts of one are not dropped.
 pub(super) const BLOCK: u64 = 2 << 20;
-/// The loader does not call the helper for less.
+/// The number of consumed bytes after which the loader calls the helper.
 const CALL: u64 = 16 << 20;
-/// Less than that is not said of what was read.
+/// The number of bytes read from a file after which they are reported.
 const SAID: u64 = 1 << 20;
-/// As much is dropped at a time: whoever unmaps the file waits no longer than that takes.
+/// The number of bytes dropped at a time: a thread that unmaps the file waits for at most one
+/// piece.
 const PIECE: u64 = 32 << 20;
 
-/// A loader that is so far ahead of the helper waits for it, which then has a processor: on a busy
-/// machine it would otherwise fill the page cache before the helper has had its first turn.
+/// The lead in bytes from which a loader waits for the helper, which gives the helper a processor.
+/// On a busy machine the loader would otherwise fill the page cache before the helper's first turn.
 const AHEAD: u64 = 24 << 20;
-/// It does not wait longer. One range counts as `CALL` at most: who copies gigabytes at once is
-/// not held up by what that takes to drop.
+/// The longest such wait, in milliseconds. One range counts as at most `CALL`: a loader that copies
+/// gigabytes at once does not wait for all of them to be dropped.
 const TURN_MS: u32 = 100;
 
 static NOTES: Queue<1024> = Queue::new();
-/// What of the notes the helper has not come to.
+/// The bytes of the notes that the helper has not processed yet.
 static AHEAD_BY: AtomicU64 = AtomicU64::new(0);
-/// Consumed since the helper was called last.
+/// The bytes consumed since the helper was last called.
 static SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// The device was given what is mapped here.
+/// Records that a mapped range was copied to the device.
 #[cold]
 #[inline(never)]
 pub(super) fn copied(range: Range) {
@@ -61,7 +62,8 @@ pub(super) fn copied(range: Range) {
     }
 }
 
-/// A part of a file was read; without an offset, up to where its descriptor now stands.
+/// Records that a part of a file was read: from `offset`, or up to the descriptor's current
+/// position.
 #[cold]
 #[inline(never)]
 pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
@@ -69,8 +71,8 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
         return;
     };
     let file = number.file();
-    // Whoever reads in small pieces does so one after the other; the kernel is asked where for
-    // as much as is worth it.
+    // A reader in small pieces reads them one after the other, so the kernel is asked for the
+    // position only once per `SAID` bytes.
     let length = match offset {
         Some(_) => length,
         None => file
@@ -111,7 +113,7 @@ fn consumed(range: Consumed) {
     if range.number.file().touched.has_stopped() || length == 0 {
         return;
     }
-    // Where there is no room the end of the file's use drops it.
+    // A range that finds no room here is dropped at the end of the file's use.
     if !NOTES.push(range.note()) {
         helper::call();
         return;
@@ -135,24 +137,24 @@ fn wait_for_helper() {
         }
         helper::pause();
     }
-    // It does not get on: the next one is not held up as well.
+    // The helper makes no progress: do not delay the next loader as well.
     AHEAD_BY.store(0, Ordering::Release);
 }
 
-/// The helper has come to a note.
+/// Records that the helper has processed a note.
 fn came_to(length: u64) {
     let less = |ahead: u64| Some(ahead.saturating_sub(length.min(CALL)));
     let _ = AHEAD_BY.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
 }
 
-/// This process is a forked child: the notes were its parent's.
+/// Resets the state in a forked child: the notes were its parent's.
 pub(super) fn inherit() {
     NOTES.clear();
     AHEAD_BY.store(0, Ordering::Relaxed);
     helper::inherit();
 }
 
-/// What the helper does: reads the notes, and drops what has left the window.
+/// The helper's work: reads the notes, and drops ranges that have left the window.
 pub(super) fn work() {
     let Some(window) = Window::of_helper() else {
         return;
@@ -197,8 +199,8 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     let size = file.size();
     file.touched.used(piece.start..piece.end, size);
     let is_used = |block: u64| file.touched.is_used(block, size);
-    // A block at the edge goes with the last of what lies in it: what is still to come may be there
-    // already, because the kernel reads ahead and around.
+    // A block at the edge is dropped with the last range that lies in it. Its other ranges may be
+    // cached already, because the kernel reads ahead and around.
     let (first, last) = (piece.start / BLOCK, piece.end / BLOCK);
     let first = match first == 0 || is_used(first) {
         true => first,
@@ -212,7 +214,7 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     if last <= first {
         return;
     }
-    // Back over what was left of the last piece's end.
+    // Includes the block before, if the last piece left it and it is used up by now.
     let back = first.checked_sub(1).filter(|before| is_used(*before));
     let start = back.unwrap_or(first).saturating_mul(BLOCK);
     let end = match ends {
@@ -244,7 +246,7 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     }
 }
 
-/// Takes a range of a mapping out of this process's page tables; the next touch brings it back.
+/// Removes a range of a mapping from this process's page tables; the next access maps it again.
 fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
     if !mappings::settle() {
         return;
@@ -255,8 +257,8 @@ fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
             end: range.end.min(piece.range.end),
         };
         if piece.kind & mappings::SHARED == 0 && piece.kind & mappings::WRITABLE != 0 {
-            // It may be written to just now. This drops the pages themselves, so that others
-            // are asked before.
+            // The program may be writing to it just now. MADV_PAGEOUT drops the pages themselves,
+            // so the other users are asked first.
             let delta = piece.range.start.wrapping_sub(piece.offset);
             let (start, end) = (
                 whole.start.wrapping_sub(delta),
@@ -266,11 +268,11 @@ fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
                 pages.each_of_a_file(whole, |range| file_calls::page_out(range.start, range.end));
             }
         } else if pages.are_a_files(whole) {
-            // Our table may be wrong: there are ways to map and to write that nobody sees.
+            // Our table may be wrong: some ways to map and to write bypass the hooks.
             file_calls::forget_pages(whole.start, whole.end);
         }
     }
 }
 
-/// What a note says: see [`Consumed`].
+/// The form of a [`Consumed`] in the queue.
 pub(super) type Note = Entry;

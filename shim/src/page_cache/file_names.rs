@@ -1,16 +1,15 @@
-//! Names that may be a model's: in any slice, before it is known what this one's are called; and in
-//! this one.
-//! Touches: two atomics.
+//! Tests whether a file's name may be a model's: in any slice, before this slice's rules are known,
+//! and in this slice. Touches: two atomics.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuslice_config::slice::Ends;
 
-/// How the names of this slice's models end, at hand.
+/// The name endings of this slice's models, in atomics.
 static LETTERS: AtomicU64 = AtomicU64::new(0);
 static CHECKSUMS: AtomicBool = AtomicBool::new(false);
 
-/// How they end.
+/// The name endings of this slice's models.
 #[inline(always)]
 pub(super) fn ends() -> Ends {
     Ends {
@@ -19,19 +18,19 @@ pub(super) fn ends() -> Ends {
     }
 }
 
-/// Keeps it.
+/// Stores the name endings.
 pub(super) fn keep(ends: Ends) {
     LETTERS.store(ends.letters, Ordering::Relaxed);
     CHECKSUMS.store(ends.checksums, Ordering::Relaxed);
 }
 
-/// How long a SHA-256 is in hexadecimal digits.
+/// The length of a SHA-256 in hexadecimal digits.
 const CHECKSUM: usize = 64;
-/// The longest suffix and its point.
+/// The longest suffix, with its point.
 const LONGEST: usize = 17;
 
-/// Whether there is a point near the end, or the name may be a checksum: a few instructions, for
-/// every file that is opened.
+/// Whether there is a point near the end, or the name may be a checksum: a few instructions for
+/// every opened file.
 #[inline(always)]
 pub(super) fn may_have_suffix(path: &[u8]) -> bool {
     let Some((before, last)) = path.split_last_chunk() else {
@@ -46,12 +45,12 @@ pub(super) fn may_have_suffix(path: &[u8]) -> bool {
         || path.len() >= CHECKSUM
 }
 
-/// All eight bytes at once.
+/// Tests all eight bytes at once.
 #[inline(always)]
 fn has_point(bytes: [u8; 8]) -> bool {
     const ONES: u64 = u64::MAX / 255;
     let points = u64::from_ne_bytes(bytes) ^ u64::from_ne_bytes([b'.'; 8]);
-    // A byte that borrows was 0, or lies above one that was.
+    // A byte that borrows was 0, or lies above a byte that was.
     points.wrapping_sub(ONES) & !points & (ONES << 7) != 0
 }
 

@@ -1,7 +1,7 @@
-//! The model files that this process has open or mapped: one entry each, counted.
-//! Touches: atomics; the kernel, when the last user of a file goes.
-//! Law: no lock, no malloc: open and close are called from signal handlers and between fork and
-//! exec. An entry whose count is zero is nobody's, and whoever took the last one ends it.
+//! The model files that this process has open or mapped: one entry each, with a count of users.
+//! Touches: atomics; the kernel, when the last user of a file goes. Law: no lock, no malloc: open
+//! and close are called from signal handlers and between fork and exec. An entry whose count is
+//! zero cannot be acquired; the thread that released the last user ends it.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{
@@ -13,12 +13,12 @@ use super::{fork, helper, range_locks};
 use crate::sys;
 use crate::sys::file_calls::{self, Descriptor, Identity, Stat};
 
-/// How many files a process can have in use at the same time. The largest models come in fewer
-/// than 200.
+/// The number of files that a process can have in use at the same time. The largest models come in
+/// fewer than 200.
 const FILES: usize = 255;
 /// Descriptors below this have their hints in the library's own memory.
 const FDS: usize = 1 << 12;
-/// The kernel's own limit, unless somebody has raised `fs.nr_open`: what is beyond is not looked at.
+/// The kernel's default limit of descriptors; with a raised `fs.nr_open`, higher ones are ignored.
 const MOST_FDS: usize = 1 << 20;
 
 /// An entry of the table, from 1.
@@ -29,18 +29,19 @@ pub(super) struct Number(u8);
 pub(super) struct File {
     state: AtomicU8,
     inherited: AtomicU8,
-    /// Not 0: the program locks the file itself.
+    /// Not 0: the program locks the file itself, and we do not.
     locked: AtomicU8,
-    /// Descriptors, mappings and threads that are just at it.
+    /// The number of descriptors, mappings and threads that use it.
     users: AtomicU32,
-    /// Our own descriptor, plus one; 0 for none: a table of zeros takes no room in the library's file.
+    /// Our own descriptor plus one; 0 for none: a table of zeros takes no room in the library's
+    /// file.
     own: AtomicI32,
     dev: AtomicU64,
     ino: AtomicU64,
     size: AtomicU64,
-    /// Which use of this entry it is.
+    /// The number of this use of the entry.
     serial: AtomicU64,
-    /// Read since the helper was last told so.
+    /// The bytes read since the helper was last told.
     pub(super) unsaid: AtomicU64,
     pub(super) touched: Touched,
 }
@@ -65,12 +66,13 @@ static TABLE: [File; FILES] = [const {
     }
 }; FILES];
 
-/// Which file a descriptor was last seen to be open on: a hint, because there are ways to close
-/// one that we do not see.
+/// For each descriptor, the file that it was last seen open on. Only a hint, because some ways to
+/// close a descriptor bypass the hooks.
 static HINTS: [Hint; FDS] = [const { Hint(AtomicU16::new(0)) }; FDS];
 
-/// The file's number, and above it how often, modulo 256, the descriptor was opened on one: who
-/// finds a descriptor closed must not forget the one that was opened under its number meanwhile.
+/// The file's number, and above it the number of times, modulo 256, that the descriptor was opened
+/// on a model file. A thread that finds a descriptor closed must not forget one opened under its
+/// number meanwhile.
 struct Hint(AtomicU16);
 
 impl Hint {
@@ -89,7 +91,7 @@ impl Hint {
         self.0.load(Ordering::Relaxed) & Hint::FILE != 0
     }
 
-    /// Gives back the one that was there.
+    /// Stores a file's number; returns the previous one.
     fn set(&self, number: Number) -> Option<Number> {
         let next = |old: u16| {
             let opened = (old & !Hint::FILE).wrapping_add(Hint::FILE.wrapping_add(1));
@@ -105,7 +107,7 @@ impl Hint {
         Hint::number(self.0.fetch_and(!Hint::FILE, Ordering::AcqRel))
     }
 
-    /// Forgets a file where `is_closed` says so of the descriptor that was open on it.
+    /// Forgets the file if `is_closed` reports that the descriptor is no longer open on it.
     fn forget(&self, number: Number, is_closed: impl FnOnce() -> bool) -> bool {
         let seen = self.0.load(Ordering::Acquire);
         Hint::number(seen) == Some(number)
@@ -125,7 +127,7 @@ impl Hint {
 /// One more than the highest descriptor with a hint.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// How many files are in use. Zero, in nearly every process: then nothing else is looked at.
+/// The number of files in use. In nearly every process it is 0, and then no other state is read.
 static USED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether any model file is in use.
@@ -134,7 +136,7 @@ pub(super) fn any() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }
 
-/// The hints of descriptors from `FDS` on, once there is a model among them.
+/// The hints of descriptors from `FDS` on; mapped once one of them is a model's.
 static MORE_HINTS: AtomicPtr<Hint> = AtomicPtr::new(null_mut());
 
 fn hint(fd: Descriptor) -> Option<&'static Hint> {
@@ -151,11 +153,12 @@ fn high_hint(number: usize) -> Option<&'static Hint> {
     if place.is_null() || number >= MOST_FDS {
         return None;
     }
-    // SAFETY: mapped for good, for all numbers from `FDS` up to `MOST_FDS`; zeros are hints.
+    // SAFETY: mapped for good, for all numbers from `FDS` up to `MOST_FDS`; all zeros is a valid
+    // Hint.
     unsafe { place.wrapping_add(number.wrapping_sub(FDS)).as_ref() }
 }
 
-/// Makes room for them. A forked child inherits it, as it does the descriptors.
+/// Maps the hints of high descriptors. A forked child inherits them with its descriptors.
 fn more_hints() -> Option<()> {
     const LENGTH: usize = (MOST_FDS - FDS) * size_of::<Hint>();
     if MORE_HINTS.load(Ordering::Acquire).is_null() {
@@ -163,14 +166,14 @@ fn more_hints() -> Option<()> {
         let (set, seen) = (Ordering::AcqRel, Ordering::Acquire);
         let known = MORE_HINTS.compare_exchange(null_mut(), fresh, set, seen);
         if known.is_err() {
-            // SAFETY: nobody else has seen the mapping.
+            // SAFETY: the mapping was never published.
             unsafe { sys::unmap(fresh.cast(), LENGTH) };
         }
     }
     Some(())
 }
 
-/// The same for a descriptor that is about to be hinted at.
+/// The hint of a descriptor, for writing: maps the high ones if needed.
 fn new_hint(fd: Descriptor) -> Option<&'static Hint> {
     if usize::try_from(fd.0).is_ok_and(|number| number >= FDS) {
         more_hints()?;
@@ -178,8 +181,8 @@ fn new_hint(fd: Descriptor) -> Option<&'static Hint> {
     hint(fd)
 }
 
-/// Whether a descriptor may be one of a model file. Of high ones that is not looked up here: a call
-/// would cost every caller a frame.
+/// Whether a descriptor may be a model file's. High descriptors are not looked up here: a call
+/// would cost every caller a stack frame.
 #[inline]
 pub(super) fn may_be(fd: Descriptor) -> bool {
     any()
@@ -199,13 +202,13 @@ impl Number {
     }
 
     pub(super) fn file(self) -> &'static File {
-        // There is an entry for every number but 0, which is none.
+        // There is an entry for every number but 0, which a Number never holds.
         TABLE
             .get(usize::from(self.0).wrapping_sub(1))
             .unwrap_or(&TABLE[0])
     }
 
-    /// One more user; false when the last has just gone.
+    /// Adds a user. False: the last user has just gone.
     pub(super) fn acquire(self) -> bool {
         let more = |users: u32| (users != 0).then(|| users.saturating_add(1));
         let users = &self.file().users;
@@ -214,8 +217,8 @@ impl Number {
             .is_ok()
     }
 
-    /// One user less; the last drops the file's pages, through our own descriptor or through
-    /// this one of the program, which is still open.
+    /// Removes a user. The last one drops the file's pages, through our own descriptor or through
+    /// `through`, the program's descriptor, which is still open.
     pub(super) fn release(self, through: Option<Descriptor>) {
         if self.file().users.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.end(through);
@@ -228,9 +231,10 @@ impl Number {
         helper::wait_for(self);
         file.touched.clear(file.size());
         let own = descriptor(file.own.swap(0, Ordering::AcqRel));
-        // The program may have closed ours with all the others, and opened something else since.
+        // The program may have closed ours with all its others, and the number may be another
+        // file's by now.
         let own = own.filter(|own| file.is(*own));
-        // What a forked child has inherited its parent may still be loading.
+        // The parent may still be loading a file that a forked child has inherited.
         let inherited = file.inherited.swap(0, Ordering::AcqRel) != 0;
         if let Some(fd) = own.or(through)
             && !(inherited && fork::parent_lives())
@@ -263,7 +267,7 @@ impl File {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Whether the program locks the file itself, and we do not.
+    /// Whether the program locks the file itself, so that we must not.
     pub(super) fn gives_way(&self) -> bool {
         self.locked.load(Ordering::Acquire) != 0
     }
@@ -272,12 +276,12 @@ impl File {
         self.locked.store(1, Ordering::Release);
     }
 
-    /// Which use of this entry it is.
+    /// The number of this use of the entry.
     pub(super) fn serial(&self) -> u64 {
         self.serial.load(Ordering::Relaxed) & u64::MAX >> 8
     }
 
-    /// Whether that use still goes on.
+    /// Whether the use with this number is still going on.
     pub(super) fn is_in_use(&self, serial: u64) -> bool {
         self.state.load(Ordering::SeqCst) == LIVE
             && self.users.load(Ordering::SeqCst) != 0
@@ -289,13 +293,13 @@ impl File {
         file_calls::stat(fd).is_some_and(|stat| stat.identity == self.identity())
     }
 
-    /// Our own descriptor of the file, if there is one and it still is ours.
+    /// Our own descriptor of the file, if there is one and it is still open on the file.
     pub(super) fn own(&self) -> Option<Descriptor> {
         descriptor(self.own.load(Ordering::Acquire)).filter(|own| self.is(*own))
     }
 
-    /// Sees to it that we have a descriptor of our own: programs close theirs before they read
-    /// what they have mapped. The caller is one of the file's users.
+    /// Opens a descriptor of our own if there is none: programs close theirs before they read
+    /// mapped data. The caller must be one of the file's users.
     pub(super) fn hold(&self, fd: Descriptor) -> bool {
         if self.own().is_some() {
             return true;
@@ -317,19 +321,19 @@ impl File {
                 )
                 .is_ok();
         if !ours {
-            // Another thread has been faster.
+            // Another thread was first.
             file_calls::close(own);
         }
         true
     }
 }
 
-/// The entry of a file, with one more user; a new one where there is none yet.
+/// The entry of a file, with one more user; a new entry if there is none yet.
 fn enter(stat: Stat) -> Option<Number> {
     if let Some(number) = find(stat.identity) {
         return Some(number);
     }
-    // Two threads that open the same file meet at the same place.
+    // Two threads that open the same file start at the same place, and so find each other's entry.
     let mixed = stat.identity.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     let home = usize::try_from(mixed).unwrap_or(0);
     for step in 0..FILES {
@@ -356,8 +360,8 @@ fn enter(stat: Stat) -> Option<Number> {
             }
             Err(state) => {
                 let mut state = state;
-                // Whoever fills it needs a moment; a signal handler that has interrupted it does
-                // not wait for ever, and makes a second entry of the same file.
+                // Another thread is filling the entry. A signal handler may have interrupted that
+                // very thread, so the wait is limited; then the file gets a second entry.
                 for _ in 0..1000 {
                     if state != BUSY {
                         break;
@@ -374,7 +378,7 @@ fn enter(stat: Stat) -> Option<Number> {
     None
 }
 
-/// The entry of a file, with one more user.
+/// The entry of a file, with one more user. None: the file has no entry.
 fn find(identity: Identity) -> Option<Number> {
     if !any() {
         return None;
@@ -386,7 +390,7 @@ fn find(identity: Identity) -> Option<Number> {
         if !(live() && same() && number.acquire()) {
             return false;
         }
-        // It may have become another's between the look and the count.
+        // The entry may have become another file's between the check and the count.
         if same() {
             return true;
         }
@@ -395,7 +399,7 @@ fn find(identity: Identity) -> Option<Number> {
     })
 }
 
-/// A descriptor of a model file was opened.
+/// Records that a descriptor of a model file was opened.
 pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
     let hint = new_hint(fd)?;
     let number = enter(stat)?;
@@ -403,7 +407,7 @@ pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
     let next = u32::try_from(fd.0).unwrap_or(0).saturating_add(1);
     HIGHEST.fetch_max(next, Ordering::AcqRel);
     if let Some(old) = old {
-        // Closed in a way that we have not seen.
+        // It was closed in a way that bypasses the hooks.
         old.release(None);
     }
     Some(number)
@@ -414,7 +418,7 @@ pub(super) fn hinted_at(fd: Descriptor) -> Option<Number> {
     hint(fd)?.get()
 }
 
-/// The file that a descriptor is open on, with one more user: from then on the entry stays it.
+/// The file that a descriptor is open on, with one more user, which keeps the entry.
 pub(super) fn acquire(fd: Descriptor) -> Option<Number> {
     let number = hinted_at(fd)?;
     if !number.acquire() {
@@ -427,7 +431,7 @@ pub(super) fn acquire(fd: Descriptor) -> Option<Number> {
     None
 }
 
-/// A descriptor is about to be closed.
+/// Records that a descriptor is about to be closed.
 pub(super) fn closing(fd: Descriptor) {
     let Some(hint) = hint(fd) else { return };
     let Some(number) = hint.take() else { return };
@@ -435,7 +439,7 @@ pub(super) fn closing(fd: Descriptor) {
     number.release(still.then_some(fd));
 }
 
-/// Another descriptor for the same open file.
+/// Records a duplicate of a descriptor.
 pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
     let Some(hint) = new_hint(to) else { return };
     let Some(number) = acquire(from) else { return };
@@ -455,7 +459,7 @@ pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> 
         .filter(|fd| hint(*fd).is_some_and(Hint::is_set))
 }
 
-/// Forgets the descriptors of a file that are no longer open on it: they would keep it in use.
+/// Forgets the descriptors that are no longer open on a file: they would keep it in use.
 pub(super) fn sweep(number: Number) {
     for fd in hinted(0, u32::MAX) {
         let Some(hint) = hint(fd) else { continue };
@@ -465,12 +469,12 @@ pub(super) fn sweep(number: Number) {
     }
 }
 
-/// This process is a forked child: what it has in use it has inherited.
+/// Marks all files as inherited, in a forked child.
 pub(super) fn inherit() {
     for file in &TABLE {
         match file.state.load(Ordering::Acquire) {
             LIVE => file.inherited.store(1, Ordering::Release),
-            // A thread of the parent was about to fill it; it does not exist here.
+            // A thread of the parent was filling it; it does not exist in this process.
             BUSY => file.state.store(FREE, Ordering::Release),
             _ => {}
         }

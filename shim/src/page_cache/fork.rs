@@ -1,6 +1,6 @@
 //! Tells a forked child, which inherits the tables, from a vfork child, which must not change them.
-//! Touches: one page that reads as zeros in a forked child, the process's number.
-//! Law: a vfork child has its parent's memory and descriptors of its own: it changes nothing.
+//! Touches: one page that reads as zeros in a forked child, the process's pid. Law: a vfork child
+//! shares its parent's memory but has descriptors of its own: it changes nothing.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -11,22 +11,23 @@ use crate::sys::file_calls;
 
 const PAGE: usize = 4096;
 
-/// The process that keeps the tables; zero in a child that was just forked.
+/// The pid of the process that keeps the tables; zero in a freshly forked child.
 static WIPED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-/// The same, as the parent left it.
+/// The pid of the process that kept the tables last; not wiped, so a child sees its parent's.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// From whom the tables were inherited.
+/// The pid of the process from which the tables were inherited.
 static PARENT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether anybody has asked yet.
+/// Whether `is_this_process` was ever called.
 pub(super) fn is_known() -> bool {
     !WIPED.load(Ordering::Acquire).is_null()
 }
 
-/// Whether the tables are this process's own. Called where a model file is concerned only: it
-/// asks the kernel. In a fresh forked child so many threads are `inside`: none but this one.
+/// Whether the tables are this process's own. Called only where a model file is concerned, because
+/// it makes a system call. `inside`: the number of threads inside in a freshly forked child, which
+/// is at most this one.
 pub(super) fn is_this_process(inside: u32) -> bool {
-    // SAFETY: what is stored there is mapped for good, and zeros are an AtomicU64.
+    // SAFETY: the stored pointer is mapped for good, and all zeros is a valid AtomicU64.
     let Some(word) = page::get(&WIPED, PAGE).and_then(|page| unsafe { page.as_ref() }) else {
         return false;
     };
@@ -47,11 +48,11 @@ pub(super) fn is_this_process(inside: u32) -> bool {
             }
             true
         }
-        // A vfork child: its parent waits, and goes on with these tables.
+        // A vfork child: its parent waits, and continues with these tables.
         known if known == file_calls::parent() => false,
-        // One in new numbers of processes: it is the first there, and has no parent that it sees.
+        // The first process of a new pid namespace, which sees no parent.
         _ if pid == 1 && file_calls::parent() == 0 => false,
-        // A vfork child was first, and is gone.
+        // A vfork child took the tables first, and is gone.
         _ => {
             word.store(pid, Ordering::Release);
             LAST.store(pid, Ordering::Release);
@@ -60,7 +61,7 @@ pub(super) fn is_this_process(inside: u32) -> bool {
     }
 }
 
-/// Whether the process from which this one has inherited its files still runs.
+/// Whether the process from which this one inherited its files still runs.
 pub(super) fn parent_lives() -> bool {
     let parent = PARENT.load(Ordering::Acquire);
     parent != 0 && file_calls::parent() == parent

@@ -1,8 +1,7 @@
-//! The helper thread: it drops what was consumed, while the loader goes on.
-//! Touches: a thread that libc does not know, for as long as there is something to do; one file
-//! at a time, and says which.
-//! Law: it runs only where the slice asks for drop-behind, handles no signals, touches neither
-//! libc nor thread-local storage, and holds nobody up for longer than one piece takes.
+//! The helper thread: drops consumed pages while the loader continues. Touches: a thread unknown to
+//! libc, for as long as there is work; one file at a time, whose number it publishes. Law: it runs
+//! only where the slice asks for drop-behind, handles no signals, and touches neither libc nor
+//! thread-local storage. It delays no thread for longer than one piece takes.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -14,19 +13,19 @@ use crate::sys::{self, syscall};
 
 const STACK: usize = 64 << 10;
 static STACK_PLACE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-/// The thread; the kernel writes 0 there when it has gone, and its stack with it.
+/// The thread's id; the kernel writes 0 there once the thread and its use of the stack have ended.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// The thread that was there last; 0 once it is known to have gone.
+/// The id of the last thread; 0 once it is known to be gone.
 static LAST: AtomicU32 = AtomicU32::new(0);
-/// Whether there is one, or will be at once.
+/// Whether the thread runs, or is about to.
 static RUNS: AtomicU32 = AtomicU32::new(0);
-/// Changes when there is something to do.
+/// Changes when there is work.
 static CALLS: AtomicU32 = AtomicU32::new(0);
-/// The file that it is at; 0 for none.
+/// The number of the file that it works on; 0 for none.
 static AT: AtomicU32 = AtomicU32::new(0);
-/// How many threads wait for it to leave that file.
+/// The number of threads that wait for it to leave that file.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// How many threads want it not to be there.
+/// The number of threads that require it not to run.
 static RESTS: AtomicU32 = AtomicU32::new(0);
 
 const PATIENCE_MS: i64 = 300;
@@ -37,13 +36,13 @@ struct Timespec {
     nanoseconds: i64,
 }
 
-/// Waits until a word is no longer what it was; whether that came before the time was over.
+/// Waits until a word has changed from `was`. False: the time was over first.
 pub(super) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     const WAIT_PRIVATE: usize = 128;
     wait_by(WAIT_PRIVATE, word, was, milliseconds)
 }
 
-/// The same for a word that the kernel itself changes.
+/// `wait` for a word that the kernel itself changes.
 fn wait_shared(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     const WAIT: usize = 0;
     wait_by(WAIT, word, was, milliseconds)
@@ -62,13 +61,13 @@ fn wait_by(how: usize, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
         0,
         0,
     ];
-    // SAFETY: the kernel reads the word and the time.
+    // SAFETY: the kernel only reads the word and the timeout.
     let waited = unsafe { syscall(number::FUTEX, arguments) };
     const ETIMEDOUT: sys::Errno = sys::Errno(110);
     waited != Err(ETIMEDOUT)
 }
 
-/// A millisecond in which others get on.
+/// Sleeps for a millisecond, so that other threads run.
 pub(super) fn pause() {
     static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
     wait(&NOBODY_WAKES, 0, 1);
@@ -88,34 +87,35 @@ fn wake(word: &AtomicU32) {
     let _ = unsafe { syscall(number::FUTEX, arguments) };
 }
 
-/// There is something to do.
+/// Calls the helper; starts it if it does not run.
 pub(super) fn call() {
     CALLS.fetch_add(1, Ordering::AcqRel);
     if RUNS.swap(1, Ordering::SeqCst) != 0 {
         wake(&CALLS);
     } else if rests() || !start() {
-        // The last one's stack is still in use, or there may be no more threads: next time.
+        // The last thread's stack is still in use, or the kernel refuses a thread: the next call
+        // tries again.
         RUNS.store(0, Ordering::SeqCst);
     }
 }
 
-/// Whether there has ever been one in this process.
+/// Whether a helper was ever started in this process.
 #[inline]
 pub(super) fn has_run() -> bool {
     !STACK_PLACE.load(Ordering::Acquire).is_null()
 }
 
-/// Whether it is there, and may go on.
+/// Whether the helper runs, and may continue.
 pub(super) fn runs() -> bool {
     RUNS.load(Ordering::SeqCst) != 0 && !rests()
 }
 
-/// Whether it is wanted not to be there.
+/// Whether the helper is required not to run.
 pub(super) fn rests() -> bool {
     RESTS.load(Ordering::SeqCst) != 0
 }
 
-/// Ends it, and waits until it is gone, so long at most.
+/// Ends the helper, and waits at most `milliseconds` until it is gone.
 pub(super) fn rest(milliseconds: u32) {
     RESTS.fetch_add(1, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::AcqRel);
@@ -126,7 +126,7 @@ pub(super) fn rest(milliseconds: u32) {
         if runs == 0 && thread == 0 {
             return;
         }
-        // The kernel says that it has gone to who waits for the thread itself.
+        // The kernel reports its end only to waiters on THREAD itself.
         match thread {
             0 => wait(&RUNS, runs, 1),
             _ => wait_shared(&THREAD, thread, 1),
@@ -134,10 +134,10 @@ pub(super) fn rest(milliseconds: u32) {
     }
 }
 
-/// Waits until the kernel no longer counts it: a moment after its last word.
+/// Waits until the kernel no longer counts the thread, a moment after it has ended.
 pub(super) fn is_gone(milliseconds: u32) {
     let last = LAST.load(Ordering::SeqCst);
-    // Nobody wakes: there is no event of that.
+    // A word that is never woken: the kernel reports no event for this.
     let never = AtomicU32::new(0);
     for _ in 0..milliseconds {
         if last == 0 || !file_calls::has_thread(last) {
@@ -148,12 +148,12 @@ pub(super) fn is_gone(milliseconds: u32) {
     }
 }
 
-/// It may be there again: what it was told meanwhile it is told with the next call.
+/// Allows the helper to run again: it processes notes made meanwhile at its next call.
 pub(super) fn resume() {
     RESTS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// While the helper is at a file, that is neither forgotten nor unmapped.
+/// Waits until the helper has left a file, which must then not be forgotten or unmapped under it.
 pub(super) fn wait_for(number: Number) {
     let raw = u32::from(number.raw());
     core::sync::atomic::fence(Ordering::SeqCst);
@@ -167,13 +167,13 @@ pub(super) fn wait_for(number: Number) {
     WAITING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// The helper is at a file from now on. What is asked about it then still holds when it leaves.
+/// Publishes that the helper works on a file. Checks made after this stay valid until it leaves.
 pub(super) fn enter(number: Number) {
     AT.store(u32::from(number.raw()), Ordering::SeqCst);
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// The helper is at no file any more.
+/// Publishes that the helper has left its file.
 pub(super) fn leave() {
     AT.store(0, Ordering::SeqCst);
     if WAITING.load(Ordering::SeqCst) != 0 {
@@ -181,14 +181,14 @@ pub(super) fn leave() {
     }
 }
 
-/// This process is a forked child: the thread was its parent's.
+/// Resets the state in a forked child: the thread was its parent's.
 pub(super) fn inherit() {
     for word in [&THREAD, &LAST, &RUNS, &AT, &WAITING, &RESTS] {
         word.store(0, Ordering::SeqCst);
     }
 }
 
-/// Works until there has been nothing to do for a while.
+/// The thread's function: works until there has been no work for a while.
 extern "C" fn work() {
     let mut calls = CALLS.load(Ordering::Acquire);
     loop {
@@ -204,7 +204,7 @@ extern "C" fn work() {
         RUNS.store(0, Ordering::SeqCst);
         let now = CALLS.load(Ordering::SeqCst);
         if now == calls || RUNS.swap(1, Ordering::AcqRel) != 0 {
-            // Nobody has called since, or whoever has is starting another.
+            // There was no call since, or the caller is starting another thread.
             return;
         }
         calls = now;
@@ -218,19 +218,19 @@ unsafe extern "C" {
     fn bcmp(one: *const u8, other: *const u8, length: usize) -> i32;
 }
 
-/// Calls what the compiler may call in the thread, once here: the loader binds a name at its
-/// first call, and needs a thread that it knows.
+/// Calls once here each function that the compiler may call in the thread. The loader binds a name
+/// at its first call, and needs a thread that libc knows.
 fn bind() {
     let mut bytes = [0u8; 16];
     let (place, length) = (bytes.as_mut_ptr(), core::hint::black_box(8usize));
     let half = place.wrapping_add(8);
-    // SAFETY: eight bytes are there, and eight more behind them: so for all four.
+    // SAFETY: `bytes` has eight bytes at `place` and eight more at `half`: so for all four calls.
     unsafe { memset(place, 0, length) };
-    // SAFETY: as above.
+    // SAFETY: eight bytes each, see above.
     unsafe { memcpy(place, half, length) };
-    // SAFETY: as above.
+    // SAFETY: eight bytes each, see above.
     unsafe { memmove(half, place, length) };
-    // SAFETY: as above.
+    // SAFETY: eight bytes each, see above.
     core::hint::black_box(unsafe { bcmp(place, half, length) });
 }
 
@@ -259,17 +259,17 @@ fn start() -> bool {
     thread > 0
 }
 
-/// Memory, folders, descriptors, signal handlers and the process itself are shared; the kernel
-/// says in THREAD when it has gone.
+/// Shares memory, file-system state, descriptors, signal handlers and the process itself; the
+/// kernel clears THREAD when the thread has ended.
 const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
 
-/// The number of the new thread, or what went wrong.
+/// The id of the new thread, or a negative error.
 fn clone(top: *mut u8) -> isize {
     let thread = (&raw const THREAD) as usize;
     let answer: isize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the new thread begins on a stack of its own, calls `work` and ends; this one goes
-    // on behind the call. The kernel changes rax, rcx and r11 only.
+    // SAFETY: the new thread begins on a stack of its own, calls `work` and ends. This thread
+    // continues behind the call. The kernel changes rax, rcx and r11 only.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -289,7 +289,7 @@ fn clone(top: *mut u8) -> isize {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; the kernel changes x0 only.
+    // SAFETY: as for x86-64 above; the kernel changes x0 only.
     unsafe {
         core::arch::asm!(
             "svc #0",

@@ -1,6 +1,6 @@
-//! Tracks where model files are mapped in this process.
-//! Touches: atomics. One thread at a time changes the table; the others leave it a note.
-//! Law: nobody waits for that thread, who may be one that a signal handler has interrupted.
+//! Tracks where model files are mapped in this process. Touches: atomics. One thread at a time
+//! changes the table; the others leave notes for it. Law: no thread waits without limit for that
+//! thread, because a signal handler may have interrupted it.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -9,14 +9,15 @@ use super::helper;
 use super::queue::{Entry, Queue};
 use crate::sys;
 
-/// How many pieces of mappings are known. Loaders map a file once, and unmap it in a few pieces.
+/// The number of pieces of mappings in the table. Loaders map a file once, and unmap it in a few
+/// pieces.
 const RECORDS: usize = 1024;
 
 /// A piece of a mapping.
 struct Record {
     start: AtomicU64,
     end: AtomicU64,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     offset: AtomicU64,
     /// The file's number and the kind; 0 when the record is free.
     what: AtomicU32,
@@ -33,24 +34,24 @@ static TABLE: [Record; RECORDS] = [const {
 
 /// One more than the highest record that was ever used.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// How many records there are, or will be when the notes are read.
+/// The number of records, including those still in the notes.
 static USED: AtomicU32 = AtomicU32::new(0);
-/// All of them lie between these two.
+/// The address range that contains all records.
 static LOWEST_ADDRESS: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST_ADDRESS: AtomicU64 = AtomicU64::new(0);
 
 static NOTES: Queue<128> = Queue::new();
 /// The thread that changes the table; 0 for none.
 static CHANGING: AtomicU64 = AtomicU64::new(0);
-/// The one for which others have waited in vain: a signal handler may have left it by longjmp.
+/// A thread for which others have waited in vain: a signal handler may have left it by longjmp.
 static STUCK: AtomicU64 = AtomicU64::new(0);
-/// A note was lost that says what was written to: from then on every mapping may have been.
+/// A note about a writable range was lost: from then on every mapping counts as writable.
 static DISTRUSTED: AtomicBool = AtomicBool::new(false);
 
 const FILE: u32 = 0xff;
-/// The mapping can be written to, or could once: pages of it may hold what no file has.
+/// The mapping is or was writable: its pages may hold data that no file has.
 pub(super) const WRITABLE: u32 = 1 << 8;
-/// The mapping is shared: what is written to it is the file's.
+/// The mapping is shared: data written to it is the file's.
 pub(super) const SHARED: u32 = 1 << 9;
 
 const ADD: u64 = 1;
@@ -79,7 +80,7 @@ impl Range {
 
 const PAGE: u64 = 4096;
 
-/// A piece of a mapping, as it was when it was looked at.
+/// A piece of a mapping, as of when it was read.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) range: Range,
@@ -123,7 +124,7 @@ pub(super) fn may_meet(range: Range) -> bool {
         && range.end > LOWEST_ADDRESS.load(Ordering::Relaxed)
 }
 
-/// The pieces that a range meets.
+/// The pieces that overlap a range.
 pub(super) fn meeting(range: Range) -> impl Iterator<Item = Piece> {
     settle();
     used()
@@ -131,7 +132,7 @@ pub(super) fn meeting(range: Range) -> impl Iterator<Item = Piece> {
         .filter(move |piece| piece.range.meets(range))
 }
 
-/// A model file was mapped; its entry has been given a user for this.
+/// Records that a model file was mapped. The caller has added a user to its entry for this.
 pub(super) fn add(piece: Piece) {
     USED.fetch_add(1, Ordering::AcqRel);
     LOWEST_ADDRESS.fetch_min(piece.range.start, Ordering::AcqRel);
@@ -150,14 +151,14 @@ pub(super) fn add(piece: Piece) {
     }
 }
 
-/// A range is about to be unmapped, or mapped anew.
+/// Records that a range is about to be unmapped, or mapped anew.
 pub(super) fn remove(range: Range) {
     if note([REMOVE, range.start, range.end, 0]) {
         change();
     }
 }
 
-/// A range has become writable.
+/// Records that a range has become writable.
 pub(super) fn written(range: Range) {
     match note([WRITTEN, range.start, range.end, 0]) {
         true => change(),
@@ -165,14 +166,14 @@ pub(super) fn written(range: Range) {
     }
 }
 
-/// Leaves a note. When there is no room for it, others have filled the table's queue while the
-/// thread that empties it was put aside: a lost note would keep a file in use for good.
+/// Leaves a note. A full queue means that the thread that empties it was descheduled: then this
+/// waits, because a lost note would keep a file in use for good.
 fn note(entry: Entry) -> bool {
     NOTES.push(entry) || wait_until(|| NOTES.push(entry))
 }
 
-/// Gives another thread, that is just changing the table, the moment that it needs; false when
-/// the table still is not what the notes say.
+/// Waits briefly for another thread that is changing the table. False: the table does not reflect
+/// all notes yet.
 pub(super) fn settle() -> bool {
     let settled = || NOTES.is_empty() && CHANGING.load(Ordering::SeqCst) == 0;
     for _ in 0..2000 {
@@ -184,8 +185,8 @@ pub(super) fn settle() -> bool {
     wait_until(settled)
 }
 
-/// Waits for a thread that was put aside while it changed the table, for 50 ms. Is it this one,
-/// interrupted by a signal handler, it does not get on by waiting.
+/// Waits at most 50 ms for a thread that was descheduled while it changed the table. If a signal
+/// handler has interrupted that very thread, waiting is useless, and this returns at once.
 fn wait_until(done: impl Fn() -> bool) -> bool {
     let this = sys::tid();
     for _ in 0..50 {
@@ -202,12 +203,12 @@ fn wait_until(done: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Whether a range meets a mapping, or may: while the table is not settled it does not tell.
+/// Whether a range overlaps a mapping. Also true while the table is not settled.
 pub(super) fn meets(range: Range) -> bool {
     !settle() || meeting(range).next().is_some()
 }
 
-/// Does what the notes say, unless somebody is at it, who will find ours.
+/// Applies the notes, unless another thread is doing so, which will find ours too.
 fn change() {
     let this = sys::tid();
     while !NOTES.is_empty() {
@@ -226,16 +227,16 @@ fn change() {
         }
         CHANGING.store(0, Ordering::Release);
         STUCK.store(0, Ordering::Relaxed);
-        // Outside: dropping the pages of a large file takes a while.
+        // After CHANGING is cleared: dropping the pages of a large file takes a while.
         gone.release();
         if !done {
-            // The next note is still being written, by whoever will then come here.
+            // The next note is still being written; its writer calls `change` afterwards.
             return;
         }
     }
 }
 
-/// The files whose mappings have become fewer.
+/// The files that have lost mappings.
 struct Gone {
     numbers: [u8; 64],
     count: usize,
@@ -310,7 +311,7 @@ fn insert(range: Range, offset: u64, what: u32) -> bool {
     true
 }
 
-/// Takes a range out of a record.
+/// Removes a range from a record.
 fn cut(record: &Record, range: Range, gone: &mut Gone) {
     let Some(piece) = record.piece().filter(|piece| piece.range.meets(range)) else {
         return;
@@ -329,7 +330,7 @@ fn cut(record: &Record, range: Range, gone: &mut Gone) {
             record.start.store(rest.start, Ordering::Release);
             return;
         }
-        // What is left on both sides: another record, and another user of the file.
+        // Parts remain on both sides: they need another record, and another user of the file.
         let what = piece.kind | u32::from(piece.number.raw());
         if piece.number.acquire() {
             match insert(rest, offset, what) {
@@ -349,7 +350,7 @@ fn cut(record: &Record, range: Range, gone: &mut Gone) {
     gone.push(piece.number);
 }
 
-/// This process is a forked child: what its parent's threads were changing they will not finish.
+/// Resets the state in a forked child: changes by the parent's threads are never finished here.
 pub(super) fn inherit() {
     NOTES.clear();
     CHANGING.store(0, Ordering::Release);

@@ -1,7 +1,7 @@
-//! Evicts model files from the page cache: the hooks of libc report opened, mapped and closed files.
-//! Touches: atomics; the kernel, where a model file is concerned.
-//! Law: allocates nothing, takes no lock, leaves errno alone; every real function is called once,
-//! whatever we make of it. Without a slice that asks for it, it is one branch.
+//! Evicts model files from the page cache: the hooks of libc report opened, mapped and closed
+//! files. Touches: atomics; the kernel, where a model file is concerned. Law: allocates nothing,
+//! takes no lock, leaves errno alone. Every real function is called exactly once. Without a slice
+//! that asks for eviction, it is one branch.
 
 pub(crate) mod block_map;
 pub(crate) mod drop_behind;
@@ -26,7 +26,7 @@ pub(crate) use open::{drops, matters, opened};
 use quiesce::Inside;
 pub(crate) use quiesce::{be_alone, finish, is_another_process};
 
-/// A descriptor is about to be closed.
+/// Records that a descriptor is about to be closed.
 #[inline]
 pub(crate) fn closing(fd: i32) {
     if files::may_be(Descriptor(fd)) {
@@ -42,19 +42,19 @@ fn model_closing(fd: Descriptor) {
     }
 }
 
-/// Whether any model file is in use: nothing else needs to be looked at.
+/// Whether any model file is in use; if not, no other state needs to be read.
 #[inline]
 pub(crate) fn in_use() -> bool {
     files::any()
 }
 
-/// Whether a descriptor may be one of a model file.
+/// Whether a descriptor may be a model file's.
 #[inline]
 pub(crate) fn may_be_model(fd: i32) -> bool {
     files::may_be(Descriptor(fd))
 }
 
-/// All descriptors of a range are about to be closed.
+/// Records that all descriptors of a range are about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
     if files::any()
         && let Some(_inside) = Inside::at_own_files()
@@ -63,7 +63,7 @@ pub(crate) fn closing_range(first: u32, last: u32) {
     }
 }
 
-/// A descriptor has a duplicate.
+/// Records a duplicate of a descriptor.
 #[inline]
 pub(crate) fn duplicated(from: i32, to: i32) {
     if files::may_be(Descriptor(from))
@@ -75,7 +75,7 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     }
 }
 
-/// The program is about to lock a file, or to ask for locks: ours would be in its way.
+/// Records that the program is about to lock a file or to query its locks: ours would interfere.
 #[inline]
 pub(crate) fn locking(fd: i32) {
     if files::may_be(Descriptor(fd)) {
@@ -95,15 +95,15 @@ fn model_locking(fd: Descriptor) {
     }
 }
 
-/// The files whose pages will no longer be mapped when a call has returned: they stay in use
-/// until then, because mapped pages cannot be dropped.
+/// The files that a call is about to unmap. They stay in use until the call has returned, because
+/// mapped pages cannot be dropped.
 #[derive(Clone, Copy)]
 pub(crate) struct Held([u8; 4]);
 
 impl Held {
     const NOTHING: Held = Held([0; 4]);
 
-    /// The call has returned.
+    /// Releases the files after the call has returned.
     #[inline]
     pub(crate) fn let_go(self) {
         if self.0 != [0; 4] {
@@ -123,7 +123,7 @@ impl Held {
     }
 }
 
-/// A range of memory is about to be unmapped, or mapped anew.
+/// Records that a range of memory is about to be unmapped, or mapped anew.
 #[inline]
 pub(crate) fn unmapping(address: usize, length: usize) -> Held {
     let range = Range::of(address, length);
@@ -157,14 +157,15 @@ fn model_unmapping(range: Range) -> Held {
     held
 }
 
-/// The helper must have left what is about to change: what lies there then is another's.
+/// Waits until the helper has left files whose mappings are about to change: the addresses may then
+/// belong to another mapping.
 fn wait_for_helper(held: Held) {
     for number in held.0.into_iter().filter_map(Number::from_raw) {
         helper::wait_for(number);
     }
 }
 
-/// What a mapping was made with.
+/// The arguments and the result of a mapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping {
     pub(crate) address: usize,
@@ -180,7 +181,7 @@ const MAP_SHARED: i32 = 1;
 const MAP_TYPE: i32 = 15;
 const MAP_ANONYMOUS: i32 = 0x20;
 
-/// A file was mapped.
+/// Records that a file was mapped.
 #[inline]
 pub(crate) fn mapped(mapping: Mapping) {
     if files::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
@@ -198,7 +199,7 @@ fn model_mapped(mapping: Mapping) {
     let Some(number) = files::acquire(fd) else {
         return;
     };
-    // Without a descriptor there would be nothing to drop the pages through.
+    // Without a descriptor the pages could not be dropped later.
     if !number.file().hold(fd) {
         number.release(Some(fd));
         return;
@@ -219,7 +220,7 @@ fn model_mapped(mapping: Mapping) {
     });
 }
 
-/// A mapping is about to be moved or to change its length: what it is of.
+/// Records that a mapping is about to be moved or resized. Returns the model file's part of it.
 pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     let range = Range::of(address, length);
     if !mappings::may_meet(range) {
@@ -237,7 +238,7 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     Some(Moving { piece, range })
 }
 
-/// A mapping that may move. The file has one more user until it is known where to.
+/// A mapping that may move. The file has one more user until the new place is known.
 #[derive(Clone, Copy)]
 pub(crate) struct Moving {
     piece: Piece,
@@ -245,12 +246,12 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    /// It has not.
+    /// Records that the mapping has not moved.
     pub(crate) fn stayed(self) {
         self.lies(self.range);
     }
 
-    /// It now lies here.
+    /// Records the mapping's new place.
     pub(crate) fn moved(self, address: usize, length: usize) {
         self.lies(Range::of(address, length));
     }
@@ -268,7 +269,7 @@ impl Moving {
     }
 }
 
-/// A range of memory gets another protection.
+/// Records that a range of memory gets another protection.
 #[inline]
 pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
     let range = Range::of(address, length);
@@ -291,7 +292,7 @@ fn model_written(range: Range) {
     }
 }
 
-/// The device was given these bytes.
+/// Records that these bytes were copied to the device.
 #[inline]
 pub(crate) fn copied(source: u64, length: usize) {
     if drops_behind()
@@ -304,7 +305,8 @@ pub(crate) fn copied(source: u64, length: usize) {
     }
 }
 
-/// Bytes of a file were read; without an offset, up to where the descriptor now stands.
+/// Records that bytes of a file were read: from `offset`, or up to the descriptor's current
+/// position.
 #[inline]
 pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
     if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {

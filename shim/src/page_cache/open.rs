@@ -1,6 +1,6 @@
-//! Files that programs open: whether that matters, and what the slice wants of them.
-//! Touches: the slice, once; the kernel, for files that are large and named like a model's.
-//! Law: what is no model costs a look at the end of its name.
+//! Files that programs open: tests whether they are models, and the slice's policy for them.
+//! Touches: the slice, once; the kernel, for files that are large and named like a model's. Law: a
+//! file that is no model costs a look at the end of its name.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -14,19 +14,20 @@ use crate::slice::runtime;
 use crate::sys::file_calls::{self, Descriptor};
 use crate::sys::stack;
 
-/// What the slice wants.
+/// The slice's policy.
 static WISH: AtomicU8 = AtomicU8::new(NOT_ASKED);
 const NOT_ASKED: u8 = 0;
 const KEEP: u8 = 1;
 const DROP: u8 = 2;
 const DROP_BEHIND: u8 = 3;
 
-/// The slice is read when the first file of this size is opened whose name has a suffix.
+/// The file size from which the slice is read, when such a file whose name has a suffix is opened.
 const LARGE: u64 = 1 << 20;
-/// Or when so many have been opened that were not: asking for their sizes costs more.
+/// The number of smaller files after which the slice is read too: querying further sizes costs
+/// more.
 const MANY: u32 = 16;
 
-/// Whether it matters that a file was opened by this path.
+/// Whether a file opened by this path may be a model.
 #[inline(always)]
 pub(crate) fn matters(path: &[u8]) -> bool {
     match WISH.load(Ordering::Acquire) {
@@ -36,13 +37,13 @@ pub(crate) fn matters(path: &[u8]) -> bool {
     }
 }
 
-/// Whether files are dropped.
+/// Whether model files are dropped.
 #[inline(always)]
 pub(crate) fn drops() -> bool {
     WISH.load(Ordering::Relaxed) > KEEP
 }
 
-/// A descriptor was opened by this path, and that matters.
+/// Handles a descriptor opened by a path that `matters`.
 #[cold]
 #[inline(never)]
 pub(crate) fn opened(path: &[u8], fd: i32) {
@@ -63,7 +64,8 @@ fn models() -> Option<&'static ModelFiles> {
     runtime::slice().map(runtime::Runtime::model_files)
 }
 
-/// Most programs open small files only, and are gone before the slice would have been read.
+/// Reads the slice on the first file that may matter. Most programs open only small files, and end
+/// before the slice would have been read.
 fn first(path: &[u8], fd: i32) {
     static SEEN: AtomicU32 = AtomicU32::new(0);
     if !file_names::is_plausible(path) {
@@ -76,7 +78,7 @@ fn first(path: &[u8], fd: i32) {
     if !large && SEEN.fetch_add(1, Ordering::Relaxed) < MANY {
         return;
     }
-    // Reading it takes more stack than a signal handler may have.
+    // Reading the slice takes more stack than a signal handler may have.
     let wish = stack::on_a_large_one(wish, core::ptr::null_mut()).unwrap_or(KEEP);
     if let Some(models) = models() {
         file_names::keep(models.ends());
@@ -123,7 +125,7 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
     }
 }
 
-/// Whether the processes of several slices tell each other what they still need.
+/// Whether the processes of several slices share the ranges that they still need.
 pub(super) fn shares() -> bool {
     runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
 }

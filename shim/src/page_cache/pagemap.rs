@@ -1,25 +1,24 @@
 //! Reads the kernel's view of this process's own pages: which are mapped, and which hold data that
-//! no file has.
-//! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
-//! Law: where the kernel does not say, the answer is the one that drops nothing.
+//! no file has. Touches: `/proc/self/pagemap`, which needs no rights for one's own process. Law:
+//! where the kernel gives no answer, the result is the one that drops nothing.
 
 use super::mappings::Range;
 use crate::sys::file_calls::{self, Descriptor, number};
 use crate::sys::syscall;
 
-/// `PAGEMAP_SCAN`, from kernel 6.7 on.
+/// `PAGEMAP_SCAN`, since kernel 6.7.
 const PAGEMAP_SCAN: usize = 0xc060_6610;
 const IS_FILE: u64 = 1 << 2;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
 
-/// The same in an entry of the file.
+/// The bits of an entry in the pagemap file.
 const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
 
-/// The smallest pages there are: with larger ones the file has fewer entries, and what we ask of
-/// it lies beyond its end, which is no answer.
+/// The smallest page size. With larger pages the file has fewer entries, and our reads lie beyond
+/// its end, which counts as no answer.
 const PAGE: u64 = 4096;
 
 /// `struct pm_scan_arg`.
@@ -86,7 +85,7 @@ impl Pages {
         file_calls::close(self.0);
     }
 
-    /// Whether all that is mapped in a range is a file's: nothing there would be lost.
+    /// Whether all mapped pages of a range are a file's, so that dropping them loses no data.
     pub(super) fn are_a_files(&self, range: Range) -> bool {
         let own = self.scan(range, 1, IS_FILE, IS_FILE, IS_PRESENT | IS_SWAPPED);
         match own {
@@ -99,7 +98,7 @@ impl Pages {
         }
     }
 
-    /// Whether a good part of a range is mapped.
+    /// Whether at least a quarter of a range is mapped.
     pub(super) fn are_present(&self, range: Range) -> bool {
         let some = range.end.saturating_sub(range.start) / PAGE / 4;
         let present = self.scan(range, some, 0, IS_PRESENT, 0);
@@ -110,7 +109,7 @@ impl Pages {
         present.is_some_and(|present| present >= some)
     }
 
-    /// Calls for each piece of a range that is mapped and holds nothing but the file's pages.
+    /// Calls `of` for each mapped piece of a range that holds only the file's pages.
     pub(super) fn each_of_a_file(&self, range: Range, mut of: impl FnMut(Range)) {
         let mut rest = range;
         while rest.start < rest.end {
@@ -118,7 +117,7 @@ impl Pages {
             let mut scan = Scan::of(rest, 0, 0, kind, 0);
             let mut regions = NO_REGIONS;
             let Some(found) = self.ask(&mut scan, &mut regions) else {
-                // The kernel does not know how: all of it, or nothing.
+                // The kernel lacks PAGEMAP_SCAN: the whole range, or none of it.
                 if self.are_a_files(rest) {
                     of(rest);
                 }
@@ -135,7 +134,7 @@ impl Pages {
         }
     }
 
-    /// How many pages of a range are of a kind, up to `most`. None: the kernel does not know how.
+    /// The number of pages of a kind in a range, up to `most`. None: the kernel lacks PAGEMAP_SCAN.
     fn scan(&self, range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Option<u64> {
         let mut regions = NO_REGIONS;
         let found = self.ask(
@@ -149,16 +148,16 @@ impl Pages {
         Some(pages.fold(0, u64::saturating_add))
     }
 
-    /// How many regions the kernel has found.
+    /// The number of regions that the kernel has found.
     fn ask(&self, scan: &mut Scan, regions: &mut [Region; REGIONS]) -> Option<usize> {
         scan.vec = (&raw mut *regions) as u64;
         let place = (&raw mut *scan) as usize;
         let fd = self.0.0 as usize;
-        // SAFETY: the kernel writes into the two structs, as many regions as it was told.
+        // SAFETY: the kernel writes only to the two structs, at most `vec_len` regions.
         unsafe { syscall(number::IOCTL, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()
     }
 
-    /// The same from the entries themselves. None: they cannot be read.
+    /// The number of wanted pages, counted from the file's entries. None: they cannot be read.
     fn count(&self, range: Range, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         const ENTRIES: usize = 256;
         let mut count = 0u64;
@@ -170,7 +169,7 @@ impl Pages {
             let length = rest.min(ENTRIES).saturating_mul(8);
             let offset = usize::try_from(at.saturating_mul(8)).ok()?;
             let (fd, place) = (self.0.0 as usize, (&raw mut entries) as usize);
-            // SAFETY: the kernel writes at most `length` bytes, which is what there is.
+            // SAFETY: the kernel writes at most `length` bytes, and `entries` has that room.
             let read = unsafe { syscall(number::PREAD, [fd, place, length, offset, 0, 0]) }.ok()?;
             if read < length {
                 return None;

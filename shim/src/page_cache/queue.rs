@@ -1,14 +1,14 @@
-//! A queue that many threads and signal handlers fill and one empties, without a lock.
-//! Touches: atomics.
-//! Law: whoever is interrupted while it fills a place delays what comes after, and loses nothing.
+//! A queue that many threads and signal handlers fill and one thread empties, without a lock.
+//! Touches: atomics. Law: a thread interrupted while it fills a place delays later entries, and
+//! loses none.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What can be said in one entry.
+/// The content of one entry.
 pub(super) type Entry = [u64; 4];
 
 struct Place {
-    /// Twice how often the place was used, and one more while it holds something.
+    /// Twice the number of times the place was used, plus one while it holds an entry.
     turn: AtomicU64,
     entry: [AtomicU64; 4],
 }
@@ -34,7 +34,7 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// The place of a position, and what its `turn` is when the position may be written.
+    /// The place of a position, and the value of its `turn` at which the position may be written.
     fn place(&self, position: u64) -> Option<(&Place, u64)> {
         let length = u64::try_from(N).ok()?;
         let at = usize::try_from(position.checked_rem(length)?).ok()?;
@@ -42,7 +42,7 @@ impl<const N: usize> Queue<N> {
         Some((self.places.get(at)?, turn))
     }
 
-    /// Adds an entry; false when there is no room.
+    /// Adds an entry. False: there is no room.
     pub(super) fn push(&self, entry: Entry) -> bool {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
@@ -76,7 +76,7 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Takes the oldest entry. One at a time may do this.
+    /// Takes the oldest entry. Only one thread at a time may call this.
     pub(super) fn pop(&self) -> Option<Entry> {
         let position = self.head.load(Ordering::Relaxed);
         let (place, free) = self.place(position)?;
@@ -92,12 +92,12 @@ impl<const N: usize> Queue<N> {
         Some(entry)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
     }
 
-    /// Forgets everything, in a child whose parent's threads have filled it.
+    /// Discards all entries, in a forked child: the parent's threads have filled it.
     pub(super) fn clear(&self) {
         self.tail.store(0, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);

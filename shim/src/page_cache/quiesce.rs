@@ -1,30 +1,31 @@
 //! Stops all work of the library before the program installs a seccomp filter or changes
-//! namespaces.
-//! Touches: the helper, which ends; the threads that are at a model file, which are waited for.
-//! Law: the wait has an end, whoever was interrupted by the signal handler that waits.
+//! namespaces. Touches: the helper, which ends; the threads at work on a model file, which are
+//! waited for. Law: the wait is limited, because the waiting signal handler may have interrupted
+//! such a thread.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{fork, helper};
 use crate::sys;
 
-/// How many threads are just at something.
+/// The number of threads at work on a model file.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
-/// Nothing takes so long but a thread that this one has interrupted.
+/// The limit of a wait: only a thread that this one has interrupted takes as long.
 const PATIENCE_MS: u32 = 2000;
 
-/// This thread is at a model file, and makes system calls that the program has not asked for.
+/// Marks this thread as at work on a model file, where it makes system calls that the program has
+/// not asked for.
 pub(super) struct Inside(());
 
 impl Inside {
-    /// None where no such calls may be made any more.
+    /// Begins such work. None: these system calls are no longer allowed.
     pub(super) fn begin() -> Option<Inside> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         let inside = Inside(());
         (!sys::filters::is_filtered()).then_some(inside)
     }
 
-    /// The same, where the tables are this process's own.
+    /// `begin`, where the tables are this process's own.
     pub(super) fn at_own_files() -> Option<Inside> {
         Inside::begin().filter(|_| fork::is_this_process(1))
     }
@@ -36,17 +37,17 @@ impl Drop for Inside {
     }
 }
 
-/// This process is a forked child, with so many threads that are at something.
+/// Resets the count in a forked child; `inside`: its number of threads at work.
 pub(super) fn inherit(inside: u32) {
     INSIDE.store(inside, Ordering::SeqCst);
 }
 
-/// Whether this is a vfork child, as far as that matters.
+/// Whether this is a vfork child. False also where the tables were never used.
 pub(crate) fn is_another_process() -> bool {
     fork::is_known() && !fork::is_this_process(0)
 }
 
-/// Waits until nothing is done any more. Nothing is begun meanwhile: see [`seccomp`].
+/// Waits until all work is finished. No new work begins meanwhile: see [`seccomp`].
 pub(crate) fn finish() {
     for _ in 0..PATIENCE_MS {
         let inside = INSIDE.load(Ordering::SeqCst);
@@ -61,12 +62,12 @@ pub(crate) fn finish() {
     }
 }
 
-/// The helper does not run for as long as this is held.
+/// Keeps the helper from running until `no_longer`.
 #[derive(Clone, Copy)]
 pub(crate) struct Alone(bool);
 
-/// Ends the helper: a process with a second thread gets no user namespace, and enters none of files;
-/// and what a process gives up of its rights libc takes from the threads that it knows.
+/// Ends the helper. The kernel refuses a user or mount namespace to a process with a second thread.
+/// And libc removes the process's rights only from the threads that it knows.
 #[inline]
 pub(crate) fn be_alone() -> Alone {
     match helper::has_run() {
@@ -77,8 +78,8 @@ pub(crate) fn be_alone() -> Alone {
 
 #[cold]
 fn end_helper() -> Alone {
-    // Under a filter it is gone already, and nothing more is asked of the kernel. A vfork child has
-    // no second thread, and its parent's helper is none of its business.
+    // Under a filter the helper is gone already, and no further system calls are made. A vfork
+    // child has no second thread, and must not end its parent's helper.
     if sys::filters::is_filtered() || is_another_process() {
         return Alone(false);
     }
@@ -88,7 +89,7 @@ fn end_helper() -> Alone {
 }
 
 impl Alone {
-    /// It may run again.
+    /// Allows the helper to run again.
     #[inline]
     pub(crate) fn no_longer(self) {
         if self.0 {

@@ -1,17 +1,17 @@
-//! Locks on a model's file by which its users tell each other which bytes they still need.
-//! Touches: locks on our own descriptors, far beyond the end of any file; never the program's.
-//! Law: first our own word is taken back, then the others' are asked for: of two that end at the
-//! same time at least one sees that it is the last.
+//! Locks on a model's file by which its users show each other the bytes that they still need.
+//! Touches: locks on our own descriptors, far beyond the end of any file; never the program's. Law:
+//! a process first removes its own lock, then tests for others. Of two that end at the same time,
+//! at least one sees that it is the last.
 
 use super::files::Number;
 use super::open::{drops_behind, shares};
 use crate::sys::file_calls::{self, Descriptor, LOCKS};
 
-/// In such pieces the others' needs are asked for.
+/// The size of the pieces for which the others' locks are tested.
 const PIECE: u64 = 64 << 20;
 
-/// A model file was opened: all of it is needed. What is dropped meanwhile is dropped through a
-/// descriptor of our own.
+/// Locks a model file that was opened: all of it is needed. Drops meanwhile go through a descriptor
+/// of our own.
 pub(super) fn begins(number: Number, fd: Descriptor) {
     let file = number.file();
     if (shares() || drops_behind())
@@ -24,8 +24,8 @@ pub(super) fn begins(number: Number, fd: Descriptor) {
     }
 }
 
-/// The program locks this file itself: a lock of the whole file would meet ours. From now on the
-/// others do not learn what is needed here.
+/// Gives up our locks because the program locks this file itself: a lock of the whole file would
+/// conflict with ours. From now on the others cannot see this process's need.
 pub(super) fn gives_way(number: Number) {
     let file = number.file();
     file.give_way();
@@ -34,7 +34,7 @@ pub(super) fn gives_way(number: Number) {
     }
 }
 
-/// Whether nobody else needs a range that is no longer needed here.
+/// Gives up a range that this process no longer needs. Returns whether no other process needs it.
 pub(super) fn is_unneeded(fd: Descriptor, start: u64, end: u64) -> bool {
     if !shares() {
         return true;
@@ -44,7 +44,7 @@ pub(super) fn is_unneeded(fd: Descriptor, start: u64, end: u64) -> bool {
     !file_calls::is_locked(fd, LOCKS.saturating_add(start), length)
 }
 
-/// Drops a range that is no longer needed here, where nobody else needs it.
+/// Drops a range that this process no longer needs, except where another process needs it.
 pub(super) fn drop_range(fd: Descriptor, start: u64, end: u64) {
     let length = end.saturating_sub(start);
     if !shares() {
@@ -67,8 +67,8 @@ fn drop_unneeded(fd: Descriptor, start: u64, end: u64) {
     }
 }
 
-/// Drops a whole file that is no longer in use here, where nobody else needs it; `ours` says
-/// whether the descriptor is.
+/// Drops a whole file that this process no longer uses, except where another process needs it.
+/// `ours`: whether the descriptor is the library's own.
 pub(super) fn drop_whole(fd: Descriptor, ours: bool, size: u64) {
     if shares() {
         if ours {
@@ -79,6 +79,6 @@ pub(super) fn drop_whole(fd: Descriptor, ours: bool, size: u64) {
             return;
         }
     }
-    // To the end: the file may have grown.
+    // Up to the end: the file may have grown.
     file_calls::drop_pages(fd, 0, 0);
 }

@@ -1,8 +1,7 @@
-//! Tracks whether this process has put itself under seccomp. A filter knows the program's system
-//! calls and not the library's, and may end the program for one that it does not know.
-//! Touches: one number.
-//! Law: from the moment a filter is about to be installed nothing is begun that the program has not
-//! asked for. One that was there before the program began, as a container's, is not looked at.
+//! Tracks whether this process has installed a seccomp filter. A filter allows the program's system
+//! calls, not the library's, and may kill the program for an unknown one. Touches: one number. Law:
+//! once a filter is about to be installed, the library begins no work that the program has not
+//! asked for. Filters older than the program, such as a container's, do not count.
 
 use core::sync::atomic::Ordering;
 
@@ -11,8 +10,8 @@ use gpuslice_config::ledger;
 use crate::page_cache;
 use crate::sys::filters::{FILTERS, is_filtered};
 
-/// A filter is about to be installed: what is being done is finished first. False in a vfork child,
-/// whose filter is not its parent's.
+/// Finishes all work before a filter is installed. False in a vfork child, whose filter is not its
+/// parent's.
 pub(crate) fn begins() -> bool {
     if !is_filtered() && page_cache::is_another_process() {
         return false;
@@ -24,7 +23,7 @@ pub(crate) fn begins() -> bool {
     true
 }
 
-/// It was not installed after all.
+/// Records that the filter was not installed after all.
 pub(crate) fn failed() {
     if FILTERS.fetch_sub(1, Ordering::SeqCst) == 1 {
         ledger::set_quiet(false);

@@ -1,5 +1,5 @@
-//! The window: what was consumed last, and is not dropped yet.
-//! Touches: its own memory, in the helper thread alone.
+//! The window: ranges that were consumed last and are not dropped yet. Touches: its own memory, in
+//! the helper thread alone.
 
 use core::sync::atomic::AtomicPtr;
 
@@ -7,20 +7,20 @@ use super::drop_behind::Note;
 use super::files::Number;
 use crate::state::page;
 
-/// How much of what was consumed stays.
+/// The number of consumed bytes that stay cached.
 const WINDOW: u64 = 128 << 20;
-/// In how many pieces. Where it is full the oldest leaves early.
+/// The number of ranges in the window. When it is full, the oldest leaves early.
 const PIECES: usize = 2048;
 
 /// A part of a file that was consumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Consumed {
     pub(super) number: Number,
-    /// Which use of the table's entry is meant.
+    /// The number of the use of the table's entry.
     pub(super) serial: u64,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// What to add for its address; 0 when it was read.
+    /// The mapping's address minus its file offset; 0 for a range that was read.
     pub(super) delta: u64,
 }
 
@@ -56,11 +56,11 @@ impl Consumed {
     }
 }
 
-/// Zeros are an empty one.
+/// All zeros is an empty window.
 #[repr(C)]
 pub(super) struct Window {
     notes: [Note; PIECES],
-    /// The oldest, and how many there are.
+    /// The index of the oldest range, and the number of ranges.
     first: usize,
     count: usize,
     bytes: u64,
@@ -69,10 +69,11 @@ pub(super) struct Window {
 static PLACE: AtomicPtr<Window> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Window {
-    /// The helper's. There is one helper at a time.
+    /// The helper's window. There is one helper at a time.
     pub(super) fn of_helper() -> Option<&'static mut Window> {
         let place = page::get(&PLACE, size_of::<Window>())?;
-        // SAFETY: mapped for good, zeros are a Window, and only the helper thread comes here.
+        // SAFETY: mapped for good, all zeros is a valid Window, and only the helper thread calls
+        // this.
         unsafe { place.as_mut() }
     }
 
@@ -81,7 +82,7 @@ impl Window {
         self.notes.get_mut(at)
     }
 
-    /// Something was consumed.
+    /// Adds a consumed range.
     pub(super) fn enter(&mut self, range: Consumed) {
         self.bytes = self.bytes.saturating_add(range.length());
         if let Some(last) = self.count.checked_sub(1)
@@ -100,7 +101,7 @@ impl Window {
         }
     }
 
-    /// The oldest, when there is more than the window holds; not more of it than `most`.
+    /// Removes up to `most` bytes of the oldest range, if the window is over its size.
     pub(super) fn leaves(&mut self, most: u64) -> Option<Consumed> {
         let full = self.count >= PIECES;
         if self.bytes <= WINDOW && !full || self.count == 0 {
@@ -108,7 +109,7 @@ impl Window {
         }
         let oldest = Consumed::of_note(*self.place(0)?)?;
         let over = self.bytes.saturating_sub(WINDOW);
-        // In pieces that are worth it.
+        // Not in tiny pieces: waits for half of `most`.
         if !full && oldest.length() > over && over < most / 2 {
             return None;
         }

@@ -1,9 +1,8 @@
-//! The vendor's types, as far as the table speaks of them: codes, handles, layouts.
-//! Touches: nothing.
+//! The vendor's types that the table uses: codes, handles, layouts. Touches: nothing.
 //!
-//! Codes are plain integers, not a Rust `enum` as in cudarc: a newer driver may answer with a
-//! code that was not known here, and an `enum` with an unknown value is undefined behaviour.
-//! Tests compare these with cudarc's and nvml-wrapper-sys's declarations.
+//! Codes are plain integers, not a Rust `enum` as in cudarc: a newer driver may return a code that
+//! is unknown here, and an `enum` with an unknown value is undefined behaviour. Tests compare these
+//! with the declarations of cudarc and nvml-wrapper-sys.
 #![expect(
     non_camel_case_types,
     non_snake_case,
@@ -12,7 +11,7 @@
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
-/// The answer of a driver function.
+/// The return code of a driver function.
 pub(crate) type CUresult = u32;
 /// A device of the driver API: its ordinal.
 pub(crate) type CUdevice = i32;
@@ -34,9 +33,9 @@ pub(crate) type CUgraphNode = *mut c_void;
 pub(crate) type CUgraphExec = *mut c_void;
 /// An event of the driver API.
 pub(crate) type CUevent = *mut c_void;
-/// The answer of a runtime function.
+/// The return code of a runtime function.
 pub(crate) type cudaError_t = u32;
-/// The answer of an NVML function.
+/// The return code of an NVML function.
 pub(crate) type nvmlReturn_t = u32;
 /// A device of NVML: an opaque pointer.
 pub(crate) type nvmlDevice_t = *mut c_void;
@@ -76,10 +75,10 @@ pub(crate) const GRAPH_MEM_USED: i32 = 0;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
 pub(crate) const GRAPH_MEM_RESERVED: i32 = 2;
 
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: asks for the `_ptsz` twins.
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: selects the `_ptsz` variants.
 pub(crate) const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
-/// `CUipcMemHandle`: it is passed by value.
+/// `CUipcMemHandle`: passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CUipcMemHandle {
@@ -166,7 +165,7 @@ pub(crate) struct nvmlDeviceAttributes_t {
     pub(crate) memorySizeMB: c_ulonglong,
 }
 
-/// What `nvmlDeviceGetMemoryLimits_v1` fills in.
+/// The out-parameter of `nvmlDeviceGetMemoryLimits_v1`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct nvmlMemoryLimits_v1_t {
@@ -179,7 +178,8 @@ pub(crate) struct nvmlMemoryLimits_v1_t {
 /// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
 pub(crate) const NVML_UUID_LENGTH: u32 = 96;
 
-/// `cudaDeviceProp`: its address is all that is known; see `hooks::runtime::properties` for layouts.
+/// `cudaDeviceProp`: opaque, only its address is used; see `hooks::runtime::properties` for
+/// layouts.
 pub(crate) type cudaDeviceProp = c_void;
 
 const _: () = {
@@ -197,9 +197,9 @@ const _: () = {
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
 #[repr(C)]
 pub(crate) struct CUDA_MEM_ALLOC_NODE_PARAMS {
-    /// The start of its `CUmemPoolProps`: what of, how it can be shared, what sort of place.
+    /// The start of its `CUmemPoolProps`: allocation type, handle types, location type.
     pub(crate) start: [i32; 3],
-    /// The device, where the place is one.
+    /// The device, if the location is one.
     pub(crate) id: i32,
     pub(crate) more: [u64; 9],
     pub(crate) accessDescs: *const c_void,

@@ -1,6 +1,6 @@
-//! The real functions: which copy of a library has them, and where.
-//! Touches: atomics; the loader, when something is asked for the first time.
-//! Law: a slot is one loaded library. What is kept of it is forgotten when it is gone.
+//! The loaded copies of each library, and the addresses of the real functions in each copy.
+//! Touches: atomics; the loader, when an address is needed for the first time. Law: a slot is one
+//! loaded library. Its addresses are forgotten when the library is unloaded.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
@@ -11,8 +11,8 @@ use crate::loader::elf::{self, Object};
 use crate::real::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::real::functions::{self, FUNCTIONS, RARE};
 
-/// How many copies of one library a process may have hooked at the same time. Two runtimes of
-/// different versions are common, two drivers are not.
+/// The number of copies of one library that a process may have hooked at the same time. Two
+/// runtimes of different versions are common, two drivers are not.
 pub(crate) const SLOTS: usize = 4;
 
 /// One loaded copy of a library.
@@ -25,7 +25,7 @@ impl Slot {
     }
 }
 
-/// Whose functions the table lists.
+/// The library to which a function of the table belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
     /// The driver, `libcuda.so.1`.
@@ -34,13 +34,13 @@ pub(crate) enum Library {
     Cudart,
     /// NVML, `libnvidia-ml.so.1`.
     Nvml,
-    /// libc: the ways to a symbol.
+    /// libc: loader, file and system-information functions.
     Libc,
 }
 
 impl Library {
     fn sonames(self) -> &'static [u8] {
-        // One string each, not a list of pointers: those would need relocations.
+        // One string each, not a list of pointers, which would need relocations.
         match self {
             Library::Cuda => b"libcuda.so.1\0",
             Library::Cudart => b"libcudart.so.13\0libcudart.so.12\0libcudart.so.11.0\0",
@@ -49,7 +49,7 @@ impl Library {
         }
     }
 
-    /// What a function answers whose library is not there.
+    /// The code that a function returns when its library is not loaded.
     pub(crate) fn absent(self) -> u32 {
         match self {
             Library::Nvml => NVML_ERROR_LIBRARY_NOT_FOUND,
@@ -63,7 +63,7 @@ struct Place {
     base: AtomicUsize,
 }
 
-/// Somebody is just filling this place.
+/// Another thread is just filling this place.
 const BUSY: usize = 1;
 
 #[unsafe(link_section = ".data")]
@@ -86,7 +86,7 @@ fn slots(library: Library) -> impl Iterator<Item = (Slot, &'static Place)> {
     (0u8..).map(Slot).zip(places(library))
 }
 
-/// The slot of a loaded library; None when there are too many copies of it.
+/// The slot of a loaded library. None: there are too many copies of it.
 pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
     for (slot, place) in slots(library) {
         let same = place.dynamic.load(Ordering::Acquire) == object.dynamic;
@@ -106,7 +106,7 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
         place.dynamic.store(object.dynamic, Ordering::Release);
         Some(slot)
     };
-    // A library that was closed gives its place, and what points to it, to the next.
+    // The place of an unloaded library, and the addresses in it, go to the next one.
     for (slot, place) in slots(library) {
         let held = place.dynamic.load(Ordering::Acquire);
         if held > BUSY
@@ -119,7 +119,7 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
     slots(library).find_map(|(slot, place)| take(slot, place, 0))
 }
 
-/// Forgets the real functions of one copy, and what is known of its devices.
+/// Forgets the real functions of one copy, and the facts about its devices.
 pub(crate) fn forget(library: Library, slot: Slot) {
     functions::forget(library, slot);
     if library == Library::Cuda {
@@ -127,17 +127,18 @@ pub(crate) fn forget(library: Library, slot: Slot) {
     }
 }
 
-/// What is known of the devices of one copy of the driver: see `answer::device`. All zeros: nothing.
+/// The cached facts about the devices of one copy of the driver: see `answer::device`. All zeros:
+/// none.
 pub(crate) struct Devices {
     /// A word for each ordinal.
     pub(crate) ordinals: [AtomicU32; ORDINALS],
-    /// Whether the driver has one device only: 0 not known, 1 yes, 2 no.
+    /// Whether the driver has only one device: 0 unknown, 1 yes, 2 no.
     pub(crate) alone: AtomicU8,
-    /// Whether any device shares the host's memory: 0 not known, 1 yes, 2 no.
+    /// Whether any device shares the host's memory: 0 unknown, 1 yes, 2 no.
     pub(crate) shared: AtomicU8,
 }
 
-/// As many devices as machines have; those beyond are asked each time.
+/// The number of cached devices, as many as machines have; further ones are queried each time.
 const ORDINALS: usize = 16;
 
 impl Devices {
@@ -150,15 +151,15 @@ impl Devices {
     }
 }
 
-/// Those of the first copy, which nearly every process has alone. Written to by every start: see
+/// The devices of the first copy, the only one in nearly every process. Written at every start: see
 /// `layout.ld`.
 #[unsafe(link_section = ".data")]
 static FIRST_DEVICES: Devices = Devices::unknown();
 
-/// Those of the others.
+/// The devices of the other copies.
 static OTHER_DEVICES: [Devices; SLOTS - 1] = [const { Devices::unknown() }; SLOTS - 1];
 
-/// What is known of the devices of one copy of the driver.
+/// The cached facts about the devices of one copy of the driver.
 #[inline]
 pub(crate) fn devices(slot: Slot) -> Option<&'static Devices> {
     match slot.index().checked_sub(1) {
@@ -167,12 +168,12 @@ pub(crate) fn devices(slot: Slot) -> Option<&'static Devices> {
     }
 }
 
-/// What is known of the devices of all copies.
+/// The cached facts about the devices of all copies.
 pub(crate) fn all_devices() -> impl Iterator<Item = &'static Devices> {
     core::iter::once(&FIRST_DEVICES).chain(&OTHER_DEVICES)
 }
 
-/// Forgets what is known of the devices of one copy of the driver.
+/// Forgets the cached facts about the devices of one copy of the driver.
 pub(crate) fn forget_devices(slot: Slot) {
     let Some(devices) = devices(slot) else {
         return;
@@ -195,7 +196,7 @@ fn object_at(library: Library, slot: Slot) -> Option<Object> {
     })
 }
 
-/// A driver that is there now, whoever loaded it.
+/// A driver that is loaded now, by the program or by another library.
 pub(crate) fn any_driver() -> Option<Slot> {
     for (slot, place) in slots(Library::Cuda) {
         let held = place.dynamic.load(Ordering::Acquire);
@@ -207,7 +208,7 @@ pub(crate) fn any_driver() -> Option<Slot> {
     claim(Library::Cuda, &driver)
 }
 
-/// NVML, loaded if nobody has done so.
+/// NVML; loads it if it is not loaded yet.
 pub(crate) fn any_nvml() -> Option<Slot> {
     let there = || elf::named(|name| name.starts_with(b"libnvidia-ml.so"));
     let library = there().or_else(|| {
@@ -217,22 +218,23 @@ pub(crate) fn any_nvml() -> Option<Slot> {
     claim(Library::Nvml, &library)
 }
 
-/// One real function, in each copy of its library: a place in the tables of addresses.
+/// One real function in each copy of its library: an index into the tables of addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Cells(usize);
 
 /// The addresses in one copy of every library.
 pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS - RARE];
 
-/// Those of the first copy of each, which nearly every process has alone. Written to by every
-/// start: see `layout.ld`.
+/// The addresses in the first copy of each library, the only one in nearly every process. Written
+/// at every start: see `layout.ld`.
 #[unsafe(link_section = ".data")]
 pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE];
 
-/// Those that few programs call, which stand last: apart, as the page of the others is full.
+/// The addresses of rarely called functions, which stand last: apart, because the page of the
+/// others is full.
 static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }; RARE];
 
-/// Those of the others.
+/// The addresses in the other copies.
 static OTHERS: [Addresses; SLOTS - 1] =
     [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; SLOTS - 1];
 
@@ -252,7 +254,7 @@ impl Cells {
         }
     }
 
-    /// What is known of it.
+    /// The cached address.
     #[inline]
     pub(crate) fn known(self, slot: Slot) -> *mut c_void {
         self.place(slot)
@@ -265,14 +267,14 @@ impl Cells {
         }
     }
 
-    /// Forgets it. What was never known is not written to.
+    /// Forgets the address. Avoids a write if none is cached.
     pub(crate) fn forget(self, slot: Slot) {
         if !self.known(slot).is_null() {
             self.store(slot, null_mut());
         }
     }
 
-    /// Where it is, looking for it if need be.
+    /// The address; looks it up if it is not cached.
     #[inline]
     pub(crate) fn get(self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
         let known = self.known(slot);
@@ -287,12 +289,12 @@ impl Cells {
     fn look(self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
         let mut address = null_mut();
         if let Some(object) = object_at(library, slot) {
-            // SAFETY: somebody is calling a function of this object, so it is loaded.
+            // SAFETY: a function of this object is being called, so the object is loaded.
             let own = unsafe { elf::symbol(&object, name.to_bytes()) };
             address = own.map_or(null_mut(), |own| own as *mut c_void);
         }
         if address.is_null() {
-            // The object is only an interposer that has some of the names.
+            // The object is an interposer that defines only some of the names.
             address = elsewhere(library, name);
         }
         self.store(slot, address);
@@ -300,7 +302,7 @@ impl Cells {
     }
 }
 
-/// The definition of a function of libc that comes after ours, remembered.
+/// The definition of a libc function that comes after ours; cached.
 #[inline]
 pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
     let known = cells.known(Slot(0));
@@ -318,7 +320,7 @@ fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     found
 }
 
-/// What a function of libc answers when it cannot do what it was asked for.
+/// The value that a libc function returns on failure.
 pub(crate) trait Failure {
     const FAILED: Self;
 }
@@ -335,7 +337,7 @@ impl Failure for *mut c_void {
     const FAILED: *mut c_void = null_mut();
 }
 
-/// What a function answers that this libc does not have, as old ones lack `close_range`.
+/// The result of a function that this libc does not have, as old ones lack `close_range`: ENOSYS.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_in_libc<T: Failure>() -> T {
@@ -345,16 +347,16 @@ pub(crate) fn not_in_libc<T: Failure>() -> T {
     // SAFETY: libc's function has this signature; None is the null pointer.
     let place = unsafe { core::mem::transmute::<usize, Option<Place>>(address) };
     if let Some(place) = place {
-        // SAFETY: __errno_location's contract: none.
+        // SAFETY: __errno_location has no preconditions.
         let errno = unsafe { place() };
-        // SAFETY: it is this thread's errno.
+        // SAFETY: the pointer is to this thread's errno.
         unsafe { errno.write(ENOSYS) };
     }
     T::FAILED
 }
 
-/// The next definition behind us. A namespace of dlmopen begins with us and has nothing behind us;
-/// before glibc 2.34 a look-up that fails there ends the process.
+/// The next definition behind ours. In a namespace of dlmopen this library comes first and nothing
+/// is behind it; before glibc 2.34 a failed look-up there ends the process.
 pub(crate) fn behind(name: &CStr) -> *mut c_void {
     match elf::is_from_the_start(elf::own_dynamic()) {
         true => dl::next(name),
@@ -362,7 +364,7 @@ pub(crate) fn behind(name: &CStr) -> *mut c_void {
     }
 }
 
-/// A function of a library that somebody has loaded, wherever it is.
+/// Finds a function in any loaded copy of a library.
 pub(crate) fn elsewhere(library: Library, name: &CStr) -> *mut c_void {
     let address = behind(name);
     if !address.is_null() {

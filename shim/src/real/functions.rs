@@ -8,27 +8,27 @@ use crate::real::abi::*;
 use crate::real::copies::{self, Cells, Library, Slot};
 use crate::real::names::Names;
 
-/// A call of a hooked function that has reached us.
+/// A call of a hooked function, as a hook receives it.
 pub(crate) struct Call<F> {
-    /// Which copy of the library it is meant for.
+    /// The copy of the library that the call is meant for.
     pub(crate) slot: Slot,
     /// The real function.
     pub(crate) real: F,
 }
 
-/// What `symbols.rs` says of cuGetProcAddress.
+/// The entry in `symbols.rs` for cuGetProcAddress.
 #[derive(Clone, Copy)]
 pub(crate) struct Named {
     /// The name without suffixes.
     pub(crate) base: &'static [u8],
-    /// From which CUDA version the name means this function.
+    /// The CUDA version from which the name means this function.
     pub(crate) since: i32,
-    /// Whether it is the twin for per-thread default streams.
+    /// Whether it is the variant for per-thread default streams.
     pub(crate) per_thread: bool,
 }
 
-/// How long the name without suffixes is. It is kept as that, because it is how the row's name
-/// begins: a table of texts would be relocated at the start of every process.
+/// The length of the name without suffixes. Only the length is stored, because the row's name
+/// begins with it: a table of texts would be relocated at the start of every process.
 #[expect(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -46,7 +46,7 @@ const fn common(name: &str, base: &str) -> usize {
 
 /// The beginning of a row's name.
 fn beginning(row: Row, length: usize) -> &'static [u8] {
-    // Opaque to the optimiser, which would make that table.
+    // Opaque to the optimiser, which would build that table.
     let row = core::hint::black_box(row as usize);
     NAMES.with_nul(row).get(..length).unwrap_or_default()
 }
@@ -60,10 +60,10 @@ macro_rules! symbols {
         #[repr(u8)]
         pub(crate) enum Row { $( $name ),* }
 
-        /// How many lines the table has.
+        /// The number of lines in the table.
         pub(crate) const ROWS: usize = [$( stringify!($name) ),*].len();
 
-        /// How many of them a program calls directly: those of libc stand last.
+        /// The number of rows that a program calls directly; those of libc stand last.
         #[expect(clippy::indexing_slicing, reason = "runs in the compiler, which stops at a fault")]
         pub(crate) const EXPORTS: usize = {
             let libraries = [$( Library::$lib ),*];
@@ -78,7 +78,7 @@ macro_rules! symbols {
             exports
         };
 
-        /// How many lines are of functions that few programs call: those from `unshare` on.
+        /// The number of rarely called functions: the rows from `unshare` on.
         pub(crate) const RARE: usize = ROWS - Row::unshare as usize;
 
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
@@ -91,12 +91,12 @@ macro_rules! symbols {
             None
         }
 
-        /// Whose function it is.
+        /// The library of the row's function.
         pub(crate) fn library(row: Row) -> Library {
             match row { $( Row::$name => Library::$lib ),* }
         }
 
-        /// What cuGetProcAddress calls it.
+        /// The row's entry for cuGetProcAddress.
         pub(crate) fn named(row: Row) -> Option<Named> {
             $( $( if row == Row::$name {
                 return Some(Named {
@@ -110,12 +110,12 @@ macro_rules! symbols {
 
         $( function!($lib $name ( $($ty),* ) -> $ret); )*
 
-        /// The real function's places.
+        /// The cells with the real function's addresses.
         pub(crate) fn cells(row: Row) -> Cells {
             Cells::of(ASKED.wrapping_add(row as usize))
         }
 
-        /// Forgets what is known of one copy of a library.
+        /// Forgets the addresses in one copy of a library.
         pub(crate) fn forget(library: Library, slot: Slot) {
             for row in rows().filter(|row| self::library(*row) == library) {
                 cells(row).forget(slot);
@@ -140,15 +140,16 @@ macro_rules! function {
             #[inline]
             pub(crate) fn real() -> Option<Real> {
                 let address = copies::following(REAL, stringify!($name).as_bytes());
-                // SAFETY: a function of this name has this signature, which is what `symbols.rs`
-                // says; None is the null pointer.
+                // SAFETY: a function of this name has this signature, by `symbols.rs`; None is the
+                // null pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
             }
 
-            /// The same, where it is known already.
+            /// The cached result of `real`.
             #[inline]
             pub(crate) fn known() -> Option<Real> {
-                // SAFETY: as in `real`.
+                // SAFETY: the address is that of `real`: same signature, and None is the null
+                // pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
             }
         }
@@ -165,8 +166,8 @@ macro_rules! function {
             pub(crate) fn real(slot: Slot) -> Option<Real> {
                 const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
                 let address = REAL.get(Library::$lib, slot, NAME);
-                // SAFETY: the library's function of this name has this signature, which is
-                // what `symbols.rs` says; None is the null pointer.
+                // SAFETY: the library's function of this name has this signature, by `symbols.rs`;
+                // None is the null pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
             }
         }
@@ -187,8 +188,8 @@ macro_rules! asked {
                 pub(crate) fn real(slot: Slot) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
                     const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
                     let address = REAL.get(Library::$lib, slot, NAME);
-                    // SAFETY: the library's function of this name has this signature, which is
-                    // the vendor's; None is the null pointer.
+                    // SAFETY: the library's function of this name has this signature, which is the
+                    // vendor's; None is the null pointer.
                     unsafe {
                         core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($ty),*) -> $ret>>(address)
                     }
@@ -201,10 +202,10 @@ macro_rules! asked {
 
         pub(crate) const ASKED: usize = [$( stringify!($name) ),*].len();
 
-        /// How many real functions there are to be known.
+        /// The number of real functions with cached addresses.
         pub(crate) const FUNCTIONS: usize = ROWS + ASKED;
 
-        /// Whose function the one with this number is.
+        /// The library of the function with this number.
         fn asked_of(number: usize) -> Option<Library> {
             $( if number == Asked::$name as usize { return Some(Library::$lib); } )*
             None
@@ -259,7 +260,7 @@ asked! {
     Nvml fn nvmlShutdown() -> nvmlReturn_t;
 }
 
-/// The row's name, as C writes it.
+/// The row's name as a C string.
 pub(crate) fn name_c(row: Row) -> &'static CStr {
     CStr::from_bytes_until_nul(NAMES.with_nul(row as usize)).unwrap_or_default()
 }

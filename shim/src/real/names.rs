@@ -1,5 +1,4 @@
-//! The names of the table, found quickly.
-//! Touches: its own bytes, which the compiler has laid out.
+//! A name index of the table, built by the compiler. Touches: its own bytes.
 
 use core::ffi::CStr;
 
@@ -8,18 +7,19 @@ pub(crate) struct Names<const ROWS: usize, const LENGTH: usize> {
     text: [u8; LENGTH],
     starts: [u16; ROWS],
     lengths: [u8; ROWS],
-    /// The first row of each bucket, and after each row the next one; NONE ends them.
+    /// The first row of each bucket, and for each row the next one in its bucket; NONE ends the
+    /// list.
     buckets: [u8; BUCKETS],
     others: [u8; ROWS],
-    /// The letters with which names begin, as bits: most look-ups end here.
+    /// The first letters of all names, as bits: most look-ups end here.
     first_letters: u128,
 }
 
-/// Programs look up thousands of names that are none of ours: most buckets are empty.
+/// Programs look up thousands of names that are not in the table: most buckets are empty.
 const BUCKETS: usize = 128;
 const NONE: u8 = u8::MAX;
 
-/// Names differ in their lengths and at their ends.
+/// The bucket of a name. Names differ most in their lengths and at their ends.
 const fn bucket(name: &[u8]) -> usize {
     let (Some(last), Some((early, _))) = (name.last(), name.split_first_chunk::<5>()) else {
         return 0;
@@ -69,7 +69,7 @@ impl<const ROWS: usize, const LENGTH: usize> Names<ROWS, LENGTH> {
         made
     }
 
-    /// A row's name, and the NUL behind it.
+    /// A row's name with its terminating NUL.
     pub(crate) fn with_nul(&self, row: usize) -> &[u8] {
         let start = self.starts.get(row).map_or(0, |start| usize::from(*start));
         let length = self

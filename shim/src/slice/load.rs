@@ -1,7 +1,7 @@
-//! Loads this process's slice once, or finds that it has none.
-//! Touches: the slice file, the environment, once.
-//! Law: built at the first intercepted call; blocks nobody, survives fork, may run twice. What is
-//! built is written where it stays, and never lies on the stack of the thread that asked first.
+//! Loads this process's slice once, or finds that it has none. Touches: the slice file, the
+//! environment, once. Law: loaded at the first intercepted call. Blocks no thread, survives fork,
+//! may run twice. Everything is written to its final place, and never lies on the stack of the
+//! calling thread.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -20,12 +20,12 @@ use crate::log::{self, Level};
 use crate::slice::runtime::{Mounted, Runtime};
 use crate::sys::{self, File, Stat};
 
-/// That the environment was asked, and what it had to say.
+/// The outcome of loading, for the rest of the process's life.
 struct Told {
     runtime: Option<&'static Runtime>,
-    /// There is no slice, and nobody has tried to make one.
+    /// There is no slice, and none was configured.
     unsliced: bool,
-    /// What is said of the host all the same.
+    /// The host's settings, which hold without limits too.
     host: Option<&'static Runtime>,
 }
 
@@ -43,7 +43,7 @@ static UNSLICED: Told = Told {
 #[unsafe(link_section = ".data")]
 static TOLD: OnceRef<'static, Told> = OnceRef::new();
 
-/// What this process was told. None: nothing, the driver's answers stand.
+/// The process's slice. None: there is none, and the driver's answers stand.
 #[inline]
 pub(crate) fn slice() -> Option<&'static Runtime> {
     match TOLD.get() {
@@ -52,7 +52,8 @@ pub(crate) fn slice() -> Option<&'static Runtime> {
     }
 }
 
-/// Whether it was told already that there is no slice: nothing that it opens matters then.
+/// Whether loading has already found that there is no slice: files that the program opens do not
+/// matter then.
 #[inline]
 pub(crate) fn is_known_to_be_unsliced() -> bool {
     TOLD.get().is_some_and(|told| told.runtime.is_none())
@@ -75,17 +76,18 @@ fn told() -> &'static Told {
     }
 }
 
-/// What became of a slice that was asked for.
+/// The outcome of one attempt to load.
 enum Built {
-    /// It is laid out, or there is none.
+    /// The slice is loaded, or there is none.
     Slice(&'static Told),
-    /// The kernel gives no memory to lay it out.
+    /// The kernel refuses memory for it.
     NoMemory,
-    /// The process has no descriptor left to read its file.
+    /// The process has no free descriptor to read its file.
     Later(&'static CStr, sys::Errno),
 }
 
-/// Gives no device memory, until the slice file can be opened: the next call tries again.
+/// A slice that refuses all device memory until the slice file can be opened: the next call tries
+/// again.
 #[cold]
 fn refused_for_now(path: &'static CStr, why: sys::Errno) -> &'static Told {
     static REFUSED: OnceRef<'static, Told> = OnceRef::new();
@@ -96,14 +98,14 @@ fn refused_for_now(path: &'static CStr, why: sys::Errno) -> &'static Told {
     REFUSED.get_or_try_init(refused).unwrap_or(&NOTHING)
 }
 
-/// Whether a file cannot be opened only for the moment.
+/// Whether the error that prevented opening a file is temporary.
 fn is_passing(why: sys::Errno) -> bool {
     matches!(why, sys::EMFILE | sys::ENFILE | sys::ENOMEM | sys::EINTR)
 }
 
-/// The kernel gives no memory for a second place: the slice that the thread with the first place is
-/// just loading. None: that thread has not finished. The next call looks again, so "no slice" is not
-/// kept.
+/// Waits for the slice that another thread is loading, where the kernel refuses memory for a second
+/// place. None: that thread has not finished. The next call tries again, because "no slice" is not
+/// stored.
 #[cold]
 fn of_another_thread() -> Option<&'static Told> {
     for _ in 0..WAITS {
@@ -115,11 +117,10 @@ fn of_another_thread() -> Option<&'static Told> {
     None
 }
 
-/// How often it is waited for: a second or so.
+/// The number of waits: about a second in total.
 const WAITS: u32 = 15_000;
 
-/// What is known of the host where there is no slice. None: there is one, or one that cannot be
-/// used.
+/// The host's settings where there is no slice. None: there is a slice, even if it cannot be used.
 pub(crate) fn unsliced() -> Option<&'static Runtime> {
     static HOST: OnceRef<'static, Runtime> = OnceRef::new();
     let told = Some(told()).filter(|told| told.unsliced)?;
@@ -131,7 +132,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
     told.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
 
-/// Where a slice is laid out, and stays: the pages of it that are used are all that it costs.
+/// The final place of a slice: only the pages that are used cost memory.
 #[repr(C)]
 struct Place {
     told: MaybeUninit<Told>,
@@ -141,10 +142,10 @@ struct Place {
     listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
 }
 
-/// Where the first slice of a process is laid out: a mapping of its own would cost more.
+/// The place of a process's first slice, as a static: a mapping would cost more.
 struct FirstPlace(UnsafeCell<MaybeUninit<Place>>);
 
-// SAFETY: it belongs to the one who has moved FIRST_TAKEN to true.
+// SAFETY: only the thread that has moved FIRST_TAKEN to true accesses it.
 unsafe impl Sync for FirstPlace {}
 
 static FIRST_PLACE: FirstPlace = FirstPlace(UnsafeCell::new(MaybeUninit::zeroed()));
@@ -175,13 +176,13 @@ impl Place {
             Ok(_) => FIRST_PLACE.0.get().cast::<Place>(),
             Err(_) => sys::map(size_of::<Place>()).ok()?.cast::<Place>(),
         };
-        // SAFETY: ours by FIRST_TAKEN, or fresh memory of that size, aligned to a page, that nobody else knows; zeros are
-        // a Place.
+        // SAFETY: exclusively ours: by FIRST_TAKEN, or as a fresh page-aligned mapping of that
+        // size. All zeros is a valid Place.
         Some(unsafe { &mut *place })
     }
 }
 
-/// Where a process is told of a slice.
+/// The result of looking for a slice file.
 enum Opened {
     Nothing,
     File(File, &'static CStr),
@@ -191,17 +192,18 @@ enum Opened {
 fn open() -> Opened {
     for mounted in [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV] {
         match File::open(mounted) {
-            // What the hook has mounted wins, even when it cannot be used.
+            // A file that the hook has mounted wins, even when it cannot be used.
             Ok(file) => return Opened::File(file, mounted),
             Err(sys::ENOENT | sys::ENOTDIR) => {}
-            // Without a free descriptor the kernel does not say whether there is such a file.
+            // Without a free descriptor, `open` does not reveal whether the file exists.
             Err(why) if is_passing(why) && !is_there(mounted) => {}
             Err(why) => return Opened::Failed(mounted, why),
         }
     }
     let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
         if log::environment(source::SLICE).is_some_and(|text| !text.is_empty()) {
-            // Only the variable that names the file was lost on the way.
+            // The variable with the text is set: only the one that names the file was lost on the
+            // way.
             return Opened::Failed(source::CONFIG, sys::ENOENT);
         }
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
@@ -213,27 +215,27 @@ fn open() -> Opened {
     }
 }
 
-/// Whether there is such a file. Takes no descriptor.
+/// Whether the file exists. Uses no descriptor.
 fn is_there(path: &CStr) -> bool {
     !matches!(Stat::at(path), Err(sys::ENOENT | sys::ENOTDIR))
 }
 
-/// Whether the hook has mounted it.
+/// Whether the hook has mounted the file.
 fn is_mounted(path: &CStr) -> bool {
     [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path)
 }
 
-/// The slice as it was when the run began, which the environment carries beside the file's name. An
-/// image sets a container's environment, so it is no substitute for a file that the hook mounted.
+/// The slice as of the start of the run, which the environment carries beside the file's name. An
+/// image can set a container's environment, so this never replaces a file that the hook mounted.
 fn in_environment(path: &CStr) -> Option<&'static CStr> {
     let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
     text.filter(|_| !is_mounted(path) && path != source::SLICE)
 }
 
-/// The reason of a file that cannot be opened for want of descriptors or memory.
+/// The reason logged when a file cannot be opened for want of descriptors or memory.
 const PASSING: &[u8] = b"cannot be opened for the moment (too many open files?)";
 
-/// Says why a slice cannot be read, and what follows.
+/// Logs why a slice cannot be read, and the consequence.
 #[cold]
 #[inline(never)]
 fn unusable(path: &CStr, why: &[u8]) {
@@ -272,7 +274,7 @@ fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'
     }
 }
 
-/// Parses a slice into its place, and logs why that is not possible.
+/// Parses a slice into its place; logs the error if that fails.
 fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
     let parsed = slice::parse_into(text, begin(place));
     if let Err(error) = &parsed {
@@ -281,7 +283,7 @@ fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
     parsed.is_ok()
 }
 
-/// Reads the slice of a file, or the one that the environment carries, and says where it is from.
+/// Reads the slice from the file, or else from the environment. Returns the source.
 #[cold]
 #[inline(never)]
 fn find(
@@ -313,8 +315,8 @@ fn find(
     parse(text, source::SLICE, place).then_some(source::SLICE)
 }
 
-/// A slice that gives nothing of any device, and leaves all else alone: one was asked for, and nobody
-/// knows how much it is.
+/// A slice that grants no memory of any device and changes nothing else: one was configured, and
+/// its limit is unknown.
 #[cold]
 #[inline(never)]
 fn refuse(place: &mut MaybeUninit<Slice>) {
@@ -323,7 +325,7 @@ fn refuse(place: &mut MaybeUninit<Slice>) {
     slice.memory = Some(Bytes::new(1 << 60));
 }
 
-/// Lays a slice out in its place, without ever having it on the stack.
+/// Builds a slice in its place, never on the stack.
 fn understand(
     file: Result<File, sys::Errno>,
     path: &'static CStr,
@@ -335,7 +337,7 @@ fn understand(
     }
     let refuses = found.is_none();
     let path = found.unwrap_or(path);
-    // SAFETY: `parse` or `refuse` has written it.
+    // SAFETY: `parse` or `refuse` has initialised it.
     let slice = unsafe { place.slice.assume_init_mut() };
     let limits = slice.limits_something();
     let name = slice.name.as_str();
@@ -386,6 +388,6 @@ fn list<'a>(slice: &Slice, places: &'a mut [MaybeUninit<DeviceSlice>]) -> &'a [D
         count = count.saturating_add(1);
     }
     let written = places.get(..count).unwrap_or_default();
-    // SAFETY: the first `count` have just been written.
+    // SAFETY: the loop has initialised the first `count`.
     unsafe { written.assume_init_ref() }
 }

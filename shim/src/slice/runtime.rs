@@ -1,5 +1,5 @@
-//! A slice, laid out for answering: budgets, places, the ledger.
-//! Touches: the host's meminfo, at every answer that needs it.
+//! A loaded slice, ready to answer: budgets, paths, the ledger. Touches: the host's meminfo, at
+//! every answer that needs it.
 
 use core::ffi::CStr;
 
@@ -18,19 +18,19 @@ pub(crate) use crate::slice::load::{is_known_to_be_unsliced, slice, unsliced};
 use crate::slice::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 
-/// Whether the hook has mounted a slice.
+/// Whether the hook has mounted the slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounted {
     Yes,
     No,
-    /// There is one, from wherever, and nobody can read it.
+    /// A slice is configured, whether mounted or not, and cannot be read.
     Unreadable,
 }
 
-/// A slice, laid out for answering.
+/// A loaded slice, ready to answer.
 pub(crate) struct Runtime {
     slice: &'static Slice,
-    /// Whether the slice is one that cannot be read: nothing is given.
+    /// Whether the slice cannot be read, so that all device memory is refused.
     refuses: bool,
     /// The budgets of the listed devices, in the slice's order.
     listed: &'static [DeviceSlice],
@@ -41,11 +41,11 @@ pub(crate) struct Runtime {
     promise: Option<&'static CStr>,
     cgroup: Option<&'static CStr>,
     pressure: Option<&'static CStr>,
-    /// Where the slice's processes say what they hold.
+    /// The ledger in which the slice's processes record what they hold.
     ledger: SliceLedger,
 }
 
-/// Which budget of the runtime a device has.
+/// The number of a device's budget in the runtime.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget(pub(crate) u8);
 
@@ -53,7 +53,7 @@ pub(crate) struct Budget(pub(crate) u8);
 const OTHERS: Budget = Budget(u8::MAX - 1);
 
 impl Runtime {
-    /// Opens what the slice names.
+    /// Opens the files that the slice names.
     #[inline(always)]
     pub(crate) fn of(
         slice: &'static Slice,
@@ -90,7 +90,7 @@ impl Runtime {
         }
     }
 
-    /// The budget of the device with this uuid. CUDA does not say what kind it is.
+    /// The budget of the device with this uuid. CUDA does not report the kind of a device.
     pub(crate) fn budget(&self, bytes: [u8; 16], kind: Option<DeviceKind>) -> Option<Budget> {
         let same =
             |uuid: DeviceUuid| uuid.bytes == bytes && kind.is_none_or(|kind| kind == uuid.kind);
@@ -100,23 +100,23 @@ impl Runtime {
         }
     }
 
-    /// Whether it is the same which device is meant.
+    /// Whether every device has one and the same budget, because the slice lists none.
     pub(crate) fn treats_all_alike(&self) -> bool {
         self.slice.devices().next().is_none()
     }
 
-    /// Whether it names an instance that MIG has cut.
+    /// Whether it lists a MIG instance.
     pub(crate) fn names_instances(&self) -> bool {
         let mut listed = self.slice.devices();
         listed.any(|listed| listed.uuid.kind == DeviceKind::Mig)
     }
 
-    /// The budget of a device that the slice does not name.
+    /// The budget of a device that the slice does not list.
     pub(crate) fn unlisted(&self) -> Option<Budget> {
         self.others.is_some().then_some(OTHERS)
     }
 
-    /// A budget's numbers.
+    /// The values of a budget.
     #[inline]
     pub(crate) fn numbers(&self, budget: Budget) -> Option<&DeviceSlice> {
         if budget == OTHERS {
@@ -125,30 +125,30 @@ impl Runtime {
         self.listed.get(usize::from(budget.0))
     }
 
-    /// The first device that is known to share the host's memory.
+    /// The first device that the slice lists as sharing the host's memory.
     pub(crate) fn integrated(&self) -> Option<(Budget, DeviceUuid)> {
         let mut devices = (0u8..).zip(self.slice.devices());
         let (place, listed) = devices.find(|(_, listed)| listed.integrated == Some(true))?;
         Some((Budget(place), listed.uuid))
     }
 
-    /// Whether a device of unified memory claims not to be integrated.
+    /// Whether a device of unified memory must be reported as not integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete
     }
 
-    /// Whether the slice cannot be read, so that nothing is given and all else is left alone.
+    /// Whether the slice cannot be read: device memory is refused, and nothing else is changed.
     pub(crate) fn refuses(&self) -> bool {
         self.refuses
     }
 
-    /// Whether the host's memory is shown as the slice's.
+    /// Whether `/proc/meminfo` shows the slice's memory.
     pub(crate) fn shows_meminfo(&self) -> bool {
         !self.refuses && !self.presents_discrete()
     }
 
-    /// Whether libc may answer otherwise here than without us: of memory that a device shares, and of
-    /// files that are models.
+    /// Whether any libc answer may be changed: for memory that a device shares with the host, or
+    /// for model files.
     pub(crate) fn changes_libc(&self) -> bool {
         let mut devices = self.slice.devices();
         let mut may_share =
@@ -156,18 +156,18 @@ impl Runtime {
         self.slice.page_cache != PageCache::Keep || self.shows_meminfo() && may_share()
     }
 
-    /// Where the slice's processes say what they hold.
+    /// The ledger in which the slice's processes record what they hold.
     #[inline(always)]
     pub(crate) fn ledger(&self) -> Option<&'static Ledger> {
         self.ledger.get()
     }
 
-    /// What could not be used may be usable again.
+    /// Tries to open an unusable ledger again.
     pub(crate) fn ledger_again(&self) {
         self.ledger.look_again();
     }
 
-    /// It lies where it stays.
+    /// Marks the runtime as being in its final place, which publishes the ledger.
     pub(crate) fn is_placed(&'static self) -> &'static Runtime {
         self.ledger.is_placed();
         self
@@ -183,59 +183,59 @@ impl Runtime {
         self.slice.managed == Managed::Count
     }
 
-    /// The whole uuid of a device with this budget. CUDA does not say what kind a device is, so
-    /// the slice's word holds, and a device that it does not name is called a GPU.
+    /// The whole uuid of a device with this budget. CUDA does not report the kind, so the slice's
+    /// entry decides; a device that it does not list is called a GPU.
     pub(crate) fn identity(&self, bytes: [u8; 16], budget: Budget) -> DeviceUuid {
         let listed = self.slice.devices().nth(usize::from(budget.0));
         let kind = listed.map_or(DeviceKind::Gpu, |listed| listed.uuid.kind);
         DeviceUuid { kind, bytes }
     }
 
-    /// What the ledger calls a device.
+    /// A device's number in the ledger.
     pub(crate) fn listed(&self, bytes: [u8; 16], budget: Budget) -> Option<ledger::Device> {
         let listed = self.ledger()?.device(&self.identity(bytes, budget));
         listed.or_else(|| self.enforces().then_some(ledger::Device::UNLISTED))
     }
 
-    /// What becomes of model files' pages.
+    /// The slice's policy for the page cache of model files.
     pub(crate) fn page_cache(&self) -> PageCache {
         self.slice.page_cache
     }
 
-    /// Whether the users of a model's file tell each other what they need of it.
+    /// Whether processes that use a model file share what they still need of it.
     pub(crate) fn shares_page_cache(&self) -> bool {
         self.slice.page_cache_share
     }
 
-    /// Which files are a model's.
+    /// The rules that identify model files.
     #[inline]
     pub(crate) fn model_files(&self) -> &ModelFiles {
         &self.slice.model_files
     }
 
-    /// The host's reserve, where the slice says it.
+    /// The host's reserve, if the slice sets it.
     pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
         self.slice.reserve
     }
 
-    /// How much host memory is not charged, where the slice says it.
+    /// The amount of host memory that is not charged, if the slice sets it.
     pub(crate) fn host_allowance(&self) -> Option<gpuslice_config::units::Bytes> {
         self.slice.host_allowance
     }
 
-    /// From where on the host counts as pressed.
+    /// The thresholds at which the host counts as under pressure.
     #[inline]
     pub(crate) fn thresholds(&self) -> &Thresholds {
         &self.slice.thresholds
     }
 
-    /// Whether allocators are asked for their caches.
+    /// Whether allocators are asked to free their caches.
     #[inline]
     pub(crate) fn releases(&self) -> bool {
         self.slice.pressure == Pressure::Release
     }
 
-    /// Where the machine says how much it waits for memory.
+    /// The file in which the machine reports its memory pressure.
     pub(crate) fn pressure_file(&self) -> &CStr {
         self.pressure.unwrap_or(source::PRESSURE)
     }
@@ -245,18 +245,18 @@ impl Runtime {
         self.promises
     }
 
-    /// The file of this slice's own.
+    /// The file of this slice's own promise.
     #[inline]
     pub(crate) fn promise(&self) -> Option<&CStr> {
         self.promise
     }
 
-    /// The folder of the cgroup that is this slice's alone.
+    /// The folder of the cgroup that belongs to this slice alone.
     pub(crate) fn cgroup(&self) -> Option<&CStr> {
         self.cgroup
     }
 
-    /// The host's memory at this moment.
+    /// The host's memory now.
     pub(crate) fn host(&self) -> Option<HostMemory> {
         let file = match self.meminfo {
             Some(path) => File::open(path),
@@ -279,14 +279,14 @@ impl Runtime {
     }
 }
 
-/// A path of the slice, as C writes it.
+/// A path of the slice as a C string.
 #[inline]
 fn c_path(path: Option<&'static slice::Text<256>>) -> Option<&'static CStr> {
     path?.as_c_str().filter(|path| !path.is_empty())
 }
 
-/// The place that a slice names; else, for a mounted slice, the one where the hook puts it, if it
-/// has.
+/// The path that the slice names. Otherwise, for a mounted slice, the hook's usual path, if it
+/// exists.
 fn place(
     path: Option<&'static slice::Text<256>>,
     mounted: bool,
@@ -298,16 +298,16 @@ fn place(
     }
 }
 
-/// The memory cgroup of a container, as the container sees it; nothing where what it sees is the
+/// The memory cgroup of a container, as the container sees it. None: the visible cgroup is the
 /// whole machine's.
 fn own_cgroup() -> Option<&'static CStr> {
     let there = |path: &CStr| Stat::at(path).is_ok();
     if there(c"/sys/fs/cgroup/memory.current") {
-        // The machine's own group has no such file.
+        // The machine's root cgroup has no such file.
         return Some(c"/sys/fs/cgroup");
     }
     let v1 = there(c"/sys/fs/cgroup/memory/memory.usage_in_bytes");
-    // Only the machine's own group has this file.
+    // Only the machine's root cgroup has this file.
     let own = v1 && !there(c"/sys/fs/cgroup/memory/release_agent");
     own.then_some(c"/sys/fs/cgroup/memory")
 }

@@ -1,7 +1,7 @@
-//! The slice's ledger, or the closed one that stands for it while it cannot be used.
-//! Touches: the ledger's file, once, and again while it cannot be used.
-//! Law: a limit that is enforced is never given up. A closed ledger grants nothing, never fails a
-//! free, and is replaced as soon as the slice's own can be used again.
+//! The slice's ledger, or a closed one in its place while it cannot be used. Touches: the ledger's
+//! file, once, and again while it cannot be used. Law: an enforced limit is never given up. A
+//! closed ledger grants nothing, never fails a free, and is replaced as soon as the slice's own can
+//! be used again.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -17,14 +17,14 @@ use crate::log::{self, Level};
 use crate::state::page;
 use crate::sys;
 
-/// Where the slice's processes say what they hold.
+/// The ledger in which the slice's processes record what they hold.
 pub(crate) struct SliceLedger {
-    /// The ledger as it is now. Null: nothing is counted.
+    /// The current ledger. Null: nothing is counted.
     now: AtomicPtr<Ledger>,
-    /// The ledger that was opened first, or a closed one.
+    /// The ledger opened first, or a closed one.
     first: Option<Ledger>,
     file: Option<Named>,
-    /// The moment from which a closed one is opened again.
+    /// The time from which a closed ledger may be opened again.
     again_at: AtomicU64,
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct SliceLedger {
 struct Named {
     path: &'static CStr,
     descriptor: &'static CStr,
-    /// The number that the slice file gives of it.
+    /// The ledger's id in the slice file.
     id: Option<u64>,
 }
 
-/// How long a ledger that is damaged is left alone, in nanoseconds.
+/// The pause before a damaged ledger is opened again, in nanoseconds.
 const PAUSE: u64 = 1_000_000_000;
 
 impl SliceLedger {
-    /// Opens the slice's ledger. The hook always makes one for a slice that it mounts.
+    /// Opens the slice's ledger. The hook always creates one for a slice that it mounts.
     pub(crate) fn of(slice: &'static Slice, mounted: bool) -> SliceLedger {
         let mut of = SliceLedger {
             now: AtomicPtr::new(core::ptr::null_mut()),
@@ -84,7 +84,7 @@ impl SliceLedger {
         }
     }
 
-    /// Has [`SliceLedger::get`] answer, once this is where it stays.
+    /// Publishes the ledger to [`SliceLedger::get`], once `self` is in its final place.
     pub(crate) fn is_placed(&'static self) {
         if let Some(first) = &self.first {
             self.now
@@ -92,14 +92,14 @@ impl SliceLedger {
         }
     }
 
-    /// The ledger as it is now. None: nothing is counted.
+    /// The current ledger. None: nothing is counted.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&'static Ledger> {
-        // SAFETY: only ledgers that stay are stored there, and nobody changes them.
+        // SAFETY: only ledgers that are never freed or changed are stored there.
         unsafe { self.now.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Opens a ledger again that could not be used. Whoever asks after this has it, if it can be.
+    /// Tries to open an unusable ledger again. If that succeeds, later calls of `get` return it.
     #[cold]
     pub(crate) fn look_again(&self) {
         let (true, Some(file)) = (self.get().is_some_and(Ledger::is_closed), self.file) else {
@@ -132,9 +132,10 @@ impl SliceLedger {
             return;
         };
         let place = place.cast::<Ledger>();
-        // SAFETY: fresh pages of that size, which nobody else knows and nobody unmaps.
+        // SAFETY: fresh pages of that size; no other thread knows them, and they are never
+        // unmapped.
         unsafe { place.write(ledger) };
-        // Another thread that has done so at the same time has one that is as good.
+        // If another thread did this too, either ledger will do.
         self.now.store(place, Ordering::Release);
         let line = [Raw(file.path.to_bytes()), Str(" can be used again")];
         log::say(Level::Info, "ledger", &line, None);
@@ -143,7 +144,7 @@ impl SliceLedger {
 
 impl Named {
     fn open(self) -> Result<Ledger, LedgerError> {
-        // The page is wiped in a forked child.
+        // The page is zeroed in a forked child.
         let private = &page::page().ok_or(LedgerError::Memory)?.ledger;
         let open = self.id.map_or(Open::Existing, Open::Known);
         Ledger::open_with(self.path, self.descriptor, open, private)
@@ -164,7 +165,7 @@ impl Named {
     }
 }
 
-/// The ledger was overwritten while it was in use.
+/// Logs that the ledger was overwritten while it was in use.
 #[cold]
 pub(crate) fn say_damaged(enforced: bool) {
     let follows = match enforced {
@@ -180,7 +181,7 @@ pub(crate) fn say_damaged(enforced: bool) {
     counters::LEDGER.say("ledger", &line);
 }
 
-/// Why a claim found no slot, in words.
+/// Logs why a claim found no slot.
 #[cold]
 pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
     let mut text = log::Text::<256>::new();

@@ -1,17 +1,16 @@
-//! Remembers device memory by address: one word for each 2 MiB of addresses.
-//! Touches: two levels of tables, mapped as addresses turn up; 8 bytes for an allocation of its
-//! own, nothing more for a small one.
-//! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked.
+//! Remembers device memory by address: one word for each 2 MiB of addresses. Touches: two levels of
+//! tables, mapped as addresses turn up; 8 bytes for an allocation with steps of its own, no more
+//! for a small one. Law: atomics only; a thread that is killed or cancelled at any point leaves
+//! nothing locked.
 //!
-//! The driver hands out memory in steps of 2 MiB, which begin where an address is a multiple of
-//! that, and puts requests of up to 1 MiB together in one step. Which of them share a step is
-//! seen by their addresses, once the driver has given them: the first that comes to a step pays
-//! for it, the last that leaves gives it back. Should a driver put things where this has no word
-//! for them, `handles` remembers them instead.
+//! The driver allocates in steps of 2 MiB, aligned to 2 MiB, and places requests of up to 1 MiB
+//! together in one step. Their addresses reveal which of them share a step, once the driver has
+//! returned them. The first allocation in a step pays for it, and the last one freed releases it.
+//! An address for which there is no word here is kept in `handles` instead.
 //!
-//! Whoever frees looks a word up, calls the driver, and takes the word away only if it still is
-//! the same. Whoever allocates and finds its address in use takes that away: the driver has freed
-//! it, or it would not have given the address again.
+//! A free looks the word up, calls the driver, and clears the word only if it is unchanged. An
+//! allocation whose address is in use replaces the old entry: the driver has freed that, or it
+//! would not have returned the address again.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -26,15 +25,16 @@ pub(crate) use gpuslice_config::ledger::STEP;
 /// Requests up to this size share steps.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// Addresses have 49 bits at most: 15 choose a leaf, 13 a word of it.
+/// Addresses have at most 49 bits: 15 select a leaf, 13 a word in it.
 const LEAVES: usize = 1 << 15;
 const GRAINS: usize = 1 << 13;
 
-/// The first level, of all addresses but those of the near leaf.
+/// The first level, for all addresses outside the near leaf.
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
 
-/// Which addresses the near leaf is for, those of the first allocation: one more than the leaf's
-/// number, and which grain of it has the first word. That one is on a page that is in use anyway.
+/// Base of the 16 GiB range that the near leaf serves, and the grain whose word comes first. The
+/// range is that of the first allocation, stored as the leaf's number plus one. The first word lies
+/// on a page that is in use anyway.
 #[derive(Clone, Copy)]
 struct NearBy(u64);
 
@@ -49,16 +49,16 @@ impl NearBy {
         self.0 != 0
     }
 
-    /// As if an allocation with this number were the first.
+    /// The base for an allocation with this number as the first.
     fn of_first(number: usize) -> NearBy {
         let (leaf, grain) = (number / GRAINS, number % GRAINS);
-        // Drivers hand out addresses upwards and, in between, downwards.
+        // Drivers hand out addresses upwards, and sometimes downwards.
         let first = grain.wrapping_sub(16) % GRAINS;
         let leaf = (leaf as u64).wrapping_add(1) << Self::GRAIN_BITS;
         NearBy(leaf | first as u64)
     }
 
-    /// Where in the leaf the word with this number is. None: in another leaf.
+    /// The index in the near leaf of the word with this number. None: it is in another leaf.
     #[inline]
     fn place(self, number: usize) -> Option<usize> {
         let leaf = (number / GRAINS) as u64;
@@ -71,10 +71,10 @@ impl NearBy {
 /// 16 GiB of addresses.
 pub(crate) struct Leaf([AtomicU64; GRAINS]);
 
-// A word: what is there, how much, where it begins, and how often the word was written.
+// A word: flags, amount, start of the allocation, kind, device, context, and a write counter.
 const LIVE: u64 = 1 << 63;
 const SHARED: u64 = 1 << 62;
-/// Steps of an allocation, or how many share the step.
+/// The steps of an allocation, or the number of allocations that share the step.
 const AMOUNT: u64 = (1 << 29) - 1;
 const START_AT: u32 = 29;
 const START: u64 = 0xfff << START_AT;
@@ -88,7 +88,7 @@ fn start(address: u64) -> u64 {
     (address % STEP / 512) << START_AT
 }
 
-/// The word of an address. None: it cannot have one.
+/// The word of an address. None: there cannot be one.
 #[inline]
 fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
     if !address.is_multiple_of(512) {
@@ -103,15 +103,14 @@ fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
         return first_of_many(private, number);
     }
     let leaf = private.root.0.get(number / GRAINS)?;
-    // SAFETY: null, or mapped for good, and zeros are a Leaf.
+    // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
     match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
         Some(leaf) => leaf.0.get(number % GRAINS),
         None => first_of_many(private, number),
     }
 }
 
-/// The word of an address for which there is no leaf yet. Who comes first decides which addresses
-/// are near.
+/// The word of an address for which there is no leaf yet. The first caller decides the near range.
 #[cold]
 #[inline(never)]
 fn first_of_many(private: &'static Private, number: usize) -> Option<&'static AtomicU64> {
@@ -127,7 +126,7 @@ fn first_of_many(private: &'static Private, number: usize) -> Option<&'static At
     private.far.store(1, Ordering::Release);
     let leaf = private.root.0.get(number / GRAINS)?;
     let leaf = page::get(leaf, size_of::<Leaf>())?;
-    // SAFETY: mapped for good, and zeros are a Leaf.
+    // SAFETY: mapped for good; all zeros is a valid Leaf.
     let leaf = unsafe { leaf.as_ref() }?;
     leaf.0.get(number % GRAINS)
 }
@@ -159,24 +158,24 @@ fn written(old: u64) -> u64 {
     (old & TIMES).wrapping_add(1 << TIMES_AT) & TIMES
 }
 
-/// A word, as it was when it was found.
+/// A word and its value when it was looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     word: &'static AtomicU64,
     value: u64,
 }
 
-/// What became of something that was to be remembered.
+/// The outcome of remembering an allocation.
 pub(crate) enum Put {
-    /// It has the word, in which was something that is gone.
+    /// It has the word; the value is the stale entry that it replaced, if any.
     Kept(Option<Held>),
-    /// It shares a step that is paid for.
+    /// It shares a step that is already paid for.
     Joined,
     /// There is no word for it.
     Elsewhere,
 }
 
-/// Remembers an allocation that has its steps for itself.
+/// Remembers an allocation that has its steps to itself.
 #[inline]
 pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
@@ -185,8 +184,8 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     let fresh = pack(held, held.bytes.get() / STEP) | start(address);
     let mut old = word.load(Ordering::Relaxed);
     if old & LIVE == 0 {
-        // The steps are this allocation's alone, and nobody frees what is not there: until its
-        // address is handed on, the word is this thread's.
+        // The steps belong to this allocation alone, and an absent entry is never freed. So the
+        // word is this thread's until the caller gets the address.
         word.store(fresh | written(old), Ordering::Release);
         return Put::Kept(None);
     }
@@ -203,7 +202,7 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     }
 }
 
-/// Remembers a small allocation; `handles` is what its step holds.
+/// Remembers a small allocation; `held` describes its whole step.
 #[inline]
 pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
@@ -227,7 +226,7 @@ pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
     }
 }
 
-/// What is known of an address.
+/// The record of an address.
 #[inline]
 pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
     let near = NearBy::of(private).place(usize::try_from(address / STEP).ok()?);
@@ -241,8 +240,8 @@ pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
 }
 
 impl Found {
-    /// Takes away one that has its steps for itself, or one of those that share a step; what is
-    /// no longer held.
+    /// Removes an allocation: one with its own steps, or one of several that share a step. Returns
+    /// the memory that is no longer held.
     #[inline]
     pub(crate) fn take(&self) -> Option<Held> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -271,7 +270,8 @@ impl Found {
         }
     }
 
-    /// Takes away all that a context had here; what is no longer held.
+    /// Removes everything that a context has in this word. Returns the memory that is no longer
+    /// held.
     fn take_all(&self) -> Option<Held> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         let dead = self.value & TIMES;
@@ -281,12 +281,12 @@ impl Found {
         taken.ok().map(unpack)
     }
 
-    /// What it says.
+    /// The memory that the word stands for.
     pub(crate) fn held(&self) -> Held {
         unpack(self.value)
     }
 
-    /// Says another size of one that has its steps for itself; whether it was still there.
+    /// Changes the size of an allocation with its own steps. False: it was no longer there.
     pub(crate) fn resize(&self, bytes: Bytes) -> bool {
         let fresh = self.value & !(AMOUNT | TIMES) | written(self.value);
         let fresh = fresh | (bytes.get() / STEP) & AMOUNT;
@@ -299,7 +299,7 @@ impl Found {
     }
 }
 
-/// Takes away all that a context has; says each.
+/// Removes all allocations of a context; calls `gone` for each.
 pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
     if !NearBy::of(private).is_set() {
         return;
@@ -309,7 +309,7 @@ pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: 
         _ => &private.root.0,
     };
     let far = far.iter().filter_map(|leaf| {
-        // SAFETY: null, or mapped for good, and zeros are a Leaf.
+        // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
         unsafe { leaf.load(Ordering::Acquire).as_ref() }
     });
     for leaf in core::iter::once(&private.leaf).chain(far) {

@@ -1,14 +1,15 @@
-//! Numbers for the contexts of this process, so that what ends with a context is known.
-//! Touches: the page of this process.
+//! Numbers the contexts of this process, so that memory can be released with its context. Touches:
+//! the page of this process.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::state::page::Private;
 
-/// How many contexts have a number; what belongs to others is not let go of with them.
+/// The number of contexts that can have a number; memory of further contexts is not released when
+/// they end.
 pub(crate) const CONTEXTS: usize = 62;
 
-/// The number of a context, which it gets if it has none. 0: there are too many.
+/// The number of a context; assigns one if it has none. 0: there are too many contexts.
 pub(crate) fn number(private: &Private, context: u64) -> u8 {
     let mut others = false;
     for (number, place) in (1u8..).zip(&private.contexts) {
@@ -28,7 +29,7 @@ pub(crate) fn number(private: &Private, context: u64) -> u8 {
     0
 }
 
-/// The number is free again.
+/// Frees a number for reuse.
 pub(crate) fn forget(private: &Private, number: u8) {
     let place = usize::from(number).checked_sub(1);
     if let Some(place) = place.and_then(|place| private.contexts.get(place)) {
@@ -45,7 +46,7 @@ pub(crate) fn find(private: &Private, context: u64) -> u8 {
         .unwrap_or(0)
 }
 
-/// The number of the process's one context, 0 where it has none. None: it has had several.
+/// The number of the process's only context, 0 if it has none. None: it has had several.
 #[inline]
 pub(crate) fn only(private: &Private) -> Option<u8> {
     if private.several_contexts.load(Ordering::Acquire) != 0 {

@@ -1,15 +1,14 @@
-//! Remembers handles: the size, device and kind of each.
-//! Touches: its own memory, 16 bytes an entry and never more than 48 for each thing held.
-//! Law: atomics only; a thread that is killed or cancelled anywhere leaves nothing locked and
-//! loses at most one empty place.
+//! Remembers handles: the size, device and kind of each. Touches: its own memory, 16 bytes an entry
+//! and at most 48 for each handle held. Law: atomics only; a thread that is killed or cancelled at
+//! any point leaves nothing locked and loses at most one empty place.
 //!
 //! A key lies in one bucket of one of the segments; a bucket is a cache line. A full table gets
-//! another segment, as large as all before it together. New entries go to the newest segment
-//! that has room, so that a table that is not growing has nearly all of them in one.
+//! another segment, as large as all before it together. New entries go to the newest segment that
+//! has room, so that a table that is not growing has nearly all of them in one segment.
 //!
-//! Whoever frees looks an entry up, calls the driver, and takes the entry away only if it still
-//! is the same one. Whoever allocates and finds its address in the table takes the old entry
-//! away: the driver has freed that, or it would not have given the address again.
+//! A free looks an entry up, calls the driver, and removes the entry only if it is still that one.
+//! An allocation whose address is already in the table removes the old entry: the driver has freed
+//! that, or it would not have returned the address again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,11 +17,11 @@ use gpuslice_config::units::Bytes;
 
 use crate::state::page::{self, Private};
 
-/// What a key is: numbers of different spaces do not meet.
+/// The kind of a key: equal numbers in different spaces are different keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// Device memory of which `allocations` can say nothing.
+    /// Device memory for which `allocations` has no word.
     Memory = 1,
     /// The primary context of an ordinal.
     Primary,
@@ -36,36 +35,36 @@ pub(crate) enum Space {
     Mapping,
     /// Pinned host memory.
     Pinned,
-    /// A green context: on which device.
+    /// A green context, and its device.
     Green,
-    /// What `cuCtxFromGreenCtx` made of one.
+    /// The context that `cuCtxFromGreenCtx` made of a green context.
     GreenContext,
-    /// How often a context was attached to.
+    /// The number of attachments to a context.
     Attached,
-    /// An executable graph, and what its allocations come to together.
+    /// An executable graph, and the total size of its allocations.
     Exec,
-    /// A pool that was destroyed while memory from it was in use, ...
+    /// A pool that was destroyed while memory from it was in use.
     Doomed,
-    /// ... and how much of that is left.
+    /// The amount of memory still in use from such a pool.
     DoomedUse,
     /// Linear memory that was exported: see `sharing`.
     Exported,
-    /// An address where memory of another process is open, ...
+    /// An address where another process's memory is open.
     Imported,
-    /// ... and that memory, by its key.
+    /// Another process's memory, by its key.
     Object,
 }
 
-/// Something held.
+/// The record of a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
-    /// What the ledger was told. A multiple of 512, less than a pebibyte.
+    /// The bytes charged in the ledger. A multiple of 512, less than a pebibyte.
     pub(crate) bytes: Bytes,
-    /// On which device of the ledger.
+    /// The device in the ledger.
     pub(crate) device: Device,
-    /// As what.
+    /// The kind that it is charged as.
     pub(crate) kind: Kind,
-    /// The number of the context that it ends with; 0 when there is none.
+    /// The number of the context that it ends with; 0: none.
     pub(crate) context: u8,
 }
 
@@ -77,9 +76,9 @@ const CONTEXT_AT: u32 = 51;
 const TIMES_AT: u32 = 57;
 const LIVE: u64 = 1 << 63;
 const SIX: u64 = 63;
-/// How often a place was taken, so that a later entry is not mistaken for an earlier one.
+/// The number of times a place was taken, so that a later entry is not mistaken for an earlier one.
 const TIMES: u64 = SIX << TIMES_AT;
-/// All the rest.
+/// All other bits but `LIVE`.
 const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
 
 impl Held {
@@ -105,7 +104,7 @@ impl Held {
     }
 }
 
-/// One place: an address or handle, and what it stands for.
+/// One place: an address or handle, and its record.
 struct Entry {
     key: AtomicU64,
     value: AtomicU64,
@@ -117,9 +116,9 @@ const WAYS: usize = 4;
 #[repr(C, align(64))]
 pub(crate) struct Bucket([Entry; WAYS]);
 
-/// As many segments as a process can fill.
+/// The number of segments: as many as a process can fill.
 pub(crate) const SEGMENTS: usize = 28;
-/// How many buckets the first has.
+/// The number of buckets in the first segment.
 pub(crate) const FIRST: usize = 16;
 
 fn length(segment: usize) -> usize {
@@ -127,27 +126,27 @@ fn length(segment: usize) -> usize {
     FIRST.checked_shl(doublings).unwrap_or(FIRST)
 }
 
-/// Above what addresses and handles are.
+/// The first bit above those that addresses and handles use.
 const SPACE_AT: u32 = 59;
 
-/// The key of a number in a space; None for a number that no address and no handle is.
+/// The key of a number in a space. None: no address or handle has this number.
 fn key(space: Space, number: u64) -> Option<u64> {
     (number >> SPACE_AT == 0).then_some(u64::from(space as u8) << SPACE_AT | number)
 }
 
-/// The bucket of a key in a segment, if there is such a segment.
+/// The bucket of a key in a segment, if that segment exists.
 #[inline]
 fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'static Bucket> {
     let base = base(private, segment)?;
     let bits = length(segment).trailing_zeros();
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
     let at = base.wrapping_add(usize::try_from(mixed).ok()?);
-    // SAFETY: a segment has `length` buckets, and the top bits of the product number fewer. It
-    // is mapped for good, and zeros are buckets.
+    // SAFETY: a segment has `length` buckets, and the top bits of the product are less than that.
+    // The segment is mapped for good, and all zeros is a valid bucket.
     unsafe { at.as_ref() }
 }
 
-/// Where a segment begins. None: there is none yet.
+/// The start of a segment. None: it does not exist yet.
 #[inline]
 fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
     let Some(later) = segment.checked_sub(1) else {
@@ -157,7 +156,7 @@ fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
     (!base.is_null()).then_some(base.cast_const())
 }
 
-/// How many segments there are.
+/// The number of segments that exist.
 #[inline]
 fn segments(private: &'static Private) -> usize {
     let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
@@ -167,7 +166,7 @@ fn segments(private: &'static Private) -> usize {
     later.saturating_add(1)
 }
 
-/// An entry, as it was when it was found.
+/// An entry and its value when it was looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     entry: &'static Entry,
@@ -175,17 +174,17 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What it says.
+    /// The record of the entry.
     pub(crate) fn held(&self) -> Held {
         Held::unpack(self.value)
     }
 
-    /// What it says, where that is no [`Held`].
+    /// The payload of an entry that is not a [`Held`].
     pub(crate) fn payload(&self) -> u64 {
         self.value & PAYLOAD
     }
 
-    /// Takes it away; whether it was still there. Of two who try, one succeeds.
+    /// Removes the entry. False: it was no longer there. Of two threads that try, one succeeds.
     pub(crate) fn take(&self) -> bool {
         let Found { entry, value } = self;
         let dead = value & TIMES;
@@ -198,7 +197,7 @@ impl Found {
         taken.is_ok()
     }
 
-    /// The same entry as it is now. None: it was taken away since.
+    /// The entry with its current value. None: it was removed meanwhile.
     pub(crate) fn again(&self) -> Option<Found> {
         let value = self.entry.value.load(Ordering::Acquire);
         let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
@@ -206,12 +205,12 @@ impl Found {
         same.then_some(Found { entry, value })
     }
 
-    /// Says something else in its place; whether it was still there.
+    /// Replaces the record. False: the entry had changed or was no longer there.
     pub(crate) fn replace(&self, held: Held) -> bool {
         self.replace_payload(held.pack())
     }
 
-    /// The same, where it is no [`Held`].
+    /// `replace` for a payload that is not a [`Held`].
     pub(crate) fn replace_payload(&self, payload: u64) -> bool {
         let value = LIVE | payload & PAYLOAD | self.value & TIMES;
         let Found { entry, value: old } = self;
@@ -231,7 +230,7 @@ fn look(entry: &'static Entry, key: u64) -> Option<Found> {
     (same && value & LIVE != 0).then_some(Found { entry, value })
 }
 
-/// What is known of a number.
+/// Looks a number up.
 #[inline]
 pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Option<Found> {
     let key = key(space, number)?;
@@ -241,12 +240,12 @@ pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Opti
     })
 }
 
-/// Remembers a number. False: there is no place for it.
+/// Remembers a number. False: there is no room for it.
 pub(crate) fn put(private: &'static Private, space: Space, number: u64, held: Held) -> bool {
     put_payload(private, space, number, held.pack())
 }
 
-/// The same, for what is no [`Held`] and has up to 57 bits.
+/// `put` for a payload of up to 57 bits that is not a [`Held`].
 pub(crate) fn put_payload(
     private: &'static Private,
     space: Space,
@@ -294,7 +293,7 @@ pub(crate) fn put_payload(
     }
 }
 
-/// Every entry of this process, one after the other, as they are at that moment.
+/// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
     const SPACES: [Space; 16] = [
         Space::Memory,
@@ -319,7 +318,8 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
             return;
         };
         for place in 0..length(segment) {
-            // SAFETY: a segment has `length` buckets, mapped for good; zeros are buckets.
+            // SAFETY: a segment has `length` buckets and is mapped for good; all zeros is a valid
+            // bucket.
             let Some(bucket) = (unsafe { base.wrapping_add(place).as_ref() }) else {
                 return;
             };

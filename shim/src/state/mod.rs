@@ -1,5 +1,5 @@
-//! The state of this process: one page, which reads as zeros in a forked child.
-//! Touches: atomics. Law: data only; deciding is for the rooms above.
+//! The state of this process: one page, which reads as zeros in a forked child. Touches: atomics.
+//! Law: data only; the modules above decide.
 
 pub(crate) mod allocations;
 pub(crate) mod contexts;

@@ -1,7 +1,6 @@
-//! The page with all private state of this process.
-//! Touches: one page and what it points to; in a forked child all of it reads as zeros, because
-//! a child inherits nothing of the driver's.
-//! Law: atomics only. No lock that a thread could leave held, no malloc.
+//! The page with all private state of this process. Touches: one page and the mappings it points
+//! to. In a forked child all of it reads as zeros, because a child inherits none of the driver's
+//! state. Law: atomics only. No lock that a thread could leave held, no malloc.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -16,17 +15,17 @@ use crate::state::reclaim::Reclaim;
 use crate::state::reservations::Reserves;
 use crate::sys;
 
-/// The page, and what lies behind it: a mapping costs a process more than the pages of it that it
-/// never touches. All zeros is its first state.
+/// The page and the tables behind it, in one mapping: a second mapping would cost more than pages
+/// that are never touched. All zeros is the initial state.
 #[repr(C)]
 pub(crate) struct Private {
-    /// The first of the `segments`: a program that takes linear memory alone needs no other.
+    /// The first of the `segments`: a program that allocates only linear memory needs no other.
     pub(crate) first: [Bucket; FIRST],
     /// This process's slots of the ledger.
     pub(crate) ledger: ledger::Private,
     /// See `handles`.
     pub(crate) segments: [AtomicPtr<Bucket>; SEGMENTS],
-    /// See `allocations`: for which addresses the near leaf is. 0: for none yet.
+    /// See `allocations`: the range of the near leaf. 0: not chosen yet.
     pub(crate) near: AtomicU64,
     /// See `allocations`: whether any address is in another leaf.
     pub(crate) far: AtomicU32,
@@ -48,28 +47,28 @@ pub(crate) struct Private {
     pub(crate) exports: AtomicU32,
     /// Whether memory of another process was ever opened.
     pub(crate) imports: AtomicU32,
-    /// See `allocations`. It begins on the page of all the rest.
+    /// See `allocations`. It begins on the page of all other fields.
     pub(crate) leaf: Leaf,
     /// See `allocations`: the other leaves.
     pub(crate) root: Root,
 }
 
-/// The first allocations find a word on the page: 64 of them at least.
+/// The words of the first allocations, at least 64, lie on the page.
 const _: () = assert!(core::mem::offset_of!(Private, leaf) <= 3584);
 
 #[unsafe(link_section = ".data")]
 static PAGES: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The page of this process. None: the kernel gives none.
+/// The page of this process. None: the kernel refuses memory for it.
 #[inline]
 pub(crate) fn page() -> Option<&'static Private> {
-    // SAFETY: what is stored there is mapped for good, and zeros are a Private.
+    // SAFETY: the stored pointer is mapped for good, and all zeros is a valid Private.
     let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
     known.or_else(first)
 }
 
-/// The page of this process, or one in which nothing is ever kept: for a limit that is enforced where
-/// the kernel gives no page, and so nothing is granted.
+/// The page of this process, or one that never holds an entry. The latter serves an enforced limit
+/// where the kernel refuses the page; no memory is granted then.
 #[inline(always)]
 pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
     page().or_else(|| enforced.then(unused))
@@ -78,24 +77,24 @@ pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
 #[cold]
 fn unused() -> &'static Private {
     struct Unused(MaybeUninit<Private>);
-    // SAFETY: a Private is atomics only.
+    // SAFETY: a Private consists of atomics only.
     unsafe impl Sync for Unused {}
     static UNUSED: Unused = Unused(MaybeUninit::zeroed());
-    // SAFETY: zeros are a Private.
+    // SAFETY: all zeros is a valid Private.
     unsafe { UNUSED.0.assume_init_ref() }
 }
 
 #[cold]
 fn first() -> Option<&'static Private> {
     let ours = get(&PAGES, size_of::<Private>())?;
-    // SAFETY: as in `page`.
+    // SAFETY: `get` returned it: mapped for good, and all zeros is a valid Private.
     let ours = unsafe { ours.as_ref() }?;
-    // A page that is first written to costs one fault, one that is first read two.
+    // A page whose first access is a write costs one fault; a read first costs two.
     ours.near.store(0, Ordering::Relaxed);
     Some(ours)
 }
 
-/// What a pointer of the page leads to; it is mapped when nobody has done so before.
+/// The mapping that a pointer of the page leads to; creates it if it does not exist yet.
 pub(crate) fn get<T>(place: &AtomicPtr<T>, length: usize) -> Option<*mut T> {
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {
@@ -106,7 +105,7 @@ pub(crate) fn get<T>(place: &AtomicPtr<T>, length: usize) -> Option<*mut T> {
     match place.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(fresh),
         Err(other) => {
-            // SAFETY: nobody else has seen the mapping.
+            // SAFETY: the mapping was never published.
             unsafe { sys::unmap(fresh.cast(), length) };
             Some(other)
         }

@@ -1,10 +1,9 @@
-//! The last reading of the host that this process took: words that several threads read and write.
-//! Touches: atomics of this process's page.
-//! Law: a reader sees one whole reading, or none.
+//! The last reading of the host by this process: words that several threads read and write.
+//! Touches: atomics of this process's page. Law: a reader gets one whole reading, or none.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The last reading of this process, and what the slice was charged then.
+/// The last reading of the host, and the host memory charged to the slice at that time.
 #[repr(C)]
 pub(crate) struct KeptReading {
     /// Odd while a thread writes.
@@ -30,7 +29,7 @@ impl KeptReading {
         whole.then_some(words)
     }
 
-    /// Keeps a reading, unless another thread is just keeping one, which is as good.
+    /// Stores a reading, unless another thread is just storing one: either will do.
     pub(crate) fn keep(&self, words: [u64; WORDS]) {
         let turn = self.turn.load(Ordering::Relaxed);
         let next = turn.wrapping_add(1);

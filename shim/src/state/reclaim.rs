@@ -1,24 +1,24 @@
-//! State of `pressure: release`: what this process was asked to give back.
-//! Touches: atomics of this process's page.
+//! State of `pressure: release`: the requests to this process to free memory. Touches: atomics of
+//! this process's page.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpuslice_config::reclaim::Release;
 use gpuslice_config::units::Bytes;
 
-/// What this process was asked to give back. All zeros is nothing.
+/// The requests to this process to free memory. All zeros: none yet.
 #[repr(C)]
 pub(crate) struct Reclaim {
     /// Not 0 while a thread decides.
     pub(crate) busy: AtomicU32,
-    /// Streams that are being captured.
+    /// The number of streams being captured.
     pub(crate) captures: AtomicU32,
-    /// One more than what was held when it was asked.
+    /// The memory held at the last request, plus one.
     asked_at: AtomicU64,
     low: AtomicU64,
     not_before: AtomicU64,
     in_vain: AtomicU32,
-    /// When malloc was last asked.
+    /// The time of the last request to malloc.
     pub(crate) trimmed: AtomicU64,
 }
 

@@ -1,12 +1,12 @@
-//! The pools of this process, and the devices that graphs of it have memory on: each with what it
-//! has reserved.
-//! Touches: places of this process's page, and a mapping where a program has more pools than those.
-//! Law: a place is one pool's from when it is known until it is destroyed, and each pool has one
-//! place: an unknown one is put where the first is free that never was another's, and there a
-//! second thread finds it. Only who has just been given a pool by the driver takes a used place.
+//! The pools of this process, and the devices on which its graphs have memory, each with the memory
+//! it has reserved. Touches: places of this process's page, and further mappings if a program has
+//! more pools. Law: a place belongs to one pool from when the pool is known until it is destroyed,
+//! and each pool has one place. An unknown pool goes to the first place that was never used, so
+//! that a second thread finds it there. Only a thread that has just created a pool may reuse a
+//! place.
 //!
-//! A handle is a pointer: the driver is called with it only between `enter` and `leave`, and whoever
-//! is about to destroy it closes its place first and waits until all have left.
+//! A handle is a pointer: the driver is called with it only between `enter` and `leave`. A thread
+//! that is about to destroy the pool first closes its place, and waits until all others have left.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
@@ -22,16 +22,16 @@ use crate::sys;
 #[repr(C)]
 struct Place {
     key: AtomicU64,
-    /// How many threads have entered, how often the place has had another, and how many threads
-    /// are about to destroy what is there.
+    /// The number of threads that have entered, the generation of the place, and the number of
+    /// threads that are about to destroy its pool.
     users: AtomicU64,
     reserve: Reserve,
 }
 
-/// How many places there are before a mapping is needed.
+/// The number of places on the page, before a mapping is needed.
 const FIRST: usize = 8;
-/// How many a mapping has, and how many mappings there are. The pools of a program that has more of
-/// them at once, 65,544, are not counted.
+/// The number of places in a mapping, and of mappings. Of a program with more than 65,544 pools at
+/// once, the further pools are not counted.
 const MORE: usize = 4096;
 const MAPPINGS: usize = 16;
 
@@ -43,18 +43,18 @@ pub(crate) struct Reserves {
     more: [AtomicPtr<[Place; MORE]>; MAPPINGS],
 }
 
-/// A key: a handle, or a number of a device; above it the ordinal that it is charged to, plus one;
-/// above that how often the place has had another.
+/// A key: a handle, or a device's number; above it the ordinal that is charged, plus one; above
+/// that the number of times the place was reused.
 const NUMBER: u64 = (1 << 53) - 1;
 const ORDINAL: u64 = ((1 << 6) - 1) << ORDINAL_AT;
 const ORDINAL_AT: u32 = 53;
 const TIMES: u64 = !(NUMBER | ORDINAL);
 const ONCE: u64 = NUMBER + ORDINAL + 1;
-/// Memory of the host, which no device is charged for.
+/// Memory of the host, which is charged to no device.
 const HOST: u64 = 0;
-/// Nobody's: what was there is gone, ...
+/// A free place, whose pool is gone.
 const GONE: u64 = ORDINAL;
-/// ... or is going.
+/// A place whose pool is being forgotten.
 const GOING: u64 = ORDINAL + 1;
 
 const ENTERED: u64 = (1 << 32) - 1;
@@ -62,29 +62,30 @@ const GENERATION: u64 = 1 << 32;
 const GENERATIONS: u64 = 0xffff << 32;
 const CLOSED: u64 = 1 << 48;
 
-/// How long those that have entered are waited for, in nanoseconds: a thread that was cancelled in
-/// the driver never leaves.
+/// How long a thread waits for those that have entered, in nanoseconds: a thread that was cancelled
+/// in the driver never leaves.
 const DESTROY_PATIENCE: u64 = 1_000_000_000;
 
-/// That a thread has entered a place. It has no destructor: the thread may be cancelled meanwhile.
+/// The token of a thread that has entered a place. It has no destructor: the thread may be
+/// cancelled meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct Entered {
     generation: u64,
 }
 
-/// A pool, or a device's graphs, as they are known.
+/// A known pool, or a device's graphs.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     place: &'static Place,
     key: u64,
 }
 
-/// What a place is for.
+/// The kind of a place's owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// A pool, by its handle.
     Pool(u64),
-    /// What graphs have on the device that they are charged to.
+    /// The graphs of the device that they are charged to.
     Graphs,
 }
 
@@ -95,7 +96,7 @@ fn key(what: What, device: Option<CudaOrdinal>) -> Option<u64> {
     };
     let number = match what {
         What::Pool(handle) => handle,
-        // No handle is as small as that.
+        // No handle is as small as an ordinal.
         What::Graphs => above,
     };
     let is_one = above < ORDINAL >> ORDINAL_AT && number != 0 && number <= NUMBER;
@@ -107,18 +108,18 @@ fn is_used(key: u64) -> bool {
 }
 
 impl Known {
-    /// What it has reserved.
+    /// The memory that it has reserved.
     pub(crate) fn reserve(&self) -> &'static Reserve {
         &self.place.reserve
     }
 
-    /// The device that is charged for it. None: none is.
+    /// The device that is charged for it. None: no device.
     pub(crate) fn ordinal(&self) -> Option<CudaOrdinal> {
         let above = (self.key & ORDINAL) >> ORDINAL_AT;
         u32::try_from(above.checked_sub(1)?).ok().map(CudaOrdinal)
     }
 
-    /// What it is.
+    /// The owner of the place.
     pub(crate) fn what(&self) -> What {
         let number = self.key & NUMBER;
         match number == (self.key & ORDINAL) >> ORDINAL_AT {
@@ -127,7 +128,8 @@ impl Known {
         }
     }
 
-    /// Keeps it from being destroyed until [`Known::leave`]. None: it is about to be, or is gone.
+    /// Prevents its destruction until [`Known::leave`]. None: it is about to be destroyed, or is
+    /// gone.
     pub(crate) fn enter(&self) -> Option<Entered> {
         let Known { place, key } = self;
         let open = |seen: u64| (seen < CLOSED).then(|| seen.wrapping_add(1));
@@ -135,7 +137,7 @@ impl Known {
         let entered = Entered {
             generation: seen & GENERATIONS,
         };
-        // Another pool may have this place by now.
+        // By now the place may belong to another pool.
         if place.key.load(SeqCst) == *key {
             return Some(entered);
         }
@@ -143,7 +145,7 @@ impl Known {
         None
     }
 
-    /// The same; waits for the thread that may be about to destroy it.
+    /// Like `enter`, but waits for a thread that may be about to destroy it.
     pub(crate) fn enter_later(&self) -> Option<Entered> {
         let end = sys::clock().saturating_add(DESTROY_PATIENCE);
         loop {
@@ -156,7 +158,7 @@ impl Known {
         }
     }
 
-    /// The driver is not called with it any more by who has entered.
+    /// Ends the use that `enter` began.
     pub(crate) fn leave(&self, entered: Entered) {
         let fewer = |seen: u64| {
             let same = seen & GENERATIONS == entered.generation && seen & ENTERED != 0;
@@ -165,12 +167,12 @@ impl Known {
         let _ = self.place.users.fetch_update(SeqCst, SeqCst, fewer);
     }
 
-    /// It is about to be destroyed: nobody enters any more.
+    /// Closes the place before the pool is destroyed: no thread can enter any more.
     pub(crate) fn close(&self) {
         self.place.users.fetch_add(CLOSED, SeqCst);
     }
 
-    /// Waits until all have left that entered before.
+    /// Waits until all threads that entered before have left.
     pub(crate) fn wait_until_left(&self) {
         let end = sys::clock().saturating_add(DESTROY_PATIENCE);
         while self.place.users.load(SeqCst) & ENTERED != 0 && sys::clock() < end {
@@ -178,14 +180,14 @@ impl Known {
         }
     }
 
-    /// It was not destroyed after all.
+    /// Reopens the place: the pool was not destroyed after all.
     pub(crate) fn open(&self) {
         let less = |seen: u64| seen.checked_sub(CLOSED);
         let _ = self.place.users.fetch_update(SeqCst, SeqCst, less);
     }
 
-    /// Forgets what is gone. What the ledger has of it is the caller's to release. None: it is
-    /// another's place by now.
+    /// Forgets a destroyed pool. The caller releases its bytes in the ledger. None: the place
+    /// belongs to another pool by now.
     pub(crate) fn forget(&self) -> Option<Bytes> {
         let Known { place, key } = self;
         let times = key & TIMES;
@@ -202,16 +204,16 @@ impl Known {
     }
 }
 
-/// The places that there are by now.
+/// The places that exist so far.
 fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
     let reserves = &private.reserves;
-    // SAFETY: what is stored there is mapped for good, and zeros are places.
+    // SAFETY: the stored pointer is mapped for good, and all zeros is a valid place.
     let mapped = |more: &AtomicPtr<[Place; MORE]>| unsafe { more.load(SeqCst).as_ref() };
     let later = reserves.more.iter().map_while(mapped).flatten();
     reserves.first.iter().chain(later)
 }
 
-/// The places that there can be.
+/// All places; maps those that do not exist yet.
 fn all_places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
     let reserves = &private.reserves;
     let later = reserves.more.iter().map_while(more).flatten();
@@ -220,7 +222,7 @@ fn all_places(private: &'static Private) -> impl Iterator<Item = &'static Place>
 
 fn more(place: &AtomicPtr<[Place; MORE]>) -> Option<&'static [Place; MORE]> {
     let places = page::get(place, size_of::<[Place; MORE]>())?;
-    // SAFETY: it is mapped for good, and zeros are places.
+    // SAFETY: it is mapped for good, and all zeros is a valid place.
     unsafe { places.as_ref() }
 }
 
@@ -229,7 +231,7 @@ fn look(place: &'static Place, number: u64) -> Option<Known> {
     (key & NUMBER == number && is_used(key)).then_some(Known { place, key })
 }
 
-/// The pool of a handle, as far as it is known.
+/// The pool of a handle, if it is known.
 #[inline]
 pub(crate) fn pool(private: &'static Private, handle: u64) -> Option<Known> {
     let used = places(private).take_while(|place| place.key.load(SeqCst) != 0);
@@ -237,7 +239,7 @@ pub(crate) fn pool(private: &'static Private, handle: u64) -> Option<Known> {
         .find_map(|place| look(place, handle))
 }
 
-/// The same, or what it is from now on. None: there is no place for it.
+/// Finds a place, or takes a new one. None: no place is left.
 pub(crate) fn known(
     private: &'static Private,
     what: What,
@@ -253,7 +255,7 @@ pub(crate) fn known(
     all_places(private).find_map(take)
 }
 
-/// One that the driver has just made: no other thread knows of it yet.
+/// Takes a place for a pool that the driver has just created: no other thread knows of it yet.
 pub(crate) fn made(
     private: &'static Private,
     what: What,
@@ -272,7 +274,7 @@ pub(crate) fn made(
     all_places(private).find_map(take)
 }
 
-/// All that are known, as they are at that moment.
+/// Visits all known owners, each as of the moment of its visit.
 pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
     for place in places(private) {
         match place.key.load(SeqCst) {
@@ -283,8 +285,8 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
     }
 }
 
-/// Lets some time pass, and tries again, as long as calls are under way on any of them: what they
-/// have claimed and do not need comes back.
+/// Waits and retries while calls are in progress on any of them: memory that they have claimed but
+/// do not need is released.
 pub(crate) fn wait_for_others<T>(
     private: &'static Private,
     charged: &impl Charged,

@@ -1,8 +1,8 @@
-//! Arrays and mipmapped arrays: how much they hold only the driver knows, once they are there.
+//! Arrays and mipmapped arrays: charges the memory that the driver reports once they exist.
 //! Touches: the ledger; the real function, unless the slice has no room.
 //!
-//! What their texels need is claimed beforehand, and settled with the driver's own word where it
-//! gives one. Arrays whose memory is mapped later hold nothing.
+//! The size of an array's texels is claimed beforehand, and corrected by the driver's figure if it
+//! reports one. Arrays whose memory is mapped later hold none.
 
 use core::ffi::{c_uint, c_void};
 
@@ -25,7 +25,7 @@ type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
 type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
 
-/// What an array is made of.
+/// The dimensions and format of an array.
 #[derive(Clone, Copy)]
 struct Shape {
     extent: [u64; 3],
@@ -79,15 +79,16 @@ impl<S: out::Amount> From<Deep<S>> for Shape {
 }
 
 impl Shape {
-    /// What its texels need; at least that, where the driver `is_asked` afterwards.
+    /// The size of its texels, in bytes. Where the driver `is_asked` afterwards, this may be a
+    /// lower bound.
     fn bytes(&self, is_asked: bool) -> u64 {
         let channels = u64::from(self.channels);
-        // The side of a block of texels, and its bytes, by `CUarray_format`.
+        // The side of a block of texels, and the block's size in bytes, by `CUarray_format`.
         let (side, block) = match self.format {
             0x01 | 0x08 => (1, channels),
             0x02 | 0x09 | 0x10 => (1, channels.saturating_mul(2)),
             0x03 | 0x0a | 0x20 => (1, channels.saturating_mul(4)),
-            // BC1 and BC4, then the other block-compressed ones.
+            // BC1 and BC4, then the other block-compressed formats.
             0x91 | 0x92 | 0x97 | 0x98 => (4, 8),
             0x93..=0x9e => (4, 16),
             _ if is_asked => (1, 1),
@@ -106,7 +107,7 @@ impl Shape {
             .fold(0, u64::saturating_add)
     }
 
-    /// Whether the driver finds no fault with it.
+    /// Whether the driver would accept the shape.
     fn is_valid(&self) -> bool {
         // BC6H has three channels.
         let channels = matches!(self.channels, 1 | 2 | 4) || self.format > 0x90;
@@ -114,7 +115,7 @@ impl Shape {
         self.extent.first() != Some(&0) && channels && format
     }
 
-    /// Whether its memory is there from the beginning.
+    /// Whether its memory is allocated on creation.
     fn holds(&self) -> bool {
         /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
         const MAPPED_LATER: u32 = 0xc0;
@@ -125,13 +126,13 @@ impl Shape {
 /// `cuArrayCreate`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn create_v1(
     call: Call<Create>,
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments, which are of this kind.
+    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
     unsafe { create_as::<Flat<u32>>(call, handle, described) }
 }
 
@@ -144,7 +145,7 @@ pub(crate) unsafe fn create(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments, which are of this kind.
+    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
     unsafe { create_as::<Flat<usize>>(call, handle, described) }
 }
 
@@ -157,7 +158,7 @@ pub(crate) unsafe fn create_3d_v1(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments, which are of this kind.
+    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
     unsafe { create_as::<Deep<u32>>(call, handle, described) }
 }
 
@@ -170,7 +171,7 @@ pub(crate) unsafe fn create_3d(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments, which are of this kind.
+    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
     unsafe { create_as::<Deep<usize>>(call, handle, described) }
 }
 
@@ -188,9 +189,10 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
     if described.is_null() {
         return ask();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a T at `described`, which is not null.
     let shape: Shape = unsafe { described.cast::<T>().read() }.into();
-    // SAFETY: `ask` makes an array of this shape and writes it there.
+    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
+    // the driver's.
     unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
 }
 
@@ -211,19 +213,19 @@ pub(crate) unsafe fn create_mipmapped(
     if described.is_null() {
         return ask();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the function's contract guarantees a descriptor at `described`, which is not null.
     let shape: Shape = unsafe { described.cast::<Deep<usize>>().read() }.into();
     let shape = Shape { levels, ..shape };
-    // SAFETY: `ask` makes an array of this shape and writes it there.
+    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
+    // the driver's.
     unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
 }
 
 type Require =
     unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
 
-/// # Safety
-/// `ask` is a call of the driver that makes an array of this shape and writes it to `place`; the
-/// two functions are the driver's, for such an array.
+/// # Safety `ask` is a driver call that creates an array of this shape and writes it to `place`.
+/// `requirements` and `destroy` are the driver's functions for such an array.
 unsafe fn make(
     slot: Slot,
     shape: Shape,
@@ -246,7 +248,7 @@ unsafe fn make(
                 // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
                 let made = unsafe { out::got_handle(place) };
                 if let (Some(destroy), Some(array)) = (destroy, made) {
-                    // SAFETY: nobody else knows of it.
+                    // SAFETY: the driver has just created the array; no other thread knows it.
                     unsafe { destroy(array as CUarray) };
                 }
             };
@@ -254,7 +256,7 @@ unsafe fn make(
         }
     }
     let code = ask();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `ask` writes the array to `place`.
     let made = unsafe { out::got_handle(place) }.filter(|_| code == SUCCESS);
     let Some(array) = made else {
         account.release(claimed, Kind::Array);
@@ -267,7 +269,7 @@ unsafe fn make(
         && let Asked::Refused(_) = account.claim(more, Kind::Array)
         && let Some(destroy) = destroy
     {
-        // SAFETY: an array that the driver has just made, and that nobody else knows.
+        // SAFETY: the driver has just created the array; no other thread knows it.
         unsafe { destroy(array as CUarray) };
         account.release(claimed, Kind::Array);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -281,7 +283,7 @@ fn keep(account: &Account, array: u64, bytes: Bytes) {
     account.remember(Space::Array, array, account.here(bytes, Kind::Array));
 }
 
-/// What the driver says that an array holds.
+/// The memory of an array, as the driver reports it.
 fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
     let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
     let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {

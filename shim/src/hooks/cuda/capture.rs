@@ -1,6 +1,6 @@
-//! Streams that are being captured into graphs: while any is, no allocator may be asked for its
-//! cache, because a free would end the capture.
-//! Touches: the real function; one number of this process.
+//! Counts streams that are being captured into graphs. Meanwhile no allocator may be asked to free
+//! its cache, because a free would end the capture. Touches: the real function; one number of this
+//! process.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ type End = unsafe extern "C" fn(CUstream, *mut *mut c_void) -> CUresult;
 /// `cuStreamBeginCapture` of CUDA 10.0.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn begin_v1(call: Call<BeginV1>, stream: CUstream) -> CUresult {
     // SAFETY: the caller's own arguments.
     begun(unsafe { (call.real)(stream) })
@@ -72,14 +72,11 @@ fn begun(code: CUresult) -> CUresult {
     code
 }
 
-/// `cuStreamEndCapture`: one that has come to nothing has ended too.
-///
-/// # Safety
-/// As `begin_v1`.
+/// `cuStreamEndCapture`: a failed capture has ended too.
 pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(stream, graph) };
-    // These mean that there was none, or that it goes on.
+    // These codes mean that there was no capture, or that it continues.
     let none = matches!(
         code,
         CUDA_ERROR_INVALID_VALUE

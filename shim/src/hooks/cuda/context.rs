@@ -1,10 +1,10 @@
-//! Contexts: what one takes of the device, and what ends with it.
+//! Contexts: charges the memory that a context takes, and releases the memory that ends with it.
 //! Touches: the real function, then the ledger; NVML, for the first context of a slice.
 //!
-//! The first context of a slice is measured, and is not refused: nobody knows its size before. A
-//! size that no context has is a neighbour's doing, and the usual one is taken instead; so it is
-//! where nothing can be measured.
-//! The ledger remembers the size, which is claimed for every later one before it is made.
+//! The first context of a slice is measured and never refused, because its size is not known
+//! before. An implausible size is due to a neighbour, and the usual size is taken instead; so it is
+//! if the size cannot be measured. The ledger remembers the size, and every later context claims it
+//! before it is created.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
@@ -37,10 +37,7 @@ type CreateV4 = unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_uint, CUdevi
 type Destroy = unsafe extern "C" fn(CUcontext) -> CUresult;
 type Attach = unsafe extern "C" fn(*mut CUcontext, c_uint) -> CUresult;
 
-/// `cuDevicePrimaryCtxRetain`: the first one makes the context.
-///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// `cuDevicePrimaryCtxRetain`: the first call creates the context.
 pub(crate) unsafe fn primary_retain(
     call: Call<Retain>,
     pctx: *mut CUcontext,
@@ -48,7 +45,7 @@ pub(crate) unsafe fn primary_retain(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
-    // The driver has its own answer to who wants none.
+    // The driver has its own error for a null pointer.
     let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
@@ -56,7 +53,7 @@ pub(crate) unsafe fn primary_retain(
     if account::find(Space::Primary, number).is_some() {
         return ask();
     }
-    // SAFETY: `make` asks for it when the driver has made a context and written it there.
+    // SAFETY: `make` calls it after the driver has created a context and written it to `pctx`.
     let context = || unsafe { out::got_handle(pctx) };
     make(&account, call.slot, ordinal, context, Some(number), ask)
 }
@@ -75,7 +72,8 @@ pub(crate) unsafe fn create(
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
-            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            // SAFETY: `make` calls it after the driver has created a context and written it to
+            // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
@@ -99,7 +97,8 @@ pub(crate) unsafe fn create_v3(
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
-            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            // SAFETY: `make` calls it after the driver has created a context and written it to
+            // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
@@ -122,7 +121,8 @@ pub(crate) unsafe fn create_v4(
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
     match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
-            // SAFETY: `make` asks for it when the driver has made a context and written it there.
+            // SAFETY: `make` calls it after the driver has created a context and written it to
+            // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
             make(&account, call.slot, ordinal, context, None, ask)
         }
@@ -135,8 +135,8 @@ pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal
     Some((account, device::ordinal(dev)?))
 }
 
-/// Makes a context, which is known by its handle when it is there; `primary` is its number if it
-/// is one.
+/// Creates and charges a context. `handle` returns its handle once it exists; `primary` is the
+/// ordinal if it is a primary context.
 pub(crate) fn make(
     account: &Account,
     slot: Slot,
@@ -147,11 +147,11 @@ pub(crate) fn make(
 ) -> CUresult {
     let (ledger, listed) = (account.ledger, account.listed);
     let mut known = ledger.context(listed);
-    // Without a destructor, for the thread may be cancelled in the driver: the others see that it
-    // is gone, and take turns without it.
+    // Without a destructor, because the thread may be cancelled in the driver: other threads notice
+    // that it is gone, and take turns without it.
     let mut turn = None;
     let there = primary.is_some() && is_active(slot, ordinal);
-    // What is there already cannot be measured.
+    // A context that exists already cannot be measured.
     if known.is_none() && !there {
         turn = ledger.turn(listed).map(ManuallyDrop::new);
         known = ledger.context(listed);
@@ -163,7 +163,7 @@ pub(crate) fn make(
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let claimed = match known {
-        // Somebody has made it where we did not see it.
+        // The context was created by a call that the hooks did not see.
         Some(size) if there => account.record(size, Kind::Context).then_some(size),
         Some(size) => match account.claim(size, Kind::Context) {
             Asked::Granted => Some(size),
@@ -207,7 +207,7 @@ pub(crate) fn make(
     code
 }
 
-/// The size to remember of what was measured.
+/// The size to record for a measurement; logs an implausible one.
 fn believed(measured: Grown) -> Bytes {
     let size = match measured {
         Grown::By(size) => size,
@@ -227,7 +227,7 @@ fn believed(measured: Grown) -> Bytes {
     ledger::rounded(size)
 }
 
-/// Whether a device's primary context is there.
+/// Whether a device's primary context exists.
 fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
     let (mut flags, mut active) = (0, 0);
     let Ok(dev) = CUdevice::try_from(ordinal.0) else {
@@ -243,9 +243,6 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
 
 /// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`, of both versions: the context ends
 /// with its last user, or at once.
-///
-/// # Safety
-/// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
     // SAFETY: the caller's own argument.
     let ask = || unsafe { (call.real)(dev) };
@@ -255,9 +252,9 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
     }
 }
 
-/// Lets go of a device's primary context: if it is the last that does so, the context is gone, and
-/// with it what was allocated in it. By the vendor's word that is a reset, which destroys all
-/// resources of the device: so nobody may call the driver with its pools meanwhile.
+/// Releases a device's primary context. After the last release the context is gone, and with it all
+/// memory allocated in it. The vendor documents this as a reset, which destroys all resources of
+/// the device: so no thread may call the driver with its pools meanwhile.
 pub(crate) fn primary_let_go(
     slot: Slot,
     ordinal: CudaOrdinal,
@@ -282,7 +279,7 @@ pub(crate) fn primary_let_go(
     code
 }
 
-/// A context is gone.
+/// Corrects the pools and graphs after a context has ended.
 fn ended(slot: Slot) {
     pool::settled(slot);
     graphs::settle_all(slot);
@@ -314,10 +311,7 @@ fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
     }
 }
 
-/// `cuCtxAttach`: the context is kept once more.
-///
-/// # Safety
-/// As `primary_retain`.
+/// `cuCtxAttach`: counts one more attachment to the context.
 pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pctx, flags) };
@@ -334,10 +328,7 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
     code
 }
 
-/// `cuCtxDetach`: the last to do so destroys the context.
-///
-/// # Safety
-/// As `primary_retain`.
+/// `cuCtxDetach`: the last detachment destroys the context.
 pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
     // SAFETY: the caller's own argument.

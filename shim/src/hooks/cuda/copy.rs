@@ -1,6 +1,6 @@
-//! Copies to the device: of a model file that is mapped, what was copied was consumed.
-//! Touches: the real function, then a note of where it has read.
-//! Law: a source that is no model's costs a comparison.
+//! Copies to the device: marks the copied range of a mapped model file as consumed. Touches: the
+//! real function, then a note of the range that it has read. Law: a source that is not a model file
+//! costs one comparison.
 
 use core::ffi::c_void;
 
@@ -25,7 +25,7 @@ fn consumed(code: CUresult, source: u64, length: u64) {
 /// `cuMemcpyHtoD`, of either width.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn host_to_device<P, S: Amount>(
     call: Call<HtoD<P, S>>,
     to: P,
@@ -38,11 +38,8 @@ pub(crate) unsafe fn host_to_device<P, S: Amount>(
     code
 }
 
-/// `cuMemcpyHtoDAsync`, of either width. What lies in the page cache is copied before it returns,
-/// or read again where it is not.
-///
-/// # Safety
-/// As `host_to_device`.
+/// `cuMemcpyHtoDAsync`, of either width. The driver copies pages that lie in the page cache before
+/// it returns, and reads missing ones again.
 pub(crate) unsafe fn host_to_device_async<P, S: Amount>(
     call: Call<HtoDAsync<P, S>>,
     to: P,
@@ -56,10 +53,7 @@ pub(crate) unsafe fn host_to_device_async<P, S: Amount>(
     code
 }
 
-/// `cuMemcpy`, which finds out itself which way.
-///
-/// # Safety
-/// As `host_to_device`.
+/// `cuMemcpy`, which finds the direction from the addresses.
 pub(crate) unsafe fn unified(
     call: Call<Unified>,
     to: CUdeviceptr,
@@ -89,18 +83,15 @@ pub(crate) unsafe fn unified_async(
     code
 }
 
-/// The sources of a batch.
-///
-/// # Safety
-/// Both point to `count` elements, which a call has just read.
+/// Marks the sources of a batch as consumed.
 unsafe fn batch(code: CUresult, sources: *const CUdeviceptr, sizes: *const usize, count: usize) {
     if code != SUCCESS || sources.is_null() || sizes.is_null() {
         return;
     }
     for place in 0..count {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `count` elements at `sources`.
         let source = unsafe { sources.wrapping_add(place).read() };
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees `count` elements at `sizes`.
         let size = unsafe { sizes.wrapping_add(place).read() };
         page_cache::copied(source, size);
     }
@@ -118,10 +109,7 @@ type BatchAsync = unsafe extern "C" fn(
     CUstream,
 ) -> CUresult;
 
-/// `cuMemcpyBatchAsync`, as CUDA 12.8 had it.
-///
-/// # Safety
-/// As `host_to_device`.
+/// `cuMemcpyBatchAsync` of CUDA 12.8.
 #[expect(clippy::too_many_arguments, reason = "the vendor's")]
 pub(crate) unsafe fn batch_async_v1(
     call: Call<BatchAsync>,
@@ -141,7 +129,7 @@ pub(crate) unsafe fn batch_async_v1(
             dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, stream,
         )
     };
-    // SAFETY: the real function has read them.
+    // SAFETY: the real function has read `count` elements of both arrays.
     unsafe { batch(code, srcs, sizes, count) };
     code
 }
@@ -179,7 +167,7 @@ pub(crate) unsafe fn batch_async(
             dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, stream,
         )
     };
-    // SAFETY: the real function has read them.
+    // SAFETY: the real function has read `count` elements of both arrays.
     unsafe { batch(code, srcs, sizes, count) };
     code
 }

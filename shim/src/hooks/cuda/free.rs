@@ -1,6 +1,5 @@
-//! Linear memory given back: the ledger hears of it when the driver has freed it.
-//! Touches: the real function, then the ledger.
-//! Law: what is not known is the driver's business alone.
+//! Frees of linear memory: releases the memory in the ledger after the driver has freed it.
+//! Touches: the real function, then the ledger. Law: memory without a record is left to the driver.
 
 use crate::account;
 use crate::account::pools;
@@ -15,7 +14,7 @@ type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 /// `cuMemFree` and `cuMemFree_v2`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
     let memory = account::memory(dptr.into_u64());
     let leftover = match memory {
@@ -30,7 +29,7 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
         sharing::freed(dptr.into_u64());
         account::memory_freed(memory);
     } else if code == SUCCESS {
-        // What came from a pool: with the ordinary function it is waited for.
+        // Memory from a pool: the ordinary free synchronises, so pools may have shrunk.
         pool::settled(call.slot);
         if let Some(leftover) = leftover {
             leftover.freed();

@@ -1,7 +1,7 @@
-//! Graphs: what their allocations need is claimed when they are launched.
-//! Touches: the ledger; the real function, unless the slice has no room.
+//! Graphs: claims the memory of their allocations when they are launched. Touches: the ledger; the
+//! real function, unless the slice has no room.
 //!
-//! A graph that allocates nothing costs one look at what is known of it.
+//! A graph that allocates nothing costs one look-up.
 
 use core::ffi::{c_char, c_ulonglong, c_void};
 
@@ -38,7 +38,7 @@ type Trim = unsafe extern "C" fn(CUdevice) -> CUresult;
 /// `cuGraphInstantiate` and `cuGraphInstantiate_v2`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn instantiate(
     call: Call<Instantiate>,
     exec: *mut CUgraphExec,
@@ -49,7 +49,7 @@ pub(crate) unsafe fn instantiate(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(exec, graph, node, log, length) };
-    // SAFETY: the driver has answered for these.
+    // SAFETY: `code` is the driver's result for these arguments.
     unsafe { instantiated(call.slot, code, exec, graph) };
     code
 }
@@ -66,7 +66,7 @@ pub(crate) unsafe fn with_flags(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(exec, graph, flags) };
-    // SAFETY: the driver has answered for these.
+    // SAFETY: `code` is the driver's result for these arguments.
     unsafe { instantiated(call.slot, code, exec, graph) };
     code
 }
@@ -81,7 +81,7 @@ pub(crate) unsafe fn with_params(
     graph: CUgraph,
     params: *mut c_void,
 ) -> CUresult {
-    // SAFETY: the function's own contract: where it is not null there are the flags.
+    // SAFETY: the function's contract: `params` is null, or the flags are its first field.
     let flags = unsafe { out::got(params.cast::<u64>()) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
     let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
@@ -94,7 +94,7 @@ pub(crate) unsafe fn with_params(
     if let Some((graphs, given)) = given {
         graphs.launched(given);
     }
-    // SAFETY: the driver has answered for these.
+    // SAFETY: `code` is the driver's result for these arguments.
     unsafe { instantiated(call.slot, code, exec, graph) };
     code
 }
@@ -102,7 +102,7 @@ pub(crate) unsafe fn with_params(
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
 
-/// What is claimed for a graph that gets its memory while it is instantiated.
+/// Claims the memory of a graph that is uploaded while it is instantiated.
 fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
     let Need { bytes, device, .. } = graphs::need(slot, graph);
     let ordinal = device.and_then(device::ordinal)?;
@@ -110,10 +110,9 @@ fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
     Some((graphs, graphs.claim_for(rounded(bytes))))
 }
 
-/// Remembers what an executable graph needs.
+/// Remembers the memory that an executable graph needs.
 ///
-/// # Safety
-/// `code` is what the driver has answered for these.
+/// # Safety `code` is the driver's result for these arguments.
 unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
     if !account::counts() {
         return;
@@ -139,14 +138,14 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let need = account.held(rounded(bytes), Kind::Pool, next);
         handles::put(account.private, Space::Exec, made, need);
-        // Where it was uploaded too, it has its memory already.
+        // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of(account, slot, ordinal) {
             graphs.launched(Given::default());
         }
     }
 }
 
-/// What an executable graph needs, and where.
+/// The memory that an executable graph needs, and its device.
 fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
     let held = account::find(Space::Exec, exec as u64)?.held();
     let ordinal = CudaOrdinal(u32::from(held.context.checked_sub(1)?));
@@ -174,10 +173,7 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
     code
 }
 
-/// `cuGraphExecDestroy`: what it has reserved stays the driver's until it is trimmed.
-///
-/// # Safety
-/// As `instantiate`.
+/// `cuGraphExecDestroy`: the driver keeps the graph's reserved memory until it is trimmed.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
     let found = account::find(Space::Exec, exec as u64);
     // SAFETY: the caller's own argument.

@@ -1,6 +1,5 @@
-//! Green contexts: parts of a device, which keep its primary context and have no memory of their
-//! own.
-//! Touches: the real function, then the ledger.
+//! Green contexts: parts of a device that keep its primary context alive and have no memory of
+//! their own. Touches: the real function, then the ledger.
 
 use core::ffi::{c_uint, c_void};
 
@@ -21,10 +20,7 @@ type Create = unsafe extern "C" fn(*mut GreenCtx, *mut c_void, CUdevice, c_uint)
 type Destroy = unsafe extern "C" fn(GreenCtx) -> CUresult;
 type FromGreen = unsafe extern "C" fn(*mut CUcontext, GreenCtx) -> CUresult;
 
-/// `cuGreenCtxCreate`: makes the primary context where there is none.
-///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// `cuGreenCtxCreate`: creates the primary context if there is none.
 pub(crate) unsafe fn create(
     call: Call<Create>,
     green: *mut GreenCtx,
@@ -53,7 +49,7 @@ pub(crate) unsafe fn create(
     code
 }
 
-/// The handle of a primary context that is there.
+/// The handle of an existing primary context.
 fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
     let retain = functions::cuDevicePrimaryCtxRetain::real(slot)?;
     let release = functions::cuDevicePrimaryCtxRelease_v2::real(slot)?;
@@ -61,15 +57,12 @@ fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
     // SAFETY: cuDevicePrimaryCtxRetain's contract.
     let code = unsafe { retain(&raw mut context, dev) };
     (code == SUCCESS).then_some(())?;
-    // SAFETY: retained just now.
+    // SAFETY: releases the reference that was just retained.
     unsafe { release(dev) };
     Some(context as u64)
 }
 
-/// `cuGreenCtxDestroy`: lets go of the primary context.
-///
-/// # Safety
-/// As `create`.
+/// `cuGreenCtxDestroy`: releases the primary context.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
     // SAFETY: the caller's own argument.
@@ -87,10 +80,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     code
 }
 
-/// `cuCtxFromGreenCtx`: what is allocated in it is the primary context's.
-///
-/// # Safety
-/// As `create`.
+/// `cuCtxFromGreenCtx`: its memory belongs to the primary context.
 pub(crate) unsafe fn context(
     call: Call<FromGreen>,
     context: *mut CUcontext,
@@ -117,7 +107,7 @@ pub(crate) unsafe fn context(
     code
 }
 
-/// The primary context of a device is gone, and what was allocated in its green contexts.
+/// Releases the memory allocated in the green contexts of a device whose primary context has ended.
 pub(crate) fn primary_ended(device: ledger::Device) {
     let Some(private) = account::page() else {
         return;
@@ -128,7 +118,7 @@ pub(crate) fn primary_ended(device: ledger::Device) {
             Space::GreenContext if held.device == device && found.take() => {
                 account::context_gone(held.context);
             }
-            // What a destroyed pool had reserved there is gone too.
+            // The reserve of a destroyed pool on this device is gone too.
             Space::Doomed if held.device == device => account::freed(found),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! The two ways by which PyTorch's allocator grows.
-//! Touches: the real function, unless the allocator is asked for its cache.
+//! The two calls by which PyTorch's allocator grows. Touches: the real function, unless the
+//! allocator is asked to free its cache.
 
 use core::ffi::{c_ulonglong, c_void};
 
@@ -12,10 +12,8 @@ use crate::real::functions::Call;
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> cudaError_t;
 type Create = unsafe extern "C" fn(*mut c_ulonglong, usize, *const c_void, c_ulonglong) -> CUresult;
 
-/// `cudaMalloc`. What it takes is charged in the driver's function, which the runtime calls.
-///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// `cudaMalloc`. The memory is charged in the hook of the driver's function, which the runtime
+/// calls.
 pub(crate) unsafe fn malloc(
     call: Call<Malloc>,
     place: *mut *mut c_void,

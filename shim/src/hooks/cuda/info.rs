@@ -1,5 +1,5 @@
-//! CUDA's reporters of memory, and of whether memory is shared with the host.
-//! Touches: the real function, then what the caller gave a place for.
+//! CUDA's queries for memory, and for whether a device shares the host's memory. Touches: the real
+//! function, then the out-parameters that the caller has passed.
 
 use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::units::Bytes;
@@ -23,7 +23,7 @@ pub(crate) type Attribute = unsafe extern "C" fn(*mut i32, i32, CUdevice) -> u32
 /// `cuMemGetInfo_v2`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline]
 pub(crate) unsafe fn mem_get_info(
     call: Call<MemGetInfo<usize>>,
@@ -42,17 +42,14 @@ pub(crate) unsafe fn mem_get_info(
     if code != SUCCESS {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let said = unsafe { said(free, total) };
-    // SAFETY: as above.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     unsafe { show(runtime, call.slot, said, free, total) };
     code
 }
 
-/// `cuMemGetInfo`, which counts in 32 bits.
-///
-/// # Safety
-/// As `mem_get_info`.
+/// `cuMemGetInfo`, which reports 32-bit sizes.
 pub(crate) unsafe fn mem_get_info_v1(
     call: Call<MemGetInfo<u32>>,
     free: *mut u32,
@@ -68,46 +65,44 @@ pub(crate) unsafe fn mem_get_info_v1(
         return code;
     };
     if code == SUCCESS {
-        // What this driver function says is cut at 4 GiB: its successor knows the facts.
+        // This driver function truncates at 4 GiB: its successor returns the full values.
         let said = match facts(call.slot) {
             Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
             // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
             None => unsafe { said(free, total) },
         };
-        // SAFETY: as above.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         unsafe { show(runtime, call.slot, said, free, total) };
     }
     code
 }
 
-/// Answers for a current device of unified memory where there is no slice. TOTAL stays.
+/// Answers for a current device of unified memory where there is no slice. TOTAL stays unchanged.
 ///
-/// # Safety
-/// The place is null, or the driver has just written there.
+/// # Safety `free` is null, or the driver has just written to it.
 #[cold]
 pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
-    // The runtime may have its number from us: the driver says what is there.
+    // The runtime's number may already be ours, so the driver is queried again.
     let view = facts(slot).and_then(answer::unsliced);
     if let Some(view) = view {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `free` is null or writable.
         unsafe { out::put(free, view.free) };
     }
 }
 
-/// What the driver has just said.
+/// The values that the driver has just written.
 ///
-/// # Safety
-/// Both places are null, or the driver has just written there.
+/// # Safety Both places are null, or the driver has just written to them.
 #[inline]
 unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `free` is null or written.
     let free = unsafe { out::got(free) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `total` is null or written.
     let total = unsafe { out::got(total) };
     (free, total)
 }
 
-/// What the driver says of the current device.
+/// The memory of the current device, as the driver reports it.
 pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
     let (mut free, mut total) = (0usize, 0usize);
     let ask = functions::cuMemGetInfo_v2::real(slot)?;
@@ -116,7 +111,7 @@ pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
     (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
 }
 
-/// What the driver says is the memory of a device.
+/// The total memory of a device, as the driver reports it.
 pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
     let mut total = 0usize;
     let ask = functions::cuDeviceTotalMem_v2::real(slot)?;
@@ -126,10 +121,9 @@ pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
     (code == SUCCESS).then_some(total as u64)
 }
 
-/// Answers for the current device.
+/// Answers for the current device. `said`: the driver's own values.
 ///
-/// # Safety
-/// Both places are null, or the driver has just written there.
+/// # Safety Both places are null, or the driver has just written to them.
 #[inline]
 pub(crate) unsafe fn show<T: Amount>(
     runtime: &Runtime,
@@ -148,7 +142,7 @@ pub(crate) unsafe fn show<T: Amount>(
     };
     let memory = match said {
         (Some(free), Some(total)) => answer::driver(total, free),
-        // The caller did not want one of them; the other still depends on it.
+        // The caller has passed a null pointer for one value; the other still depends on it.
         (free, total) => {
             let total = total.or_else(|| total_of(slot, ordinal?));
             let Some(total) = total else {
@@ -159,9 +153,9 @@ pub(crate) unsafe fn show<T: Amount>(
         }
     };
     let view = answer::of(runtime, &device, memory);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `free` is null or writable.
     unsafe { out::put(free, view.free) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `total` is null or writable.
     unsafe { out::put(total, view.total) };
 }
 
@@ -179,16 +173,13 @@ pub(crate) unsafe fn device_total_mem(
     if code == SUCCESS {
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         let said = unsafe { out::got(bytes) };
-        // SAFETY: as above.
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code
 }
 
-/// `cuDeviceTotalMem`, which counts in 32 bits.
-///
-/// # Safety
-/// As `mem_get_info`.
+/// `cuDeviceTotalMem`, which reports a 32-bit size.
 pub(crate) unsafe fn device_total_mem_v1(
     call: Call<TotalMem<u32>>,
     bytes: *mut u32,
@@ -200,14 +191,13 @@ pub(crate) unsafe fn device_total_mem_v1(
         let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
-        // SAFETY: as above.
+        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code
 }
 
-/// # Safety
-/// The place is null, or the driver has just written there.
+/// # Safety `bytes` is null, or the driver has just written to it.
 unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
     if let Some(runtime) = runtime::slice()
         && let Some(said) = said
@@ -215,12 +205,12 @@ unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, de
         && let Some(device) = device::cuda(runtime, slot, ordinal)
     {
         let total = total_shown(runtime, &device, said);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `bytes` is null or writable.
         unsafe { out::put(bytes, total) };
     }
 }
 
-/// TOTAL, which does not depend on what is free.
+/// TOTAL, which does not depend on free memory.
 pub(crate) fn total_shown(runtime: &Runtime, device: &Device<'_>, said: u64) -> Bytes {
     answer::of(runtime, device, answer::driver(said, said)).total
 }
@@ -239,13 +229,13 @@ pub(crate) unsafe fn device_attribute(
     let code = unsafe { (call.real)(pi, attrib, dev) };
     if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.slot, dev)
     {
-        // SAFETY: CUDA_SUCCESS, so the driver has written there.
+        // SAFETY: CUDA_SUCCESS, so the driver has written to `pi`.
         unsafe { pi.write(0) };
     }
     code
 }
 
-/// Whether a device shares the host's memory and must not say so.
+/// Whether a device shares the host's memory and must be reported as not integrated.
 pub(crate) fn hidden(slot: Slot, dev: CUdevice) -> bool {
     let Some(runtime) = runtime::slice().filter(|runtime| runtime.presents_discrete()) else {
         return false;

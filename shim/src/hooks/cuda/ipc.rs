@@ -1,7 +1,8 @@
-//! Linear memory that goes from one process to another by an IPC handle.
-//! Touches: the real function, then the ledger.
+//! Linear memory that one process exports to another by an IPC handle. Touches: the real function,
+//! then the ledger.
 //!
-//! The exporter pays while it holds the memory, afterwards whoever has opened the handle does.
+//! The exporter pays while it holds the memory; afterwards a process that has opened the handle
+//! pays.
 
 use core::ffi::c_uint;
 
@@ -21,7 +22,7 @@ type Close = unsafe extern "C" fn(CUdeviceptr) -> CUresult;
 /// `cuIpcGetMemHandle`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn get(
     call: Call<Get>,
     handle: *mut CUipcMemHandle,
@@ -37,11 +38,9 @@ pub(crate) unsafe fn get(
     code
 }
 
-/// `cuIpcOpenMemHandle` and `cuIpcOpenMemHandle_v2`. How much it is shows when it is open: what
-/// nobody pays for, and there is no room for, is closed again.
-///
-/// # Safety
-/// As `get`.
+/// `cuIpcOpenMemHandle` and `cuIpcOpenMemHandle_v2`. The size is known only once the handle is
+/// open. If no process of the slice pays for the memory and there is no room for it, the handle is
+/// closed again.
 pub(crate) unsafe fn open(
     call: Call<Open>,
     pdptr: *mut CUdeviceptr,
@@ -59,7 +58,7 @@ pub(crate) unsafe fn open(
         && !sharing::import(call.slot, at, key_of(&handle.bytes))
     {
         if let Some(close) = functions::cuIpcCloseMemHandle::real(call.slot) {
-            // SAFETY: opened just now, and nobody else knows of it.
+            // SAFETY: this thread has just opened it; no other thread knows the address.
             unsafe { close(at) };
         }
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,5 +1,5 @@
-//! Linear memory: claimed, then asked of the driver.
-//! Touches: the ledger; the real function, unless the slice has no room.
+//! Linear memory: claims it, then calls the driver. Touches: the ledger; the real function, unless
+//! the slice has no room.
 
 use core::ffi::c_uint;
 
@@ -24,7 +24,7 @@ type AllocPitch<P, S> = unsafe extern "C" fn(*mut P, *mut S, S, S, c_uint) -> CU
 /// `cuMemAlloc` and `cuMemAlloc_v2`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     call: Call<Alloc<P, S>>,
     dptr: *mut P,
@@ -38,19 +38,16 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     };
     let is_valid = || !dptr.is_null();
     if request <= SMALL {
-        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
         return unsafe { small(&account, dptr, request, is_valid, ask) };
     }
-    // SAFETY: as above.
+    // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
     unsafe { whole(&account, dptr, request, Kind::Linear, is_valid, ask) }
 }
 
-/// `cuMemAllocManaged`: charged when it is allocated, though the driver brings it to the device
-/// only when it is used there, which no call shows. So it cannot be more than the slice, unless the
-/// slice leaves managed memory to the driver.
-///
-/// # Safety
-/// As `linear`.
+/// `cuMemAllocManaged`: charged in full when it is allocated. The driver moves it to the device
+/// only on use there, which no call reports. So it cannot exceed the slice, unless the slice leaves
+/// managed memory to the driver.
 pub(crate) unsafe fn managed(
     call: Call<AllocManaged>,
     dptr: *mut CUdeviceptr,
@@ -67,14 +64,11 @@ pub(crate) unsafe fn managed(
     /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
     const ATTACHED: [c_uint; 2] = [1, 2];
     let is_valid = || !dptr.is_null() && ATTACHED.contains(&flags);
-    // SAFETY: `ask` is a call that allocates and writes its pointer there.
+    // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
     unsafe { whole(&account, dptr, request, Kind::Managed, is_valid, ask) }
 }
 
-/// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: how long a line is, only the driver knows.
-///
-/// # Safety
-/// As `linear`.
+/// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: the driver decides the length of a line.
 pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     call: Call<AllocPitch<P, S>>,
     dptr: *mut P,
@@ -85,7 +79,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, pitch, width, height, element) };
-    /// What every driver aligns lines to, at least.
+    /// The least alignment of lines in any driver, in bytes.
     const LINE: u64 = 512;
     let (width, height) = (width.into_u64(), height.into_u64());
     let line = width.checked_next_multiple_of(LINE).unwrap_or(u64::MAX);
@@ -100,18 +94,18 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
         places && width <= LONGEST && matches!(element, 4 | 8 | 16)
     };
     if least <= SMALL {
-        // SAFETY: `ask` is a call that allocates and writes its pointer there.
+        // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
         return unsafe { small(&account, dptr, least, is_valid, ask) };
     }
     let claimed = stepped(least);
-    // SAFETY: as above.
+    // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
     let code = unsafe { whole(&account, dptr, least, Kind::Linear, is_valid, ask) };
     if code != SUCCESS {
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     let at = unsafe { out::got(dptr) };
-    // SAFETY: as above.
+    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     let real = unsafe { out::got(pitch) };
     let real = stepped(real.unwrap_or(line).saturating_mul(height));
     let more = real.minus(claimed);
@@ -137,11 +131,11 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     code
 }
 
-/// Gives back to the driver what it has just given, and to the ledger.
+/// Frees memory that the driver has just allocated, and releases it in the ledger.
 fn give_back(slot: Slot, at: u64) {
     let memory = account::memory(at);
     if let Some(free) = functions::cuMemFree_v2::real(slot) {
-        // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+        // SAFETY: the driver has just returned this pointer; no other thread knows it.
         let code = unsafe { free(at) };
         if code == SUCCESS
             && let Some(memory) = memory
@@ -151,19 +145,19 @@ fn give_back(slot: Slot, at: u64) {
     }
 }
 
-/// The account of the current device, for a request that is one.
+/// The account of the current device, for a request of more than 0 bytes.
 #[inline(always)]
 fn counted(slot: Slot, request: u64) -> Option<Account> {
-    // The driver has its own answer to a request for nothing.
+    // The driver has its own error for a request of 0 bytes.
     if request == 0 {
         return None;
     }
     account::current(slot)
 }
 
-/// Refuses what there is no room for, unless the driver has an error of its own for the request:
-/// then the program gets that one, and nothing was short. `undo` takes back what the driver has
-/// granted all the same.
+/// Refuses a request that there is no room for. If the driver has an error of its own for the
+/// request, the program gets that error, and no refusal is recorded. `undo` frees memory that the
+/// driver has allocated after all.
 #[cold]
 pub(crate) fn refuse(
     account: &Account,
@@ -184,10 +178,9 @@ pub(crate) fn refuse(
     CUDA_ERROR_OUT_OF_MEMORY
 }
 
-/// The same of linear memory.
+/// `refuse` for linear memory.
 ///
-/// # Safety
-/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+/// # Safety `ask` is a driver call that writes its pointer to `place` if that is not null.
 #[cold]
 unsafe fn refuse_linear<P: Amount>(
     account: &Account,
@@ -201,18 +194,17 @@ unsafe fn refuse_linear<P: Amount>(
         let free = functions::cuMemFree_v2::real(account.slot);
         // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
         if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
-            // SAFETY: a pointer that the driver has just given, and that nobody else knows.
+            // SAFETY: the driver has just returned this pointer; no other thread knows it.
             unsafe { free(at) };
         }
     };
     refuse(account, bytes, refusal, is_valid, ask, undo)
 }
 
-/// Memory that has its steps for itself. `is_valid`: whether the driver finds no fault with the
+/// Allocates memory that has its steps to itself. `is_valid`: whether the driver would accept the
 /// arguments.
 ///
-/// # Safety
-/// `ask` is a call of the driver that writes its pointer to `place` if that is not null.
+/// # Safety `ask` is a driver call that writes its pointer to `place` if that is not null.
 #[inline(always)]
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
@@ -227,12 +219,12 @@ pub(crate) unsafe fn whole<P: Amount>(
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(refusal) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
             return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
         }
     }
     let code = ask();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
     match unsafe { out::got(place) } {
         Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
         _ => account.release(bytes, kind),
@@ -240,11 +232,10 @@ pub(crate) unsafe fn whole<P: Amount>(
     code
 }
 
-/// Memory that shares its step with other small allocations, or has a new one: where there is no
-/// room for a new step, nobody can say before whether the driver needs one.
+/// Allocates memory that may share its step with other small allocations. Without room for a new
+/// step it is refused, because the driver may need one, which is not known before.
 ///
-/// # Safety
-/// As `whole`.
+/// # Safety As `whole`.
 #[inline(always)]
 unsafe fn small<P: Amount>(
     account: &Account,
@@ -258,12 +249,12 @@ unsafe fn small<P: Amount>(
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(refusal) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
             return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
         }
     }
     let code = ask();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
     let at = unsafe { out::got(place) }.filter(|_| code == SUCCESS);
     let new_step = at.is_some_and(|at| account.keep_small(at));
     if !new_step {

@@ -1,5 +1,5 @@
-//! Pinned host memory: the device's own where both share it, and nobody's business elsewhere.
-//! Touches: the ledger, on unified memory; the real function, unless the slice has no room.
+//! Pinned host memory: charged on unified memory, left to the driver on other devices. Touches: the
+//! ledger, on unified memory; the real function, unless the slice has no room.
 
 use core::ffi::{c_uint, c_void};
 
@@ -24,7 +24,7 @@ type Release = unsafe extern "C" fn(*mut c_void) -> CUresult;
 /// `cuMemAllocHost` and `cuMemAllocHost_v2`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn alloc_host<S: Amount>(
     call: Call<AllocHost<S>>,
     pp: *mut *mut c_void,
@@ -32,9 +32,9 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pp, bytesize) };
-    // SAFETY: on success the driver has written a pointer there.
+    // SAFETY: called on success: the driver has written a pointer to `pp`.
     let made = || unsafe { out::got_handle(pp) };
-    // SAFETY: on success the driver has written a pointer there.
+    // SAFETY: called on success: the driver has written a pointer to `pp`.
     let undo = || unsafe { free(call.slot, pp) };
     pin(
         call.slot,
@@ -46,15 +46,14 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     )
 }
 
-/// Frees pinned memory that the driver has just given.
+/// Frees pinned memory that the driver has just allocated.
 ///
-/// # Safety
-/// The driver has written a pointer there, or the place is null.
+/// # Safety The driver has written a pointer to `place`, or `place` is null.
 unsafe fn free(slot: Slot, place: *const *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `place` is null or written.
     let made = unsafe { out::got_handle(place) };
     if let (Some(free), Some(made)) = (functions::cuMemFreeHost::real(slot), made) {
-        // SAFETY: nobody else knows of it.
+        // SAFETY: the driver has just allocated it; no other thread knows it.
         unsafe { free(made as *mut c_void) };
     }
 }
@@ -71,12 +70,12 @@ pub(crate) unsafe fn host_alloc(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pp, bytesize, flags) };
-    // SAFETY: on success the driver has written a pointer there.
+    // SAFETY: called on success: the driver has written a pointer to `pp`.
     let made = || unsafe { out::got_handle(pp) };
     /// All of `CU_MEMHOSTALLOC_*`.
     const FLAGS: c_uint = 7;
     let is_valid = !pp.is_null() && flags <= FLAGS;
-    // SAFETY: on success the driver has written a pointer there.
+    // SAFETY: called on success: the driver has written a pointer to `pp`.
     let undo = || unsafe { free(call.slot, pp) };
     pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
 }
@@ -98,7 +97,7 @@ pub(crate) unsafe fn register(
     let is_valid = !p.is_null() && flags <= FLAGS;
     let undo = || {
         if let Some(unregister) = functions::cuMemHostUnregister::real(call.slot) {
-            // SAFETY: registered just now.
+            // SAFETY: this thread has just registered it.
             unsafe { unregister(p) };
         }
     };
@@ -106,8 +105,8 @@ pub(crate) unsafe fn register(
     pin(call.slot, bytesize.into_u64(), is_valid, ask, made, undo)
 }
 
-/// `is_valid`: whether the driver finds no fault with the arguments; `undo` takes back what it has
-/// granted.
+/// Claims and pins memory. `is_valid`: whether the driver would accept the arguments; `undo` unpins
+/// memory that the driver has pinned after all.
 fn pin(
     slot: Slot,
     request: u64,

@@ -1,9 +1,10 @@
-//! Stream-ordered memory, and the pools that it comes from.
-//! Touches: the ledger and the pools; the real function, unless the slice has no room.
+//! Stream-ordered memory, and the pools that it comes from. Touches: the ledger and the pools; the
+//! real function, unless the slice has no room.
 //!
-//! How much a pool will grow is not known before: what is claimed is as much as the driver adds
-//! at a time, or as little as it must add, and what it has added is what stays. Where that is too
-//! much the pools are trimmed, and only what does not fit then is refused.
+//! A pool's growth is not known before the call. A request first claims the driver's usual growth,
+//! or else the least growth that it needs, and the pool's actual growth stays charged. If the
+//! growth exceeds the slice, the pools are trimmed, and the request is refused only if it still
+//! does not fit.
 
 use core::ffi::c_void;
 
@@ -33,13 +34,13 @@ type TrimTo = unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult;
 type Synchronize = unsafe extern "C" fn(*mut c_void) -> CUresult;
 type SynchronizeAll = unsafe extern "C" fn() -> CUresult;
 
-/// What the driver adds to a pool at a time, where there is room.
+/// The driver's usual growth of a pool, in bytes, where there is room.
 const GROWTH: u64 = 32 << 20;
 
 /// `cuMemAllocAsync`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn alloc_async(
     call: Call<AllocAsync>,
     dptr: *mut CUdeviceptr,
@@ -94,7 +95,7 @@ pub(crate) unsafe fn from_pool_ptsz(
     unsafe { from_pool_in(call, dptr, bytesize, pool, stream, meant(stream)) }
 }
 
-/// The stream that a twin for per-thread default streams means: no stream is `CU_STREAM_PER_THREAD`.
+/// The effective stream of a per-thread variant (`_ptsz`): null means `CU_STREAM_PER_THREAD`.
 fn meant(stream: CUstream) -> CUstream {
     match stream.is_null() {
         true => core::ptr::without_provenance_mut(2),
@@ -102,10 +103,7 @@ fn meant(stream: CUstream) -> CUstream {
     }
 }
 
-/// `meant`: the stream that the driver takes `stream` for.
-///
-/// # Safety
-/// As `alloc_async`.
+/// Allocates from the current pool. `meant`: the effective stream.
 unsafe fn alloc_in(
     call: Call<AllocAsync>,
     dptr: *mut CUdeviceptr,
@@ -118,16 +116,13 @@ unsafe fn alloc_in(
     let request = bytesize as u64;
     let here = counted(call.slot, dptr, request, meant);
     match here.and_then(|here| pools::current(call.slot, here)) {
-        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
         Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
         None => ask(),
     }
 }
 
-/// As `alloc_in`.
-///
-/// # Safety
-/// As `alloc_async`.
+/// Allocates from a named pool. `meant`: the effective stream.
 unsafe fn from_pool_in(
     call: Call<FromPool>,
     dptr: *mut CUdeviceptr,
@@ -141,37 +136,37 @@ unsafe fn from_pool_in(
     let request = bytesize as u64;
     let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
     match here.and_then(|here| pools::named(call.slot, pool, here)) {
-        // What the driver knows nothing of, it has an answer to.
+        // The driver has its own error for a pool that it does not know.
         Some(pool) if pool.reserved().is_none() => {
             pool.forget();
             ask()
         }
-        // SAFETY: `ask` allocates from this pool and writes its pointer there.
+        // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
         Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
         None => ask(),
     }
 }
 
-/// The device of the stream of a request. None: nobody counts, or the driver has an error of its
-/// own for it.
+/// The device of a request's stream. None: the request is not counted, or the driver has an error
+/// of its own for it.
 fn counted(
     slot: Slot,
     place: *const CUdeviceptr,
     request: u64,
     stream: CUstream,
 ) -> Option<CudaOrdinal> {
-    // The driver has its own answer to a request for nothing, or for nobody.
+    // The driver has its own error for a request of 0 bytes or a null pointer.
     if request == 0 || place.is_null() || !account::counts() {
         return None;
     }
-    // In a graph nothing is allocated before it is launched.
+    // A captured request allocates nothing before its graph is launched.
     match is_capturing(slot, stream) {
         Some(false) => device::of_stream(slot, stream),
         _ => None,
     }
 }
 
-/// Whether a stream is being captured. None: the driver knows no such stream.
+/// Whether a stream is being captured. None: the driver does not know the stream.
 fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
     let mut status = 0;
     let Some(ask) = functions::cuStreamIsCapturing::real(slot) else {
@@ -182,10 +177,7 @@ fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
     (code == SUCCESS).then_some(status != 0)
 }
 
-/// Allocates from a pool what the slice has room for, and lets go of the pool.
-///
-/// # Safety
-/// As `allocate_from`.
+/// Allocates from a pool if the slice has room, and leaves the pool.
 unsafe fn allocate(
     pool: &Pool,
     request: u64,
@@ -193,16 +185,13 @@ unsafe fn allocate(
     stream: CUstream,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of `allocate_from`.
     let code = unsafe { allocate_from(pool, request, place, stream, ask) };
     pool.leave();
     code
 }
 
-/// Allocates from a pool what the slice has room for.
-///
-/// # Safety
-/// `ask` is a call that allocates from the pool and writes its pointer to `place`.
+/// Allocates from a pool if the slice has room.
 unsafe fn allocate_from(
     pool: &Pool,
     request: u64,
@@ -222,7 +211,7 @@ unsafe fn allocate_from(
     if reserve.end(given, Growth::Asked, pool) {
         return code;
     }
-    // It has grown by more than there is room for: what it does not need goes back.
+    // The pool has grown by more than there is room for: its unused memory is returned.
     let Pool { account, slot, .. } = pool;
     pools::trim(*slot, account);
     if reserve.settle(Growth::Asked, pool) {
@@ -231,11 +220,11 @@ unsafe fn allocate_from(
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     let at = unsafe { out::got(place) };
     if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
-        // SAFETY: the driver has just given this pointer, and nobody else knows of it.
+        // SAFETY: the driver has just returned this pointer; no other thread knows it.
         unsafe { free(at, stream) };
     }
     pools::trim(*slot, account);
-    // What is freed in a stream is the pool's until the stream has come so far.
+    // The pool keeps memory freed in stream order until the stream has executed the free.
     reserve.settle(Growth::Kept, pool);
     let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
         account.release(stepped(request), Kind::Pool);
@@ -245,7 +234,7 @@ unsafe fn allocate_from(
     CUDA_ERROR_OUT_OF_MEMORY
 }
 
-/// Claims what a pool will add for a request.
+/// Claims the memory that a pool will add for a request.
 fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
     let reserve = pool.reserve();
     let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
@@ -271,7 +260,7 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
     later.map_or_else(|| ask(aloud), Ok)
 }
 
-/// As much as the driver adds at a time, or as little as it must.
+/// Claims the driver's usual growth, or else the least growth that the request needs.
 fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
     let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
     match account.ask(Bytes::new(most), Kind::Pool) {
@@ -303,11 +292,8 @@ fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
     }
 }
 
-/// `cuMemFreeAsync` and its twin: what came from a pool goes back there; the pool has it until
-/// it is trimmed or something is waited for.
-///
-/// # Safety
-/// As `alloc_async`.
+/// `cuMemFreeAsync` and its per-thread variant. The memory returns to its pool, which keeps it
+/// until a trim or a synchronisation.
 pub(crate) unsafe fn free_async(
     call: Call<FreeAsync>,
     dptr: CUdeviceptr,
@@ -355,13 +341,13 @@ pub(crate) unsafe fn create(
     if code == SUCCESS && !pool.is_null() && !properties.is_null() {
         // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
         let wanted = unsafe { properties.cast::<Properties>().read() };
-        // SAFETY: CUDA_SUCCESS, so the driver has written there.
+        // SAFETY: CUDA_SUCCESS, so the driver has written to `pool`.
         let pool = unsafe { pool.read() };
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
         const DEVICE: i32 = 1;
         let device = match wanted.location {
             DEVICE => device::ordinal(wanted.id),
-            // The host's memory is the device's on unified memory.
+            // On unified memory the host's memory is the device's.
             _ => device::current(call.slot).filter(|ordinal| {
                 account::of(call.slot, *ordinal).is_some_and(|account| account.unified())
             }),
@@ -407,11 +393,8 @@ pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize
     code
 }
 
-/// `cuStreamSynchronize`, `cuEventSynchronize` and their relatives: pools give back what has been
-/// waited for.
-///
-/// # Safety
-/// As `alloc_async`.
+/// `cuStreamSynchronize`, `cuEventSynchronize` and their relatives: after the wait, pools may
+/// return memory.
 pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(what) };
@@ -424,13 +407,13 @@ pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> 
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn synchronize_all(call: Call<SynchronizeAll>) -> CUresult {
-    // SAFETY: it takes nothing.
+    // SAFETY: takes no arguments.
     let code = unsafe { (call.real)() };
     settled(call.slot);
     code
 }
 
-/// Something has happened after which pools may have less.
+/// Call after a free or a synchronisation: re-reads every pool and corrects the ledger.
 #[inline]
 pub(crate) fn settled(slot: Slot) {
     if account::counts() {

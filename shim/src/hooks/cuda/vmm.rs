@@ -1,11 +1,10 @@
-//! Physical memory: it is the slice's from its creation until its last handle and its last
-//! mapping are gone.
+//! Physical memory: charged from its creation until its last handle and its last mapping are gone.
 //! Touches: the real function, then the ledger.
 //!
-//! Handles and mappings are counted together. Memory that was imported is charged to who has
-//! exported it, as long as one of the slice holds it, and then to who has imported it (`sharing`); a
-//! handle that comes back into the process that has it counts once more. How much was imported no
-//! call says: it is taken for as much as was exported, and known when it is mapped.
+//! Handles and mappings are counted together. Imported memory is charged to its exporter as long as
+//! a process of the slice holds it, and then to its importer (`sharing`). A handle that is imported
+//! back into its own process counts once more. No call reports the size of imported memory: the
+//! exported size is assumed until a mapping reveals it.
 
 use core::ffi::{c_int, c_ulonglong, c_void};
 
@@ -34,7 +33,7 @@ type Retain = unsafe extern "C" fn(*mut MemHandle, *mut c_void) -> CUresult;
 type ImportFrom = unsafe extern "C" fn(*mut MemHandle, *mut c_void, c_int) -> CUresult;
 type Export = unsafe extern "C" fn(*mut c_void, MemHandle, c_int, c_ulonglong) -> CUresult;
 
-/// Whose physical memory is.
+/// The origin of physical memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Whose {
@@ -46,7 +45,7 @@ enum Whose {
     Imported,
 }
 
-/// Physical memory, as it is remembered: 16 bits of references, 23 of steps.
+/// The record of physical memory: 16 bits of references, 23 of steps.
 #[derive(Clone, Copy)]
 struct Physical {
     steps: u64,
@@ -101,7 +100,7 @@ impl Physical {
         let Physical { device, class, .. } = self;
         match self.whose {
             Whose::Imported => return sharing::unimport(device, class, self.bytes()),
-            // Before it is released: see `sharing`.
+            // Before the memory itself is released: see `sharing`.
             Whose::Exported => ledger.unexport(device, class, self.bytes()),
             Whose::Own => {}
         }
@@ -119,7 +118,7 @@ struct Properties {
 }
 
 impl Properties {
-    /// Whether the driver finds no fault with them.
+    /// Whether the driver would accept them.
     fn is_valid(&self) -> bool {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
         const PINNED: i32 = 1;
@@ -132,7 +131,7 @@ impl Properties {
 /// `cuMemCreate`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn create(
     call: Call<Create>,
     handle: *mut MemHandle,
@@ -145,7 +144,7 @@ pub(crate) unsafe fn create(
     if properties.is_null() || size == 0 {
         return ask();
     }
-    // SAFETY: the caller promises the struct, which begins with these.
+    // SAFETY: the caller guarantees the vendor's struct, which begins with these fields.
     let wanted = unsafe { properties.cast::<Properties>().read() };
     let Some((account, kind)) = payer(call.slot, &wanted) else {
         return ask();
@@ -161,7 +160,7 @@ pub(crate) unsafe fn create(
                 let release = functions::cuMemRelease::real(call.slot);
                 // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
                 if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
-                    // SAFETY: a handle that the driver has just given, and that nobody else knows.
+                    // SAFETY: the driver has just returned this handle; no other thread knows it.
                     unsafe { release(made) };
                 }
             };
@@ -169,7 +168,7 @@ pub(crate) unsafe fn create(
         }
     }
     let code = ask();
-    // SAFETY: the driver writes a handle there if it succeeds.
+    // SAFETY: on success the driver has written a handle to `handle`.
     let made = unsafe { out::got(handle) }.filter(|_| code == SUCCESS);
     let Some(made) = made else {
         account.release(bytes, kind);
@@ -186,26 +185,26 @@ pub(crate) unsafe fn create(
     if let Some(old) = handles::find(account.private, Space::Physical, made)
         && old.take()
     {
-        // The driver has given its handle again.
+        // The driver has reused the handle.
         Physical::unpack(old.payload()).release(account.ledger);
     }
     handles::put_payload(account.private, Space::Physical, made, physical.pack());
     code
 }
 
-/// Who pays for physical memory, and as what. None: nobody.
+/// The account that pays for physical memory, and the kind. None: it is not charged.
 fn payer(slot: Slot, wanted: &Properties) -> Option<(Account, Kind)> {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
     if wanted.location == DEVICE {
         return Some((account::by_handle(slot, wanted.id)?, Kind::Vmm));
     }
-    // The host's memory is the device's on unified memory.
+    // On unified memory the host's memory is the device's.
     let account = account::of(slot, device::current(slot)?)?;
     account.unified().then_some((account, Kind::Pinned))
 }
 
-/// Counts a reference to physical memory that is known.
+/// Adds a reference to physical memory that has a record.
 fn refer(private: &'static Private, handle: MemHandle) {
     while let Some(found) = handles::find(private, Space::Physical, handle) {
         let physical = Physical::unpack(found.payload());
@@ -219,7 +218,7 @@ fn refer(private: &'static Private, handle: MemHandle) {
     }
 }
 
-/// A reference is gone; with the last one the memory is.
+/// Removes a reference; the last one releases the memory.
 fn drop_reference(mut found: Found) {
     loop {
         let physical = Physical::unpack(found.payload());
@@ -290,7 +289,7 @@ pub(crate) unsafe fn map(
     code
 }
 
-/// Maps memory that was imported, up to here: now it is known how much it is.
+/// Maps imported memory up to `end`, which reveals its size.
 fn map_imported(
     slot: Slot,
     mut found: Found,
@@ -299,7 +298,7 @@ fn map_imported(
 ) -> CUresult {
     let physical = Physical::unpack(found.payload());
     let end = stepped(end as u64).get() / STEP;
-    // The first mapping says more than what others have exported.
+    // The first mapping is a better measure than the exported size.
     let steps = match physical.references {
         ..=1 => end,
         _ => end.max(physical.steps),
@@ -336,10 +335,7 @@ fn map_imported(
     }
 }
 
-/// `cuMemUnmap`, of one mapping or of several that lie side by side.
-///
-/// # Safety
-/// As `create`.
+/// `cuMemUnmap`, of one mapping or of several adjacent ones.
 pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(ptr, size) };
@@ -372,7 +368,7 @@ pub(crate) unsafe fn retain(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(handle, addr) };
-    // SAFETY: the driver writes a handle there if it succeeds.
+    // SAFETY: on success the driver has written a handle to `handle`.
     unsafe { one_more(code, handle) };
     code
 }
@@ -389,18 +385,18 @@ pub(crate) unsafe fn import(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(handle, os_handle, kind) };
-    // SAFETY: the driver writes a handle there if it succeeds.
+    // SAFETY: on success the driver has written a handle to `handle`.
     if unsafe { one_more(code, handle) } || code != SUCCESS || !account::counts() {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has read what is there.
+    // SAFETY: CUDA_SUCCESS, so the driver has read the handle at `os_handle`.
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
     // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
         && !imported(call.slot, made, Class::of(key))
     {
         if let Some(release) = functions::cuMemRelease::real(call.slot) {
-            // SAFETY: imported just now, and nobody else knows of it.
+            // SAFETY: this thread has just imported it; no other thread knows the handle.
             unsafe { release(made) };
         }
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -408,9 +404,9 @@ pub(crate) unsafe fn import(
     code
 }
 
-/// Remembers what was imported. False: nobody in the slice pays for it, and there is no room.
+/// Remembers imported memory. False: no process of the slice pays for it, and there is no room.
 fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
-    /// `CUmemAllocationProp`, and room for more of it.
+    /// `CUmemAllocationProp`, with room for later fields.
     #[repr(C)]
     struct Whole {
         start: Properties,
@@ -429,7 +425,7 @@ fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
     let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
         return true;
     };
-    // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: there is room for the struct.
+    // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: `whole` has room for the struct.
     let code = unsafe { ask((&raw mut whole).cast(), handle) };
     let payer = (code == SUCCESS)
         .then(|| payer(slot, &whole.start))
@@ -482,7 +478,7 @@ pub(crate) unsafe fn export(
         }
         _ => shareable.cast_const(),
     };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what the type says.
+    // SAFETY: CUDA_SUCCESS, so the driver has written a handle of this type.
     if let Some(key) = unsafe { sharing::key_of_shareable(kind, place) } {
         exported(handle, Class::of(key));
     }
@@ -512,14 +508,13 @@ fn exported(handle: MemHandle, class: Class) {
     }
 }
 
-/// Whether it is memory that is known.
+/// Adds a reference, if the memory has a record. Returns whether it has.
 ///
-/// # Safety
-/// On success the driver has written a handle there, or the place is null.
+/// # Safety On success the driver has written a handle to `handle`, or `handle` is null.
 unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
         && let Some(private) = account::page()
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `handle` is null or written.
         && let Some(handle) = unsafe { out::got(handle) }
         && handles::find(private, Space::Physical, handle).is_some()
     {

@@ -1,7 +1,6 @@
-//! Descriptors that programs duplicate and close: a model file leaves the page cache with the
-//! last of them.
-//! Touches: the page cache's tables, then the real function.
-//! Law: as in `files`: a program may come here from a signal handler or a child of vfork.
+//! Hooks of duplicated and closed descriptors: a model file is evicted from the page cache after
+//! its last descriptor is closed. Touches: the page cache's tables, then the real function. Law: as
+//! in `files`: a program may call these from a signal handler or a child of vfork.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -21,7 +20,7 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 /// `close`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn close(call: Call<Close>, fd: c_int) -> c_int {
     page_cache::closing(fd);
     // SAFETY: the caller's own argument.
@@ -46,10 +45,7 @@ pub(crate) unsafe fn close_range(
     unsafe { (call.real)(first, last, flags) }
 }
 
-/// `fclose`, which has its own way to the kernel.
-///
-/// # Safety
-/// As `close`.
+/// `fclose`, which closes the descriptor inside libc, past the hook of `close`.
 pub(crate) unsafe fn fclose(call: Call<Fclose>, stream: *mut c_void) -> c_int {
     if page_cache::in_use() && !stream.is_null() {
         // SAFETY: the caller is about to close the stream, so it is open.
@@ -70,10 +66,7 @@ pub(crate) unsafe fn dup(call: Call<Dup>, fd: c_int) -> c_int {
     made
 }
 
-/// `dup2`. What the number stood for is closed, unless it is the same.
-///
-/// # Safety
-/// As `close`.
+/// `dup2`. Closes the descriptor `to`, unless it equals `fd`.
 pub(crate) unsafe fn dup2(call: Call<Dup2>, fd: c_int, to: c_int) -> c_int {
     if fd != to {
         page_cache::closing(to);
@@ -98,31 +91,25 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
     made
 }
 
-/// `fcntl` and `fcntl64`, of which only the duplicates and the locks matter here.
-///
-/// # Safety
-/// As `close`.
+/// `fcntl` and `fcntl64`: only duplicates and locks matter here.
 #[inline(always)]
 pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
-    // As the last thing done here, so that nothing need be kept while it is.
+    // The call comes last in each arm, as a tail call, so that no registers need saving.
     match page_cache::in_use() {
         // SAFETY: the caller's own arguments.
         false => unsafe { (call.real)(fd, command, argument) },
-        // SAFETY: as above.
+        // SAFETY: the caller's own arguments.
         true => unsafe { fcntl_of_model(call, fd, command, argument) },
     }
 }
 
-/// `fcntl`, where there is a model that it may be of.
-///
-/// # Safety
-/// As `close`.
+/// `fcntl` while any model file is in use.
 #[cold]
 #[inline(never)]
 unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
     const F_DUPFD: c_int = 0;
     const F_DUPFD_CLOEXEC: c_int = 1030;
-    // F_GETLK, F_SETLK, F_SETLKW, and the same for open file descriptions.
+    // F_GETLK, F_SETLK, F_SETLKW, and their variants for open file descriptions.
     if matches!(command, 5..=7 | 36..=38) {
         page_cache::locking(fd);
     }
@@ -134,10 +121,7 @@ unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument:
     answer
 }
 
-/// `lockf` and `lockf64`, which have their own way to `fcntl`.
-///
-/// # Safety
-/// As `close`.
+/// `lockf` and `lockf64`, which call `fcntl` inside libc, past its hook.
 pub(crate) unsafe fn lockf(call: Call<Lockf>, fd: c_int, command: c_int, length: i64) -> c_int {
     page_cache::locking(fd);
     // SAFETY: the caller's own arguments.

@@ -1,8 +1,8 @@
-//! Calls that do not go together with what the library does on its own: filters of system calls,
-//! which do not know ours; new namespaces, which a process with a second thread does not get; and
-//! new credentials, which libc gives to the threads that it knows.
-//! Touches: the page cache's helper, which ends before; then the real function.
-//! Law: as in `files`. `syscall` jumps to libc's own for every number but these.
+//! Hooks of calls that conflict with the library's own activity. Filters of system calls do not
+//! allow ours. The kernel refuses new namespaces to a process with a second thread. libc applies
+//! new credentials only to the threads that it knows. Touches: the page cache's helper, which ends
+//! before; then the real function. Law: as in `files`. `syscall` jumps to libc's own for every
+//! number but these.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -20,7 +20,7 @@ type InitGroups = unsafe extern "C" fn(*const c_char, c_uint) -> c_int;
 type SetCapabilities = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 type Syscall = unsafe extern "C" fn(isize, usize, usize, usize, usize, usize, usize) -> isize;
 
-/// The numbers that matter here.
+/// The system-call numbers that matter here.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod number {
     pub(crate) const CLOSE: isize = 3;
@@ -29,13 +29,13 @@ pub(crate) mod number {
     pub(crate) const SETNS: isize = 308;
     pub(crate) const SECCOMP: isize = 317;
     pub(crate) const LANDLOCK_RESTRICT_SELF: isize = 446;
-    /// All that change credentials are among these: `setuid` is the first, `capset` the last.
+    /// The range of all calls that change credentials: `setuid` is the first, `capset` the last.
     pub(crate) const FIRST_OF_CREDENTIALS: isize = 105;
     pub(crate) const LAST_OF_CREDENTIALS: isize = 126;
     pub(crate) const CREDENTIALS: [isize; 10] = [105, 106, 113, 114, 116, 117, 119, 122, 123, 126];
 }
 
-/// The numbers that matter here.
+/// The system-call numbers that matter here.
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod number {
     pub(crate) const CLOSE: isize = 57;
@@ -45,8 +45,8 @@ pub(crate) mod number {
     pub(crate) const SECCOMP: isize = 277;
     pub(crate) const LANDLOCK_RESTRICT_SELF: isize = 446;
     pub(crate) const CAPSET: isize = 91;
-    /// All others that change credentials are among these: `setregid` is the first, `setgroups` the
-    /// last.
+    /// The range of all other calls that change credentials: `setregid` is the first, `setgroups`
+    /// the last.
     pub(crate) const FIRST_OF_CREDENTIALS: isize = 143;
     pub(crate) const LAST_OF_CREDENTIALS: isize = 159;
     pub(crate) const CREDENTIALS: [isize; 10] =
@@ -54,22 +54,19 @@ pub(crate) mod number {
 }
 
 const PR_SET_SECCOMP: c_int = 22;
-/// What else of `prctl` a thread may give up: `PR_CAPBSET_DROP`, `PR_SET_SECUREBITS`,
-/// `PR_SET_NO_NEW_PRIVS`, `PR_CAP_AMBIENT`.
+/// The options of `prctl` by which a thread gives up rights: `PR_CAPBSET_DROP`,
+/// `PR_SET_SECUREBITS`, `PR_SET_NO_NEW_PRIVS`, `PR_CAP_AMBIENT`.
 const GIVEN_UP: [c_int; 4] = [24, 28, 38, 47];
-/// `seccomp`'s operations that install something are those up to this one.
+/// The last of `seccomp`'s operations that install a filter or mode.
 const SECCOMP_SET_MODE_FILTER: usize = 1;
 
-/// An argument that the kernel takes for an int.
+/// An argument that the kernel reads as an int.
 fn int(argument: usize) -> c_int {
     let [a, b, c, d, ..] = argument.to_le_bytes();
     c_int::from_le_bytes([a, b, c, d])
 }
 
-/// `prctl`, of which only filters matter here.
-///
-/// # Safety
-/// The function's own contract: so for every shape.
+/// `prctl`: only filters and rights given up matter here.
 pub(crate) unsafe fn prctl(
     call: Call<Prctl>,
     option: c_int,
@@ -91,11 +88,9 @@ pub(crate) unsafe fn prctl(
     answer
 }
 
-/// `setuid` and others of one number. For a thread that libc does not know it would change nothing:
-/// that of the page cache ends before, and the next one is begun by a thread that has changed.
-///
-/// # Safety
-/// As `prctl`.
+/// `setuid` and other calls with one id. libc would not change the credentials of a thread that it
+/// does not know. So the page cache's thread ends before, and the next one is started by a thread
+/// with the new credentials.
 pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
     let alone = page_cache::be_alone();
     // SAFETY: the caller's own argument.
@@ -149,10 +144,7 @@ pub(crate) unsafe fn set_groups(
     answer
 }
 
-/// `initgroups`, which has its own way to `setgroups`.
-///
-/// # Safety
-/// As `prctl`.
+/// `initgroups`, which calls `setgroups` inside libc, past its hook.
 pub(crate) unsafe fn init_groups(
     call: Call<InitGroups>,
     user: *const c_char,
@@ -205,11 +197,8 @@ pub(crate) unsafe fn setns(call: Call<Setns>, fd: c_int, kind: c_int) -> c_int {
     answer
 }
 
-/// `syscall`, with one of the numbers above: libraries of filters go this way, and so does libuv to
-/// close a descriptor.
-///
-/// # Safety
-/// As `prctl`.
+/// `syscall` with one of the numbers above: seccomp libraries use it, and libuv closes descriptors
+/// by it.
 #[expect(clippy::too_many_arguments, reason = "the function's own")]
 pub(crate) unsafe fn syscall(
     call: Call<Syscall>,

@@ -1,6 +1,6 @@
-//! Files that programs map: a model file stays in use for as long as a piece of it is mapped.
-//! Touches: the page cache's tables, and the real function between.
-//! Law: as in `files`: allocators and sanitizers come here before anything else runs.
+//! Hooks of mappings: a model file stays in use as long as a piece of it is mapped. Touches: the
+//! page cache's tables, before and after the real function. Law: as in `files`: allocators and
+//! sanitizers call these before any other code runs.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,7 +18,7 @@ const FAILED: usize = usize::MAX;
 /// `mmap` and `mmap64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline(always)]
 pub(crate) unsafe fn mmap(
     call: Call<Mmap>,
@@ -29,19 +29,16 @@ pub(crate) unsafe fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // As the last thing done here, so that nothing need be kept while it is.
+    // The call comes last in each arm, as a tail call, so that no registers need saving.
     match page_cache::in_use() && (flags & MAP_FIXED != 0 || page_cache::may_be_model(fd)) {
         // SAFETY: the caller's own arguments.
         false => unsafe { (call.real)(addr, length, prot, flags, fd, offset) },
-        // SAFETY: as above.
+        // SAFETY: the caller's own arguments.
         true => unsafe { mmap_of_model(call, addr, length, prot, flags, fd, offset) },
     }
 }
 
-/// `mmap` of a model, or where one may have been.
-///
-/// # Safety
-/// As `mmap`.
+/// `mmap` of a model file, or over a range where one may be mapped.
 #[cold]
 #[inline(never)]
 unsafe fn mmap_of_model(
@@ -87,10 +84,7 @@ pub(crate) unsafe fn munmap(call: Call<Munmap>, addr: *mut c_void, length: usize
     code
 }
 
-/// `mprotect`, and `pkey_mprotect` but for its key.
-///
-/// # Safety
-/// As `mmap`.
+/// `mprotect`, and `pkey_mprotect` without its key.
 pub(crate) unsafe fn mprotect(
     call: Call<Mprotect>,
     addr: *mut c_void,
@@ -115,7 +109,7 @@ pub(crate) unsafe fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let moving = page_cache::moving(old as usize, old_length);
-    // SAFETY: the caller's own arguments; libc reads the last of them in the same cases.
+    // SAFETY: the caller's own arguments; libc reads the last one only if the flags ask for it.
     let place = unsafe { (call.real)(old, old_length, new_length, flags, new) };
     match moving {
         Some(moving) if place as usize == FAILED => moving.stayed(),

@@ -1,10 +1,9 @@
-//! Files that programs open, and libc's own words on how much memory there is: inside a slice of
-//! unified memory they are told of the slice's.
-//! Touches: the real function; then, where it is the host's meminfo that was opened, the
-//! descriptor.
-//! Law: any program may come here from a signal handler, from a child of vfork, or before main:
-//! no lock, no allocation, no call of the loader; errno is as the real function left it. What
-//! was not opened as `meminfo` or as a model costs a look at the flags and at the end of the path.
+//! Hooks of opened files and streams: inside a slice of unified memory, `/proc/meminfo` shows the
+//! slice's memory. Touches: the real function; then the descriptor, if it is the host's meminfo or
+//! a model file. Law: a program may call these from a signal handler, from a child of vfork, or
+//! before main: no lock, no allocation, no call of the loader. errno stays as the real function
+//! left it. A file that is neither `meminfo` nor a model costs a look at the flags and at the end
+//! of the path.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
@@ -25,10 +24,10 @@ type Freopen = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -
 
 const O_ACCMODE: c_int = 3;
 const O_CREAT: c_int = 0o100;
-/// The bit that O_TMPFILE has and O_DIRECTORY has not.
+/// The bit of O_TMPFILE that O_DIRECTORY does not have.
 const TMPFILE: c_int = 0o20_000_000;
 
-/// The mode, where the caller has given one: libc reads it in the same two cases.
+/// The mode, where the caller has passed one: libc reads it in the same two cases.
 fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
     match flags & (O_CREAT | TMPFILE) {
         0 => 0,
@@ -39,7 +38,7 @@ fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
 /// `open` and `open64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline(always)]
 pub(crate) unsafe fn open(
     call: Call<Open>,
@@ -73,10 +72,7 @@ pub(crate) unsafe fn open_at(
     descriptor
 }
 
-/// `__open_2` and `__open64_2`: what FORTIFY makes of an open without a mode.
-///
-/// # Safety
-/// As `open`.
+/// `__open_2` and `__open64_2`: FORTIFY's form of an open without a mode.
 pub(crate) unsafe fn open_2(call: Call<Open2>, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's own arguments.
     let descriptor = unsafe { (call.real)(path, flags) };
@@ -102,10 +98,7 @@ pub(crate) unsafe fn open_at_2(
     descriptor
 }
 
-/// `fopen` and `fopen64`, which have their own way to the kernel.
-///
-/// # Safety
-/// As `open`.
+/// `fopen` and `fopen64`, which open the file inside libc, past the hook of `open`.
 pub(crate) unsafe fn stream(
     call: Call<Fopen>,
     path: *const c_char,
@@ -113,15 +106,12 @@ pub(crate) unsafe fn stream(
 ) -> *mut c_void {
     // SAFETY: the caller's own arguments.
     let stream = unsafe { (call.real)(path, mode) };
-    // SAFETY: the real function has read both.
+    // SAFETY: the real function has read the path and the mode.
     unsafe { stream_opened(stream, path, mode) };
     stream
 }
 
-/// `freopen` and `freopen64`. Without a path only the mode changes, and nothing is opened.
-///
-/// # Safety
-/// As `open`.
+/// `freopen` and `freopen64`. Without a path only the mode changes, and no file is opened.
 pub(crate) unsafe fn stream_again(
     call: Call<Freopen>,
     path: *const c_char,
@@ -129,26 +119,26 @@ pub(crate) unsafe fn stream_again(
     stream: *mut c_void,
 ) -> *mut c_void {
     if page_cache::in_use() && !stream.is_null() && !path.is_null() {
-        // SAFETY: the caller has the stream, and what it was open on is closed whatever comes.
+        // SAFETY: the caller has the stream open; its descriptor is closed whether the call
+        // succeeds or not.
         page_cache::closing(unsafe { descriptor_of(stream) });
     }
     // SAFETY: the caller's own arguments.
     let stream = unsafe { (call.real)(path, mode, stream) };
-    // SAFETY: the real function has read both.
+    // SAFETY: the real function has read the path and the mode.
     unsafe { stream_opened(stream, path, mode) };
     stream
 }
 
-/// Looks at what was opened.
+/// Handles an opened file: meminfo, a model file, or neither.
 ///
-/// # Safety
-/// The descriptor is what a call with this path and these flags has just answered.
+/// # Safety `descriptor` is the result of a call with this path and these flags.
 #[inline(always)]
 unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
     if descriptor < 0 || (!page_cache::drops() && runtime::is_known_to_be_unsliced()) {
         return;
     }
-    // SAFETY: a path that was opened is a C string.
+    // SAFETY: the real function has opened the path, so it is a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if flags & O_ACCMODE == 0 && is_named_meminfo(path) {
         meminfo_file::stand_in(descriptor);
@@ -157,43 +147,41 @@ unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// # Safety
-/// The stream is what a call with this path and this mode has just answered.
+/// # Safety `stream` is the result of a call with this path and this mode.
 #[inline]
 unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
     if stream.is_null() || path.is_null() || runtime::is_known_to_be_unsliced() {
         return;
     }
-    // SAFETY: a path that was opened is a C string.
+    // SAFETY: the real function has opened the path, so it is a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if !is_named_meminfo(path) {
         if page_cache::matters(path.to_bytes()) {
-            // SAFETY: a stream that was just opened.
+            // SAFETY: the real function has just opened the stream.
             page_cache::opened(path.to_bytes(), unsafe { descriptor_of(stream) });
         }
         return;
     }
-    // SAFETY: a mode that was understood is a C string.
+    // SAFETY: the real function has read the mode, so it is a C string.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
     if mode.first() == Some(&b'r') && !mode.contains(&b'+') {
-        // SAFETY: a stream that was just opened.
+        // SAFETY: the real function has just opened the stream.
         let descriptor = unsafe { descriptor_of(stream) };
-        // Nothing was read yet, so that the stream does not see what changes under it.
+        // No data was read yet, so the stream does not notice the replaced file.
         meminfo_file::stand_in(descriptor);
     }
 }
 
-/// Whether the last part of a path says so; what it is, is asked of the kernel.
+/// Whether the last part of a path is `meminfo`; the kernel is asked later whether it is that file.
 #[inline]
 fn is_named_meminfo(path: &CStr) -> bool {
     let rest = path.to_bytes().strip_suffix(b"meminfo");
     rest.is_some_and(|before| matches!(before.last(), None | Some(b'/')))
 }
 
-/// libc's `fileno`.
+/// Calls libc's `fileno`.
 ///
-/// # Safety
-/// The stream is open.
+/// # Safety The stream is open.
 pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
     type Fileno = unsafe extern "C" fn(*mut c_void) -> c_int;
     static FILENO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -205,7 +193,7 @@ pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
     // SAFETY: libc's fileno has this signature; None is the null pointer.
     let fileno = unsafe { core::mem::transmute::<*mut c_void, Option<Fileno>>(address) };
     match fileno {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees an open stream.
         Some(fileno) => unsafe { fileno(stream) },
         None => -1,
     }

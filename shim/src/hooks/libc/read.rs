@@ -1,6 +1,6 @@
-//! Bytes that programs read: of a model file, what was read need not stay in the page cache.
-//! Touches: the real function, then a note of what it has read.
-//! Law: as in `files`. The real function may be cancelled: nothing is held while it runs.
+//! Hooks of reads: pages of a model file that were read need not stay in the page cache. Touches:
+//! the real function, then a note of the range that it has read. Law: as in `files`. The thread may
+//! be cancelled in the real function: no lock or value is held while it runs.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,7 +18,7 @@ type Preadv2 = unsafe extern "C" fn(c_int, *const c_void, c_int, i64, c_int) -> 
 /// `read`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn read(call: Call<Read>, fd: c_int, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the caller's own arguments.
     let length = unsafe { (call.real)(fd, buf, count) };
@@ -26,10 +26,7 @@ pub(crate) unsafe fn read(call: Call<Read>, fd: c_int, buf: *mut c_void, count: 
     length
 }
 
-/// `__read_chk`: what FORTIFY makes of `read`.
-///
-/// # Safety
-/// As `read`.
+/// `__read_chk`: FORTIFY's form of `read`.
 pub(crate) unsafe fn read_checked(
     call: Call<ReadChecked>,
     fd: c_int,
@@ -111,10 +108,7 @@ pub(crate) unsafe fn preadv(
     length
 }
 
-/// `preadv2` and `preadv64v2`. At -1 they read where the descriptor stands, and move it.
-///
-/// # Safety
-/// As `read`.
+/// `preadv2` and `preadv64v2`. With offset -1 they read at the descriptor's position, and move it.
 pub(crate) unsafe fn preadv2(
     call: Call<Preadv2>,
     fd: c_int,

@@ -1,7 +1,7 @@
 //! Hooks of `fstat` and its kin: an open slice's meminfo looks like the file that the program
 //! opened, so that programs that compare it with the path (`cp`, `install`) find them equal.
-//! Touches: the real function; then what it has written, where it is of a text of ours.
-//! Law: as in `files`. Where no meminfo was opened it costs a look at one word; no path is read.
+//! Touches: the real function; then the struct that it has written, if it describes a text of ours.
+//! Law: as in `files`. While no meminfo is open it costs a look at one word; no path is read.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -17,22 +17,19 @@ const AT_EMPTY_PATH: c_int = 0x1000;
 /// `fstat` and `fstat64`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_void) -> c_int {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(fd, place) };
     if code == 0 && meminfo_file::was_shown() {
-        // SAFETY: the real function has succeeded, so it has written a struct there.
+        // SAFETY: the real function has succeeded, so it has written a struct to `place`.
         unsafe { meminfo_file::told_of(fd, place) };
     }
     code
 }
 
-/// `__fxstat` and `__fxstat64`: what they were called before glibc 2.33. The version is of the
-/// struct, which is the kernel's in all that libc accepts.
-///
-/// # Safety
-/// As `of_descriptor`.
+/// `__fxstat` and `__fxstat64`: the names before glibc 2.33. The version is the struct's; all
+/// versions that libc accepts have the kernel's layout.
 pub(crate) unsafe fn of_version(
     call: Call<StatOfVersion>,
     version: c_int,
@@ -42,16 +39,13 @@ pub(crate) unsafe fn of_version(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(version, fd, place) };
     if code == 0 && meminfo_file::was_shown() {
-        // SAFETY: the real function has succeeded, so it has written a struct there.
+        // SAFETY: the real function has succeeded, so it has written a struct to `place`.
         unsafe { meminfo_file::told_of(fd, place) };
     }
     code
 }
 
-/// `statx`, as far as it asks of a descriptor: so do Rust and node.
-///
-/// # Safety
-/// As `of_descriptor`.
+/// `statx` of a descriptor, as Rust and node call it.
 pub(crate) unsafe fn extended(
     call: Call<StatX>,
     folder: c_int,
@@ -63,10 +57,10 @@ pub(crate) unsafe fn extended(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(folder, path, flags, mask, place) };
     if code == 0 && flags & AT_EMPTY_PATH != 0 && meminfo_file::was_shown() {
-        // SAFETY: the real function has read the path; a null one is an empty one to it.
+        // SAFETY: the real function has read the path, or it is null, which counts as empty.
         let is_of_the_folder = path.is_null() || unsafe { path.read() } == 0;
         if is_of_the_folder {
-            // SAFETY: as above.
+            // SAFETY: the real function has succeeded, so it has written a struct to `place`.
             unsafe { meminfo_file::told_more_of(folder, flags & !AT_EMPTY_PATH, mask, place) };
         }
     }

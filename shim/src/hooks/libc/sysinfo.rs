@@ -39,7 +39,7 @@ pub(crate) unsafe fn sysinfo(call: Call<Sysinfo>, info: *mut c_void) -> c_int {
         && let Some(view) = meminfo_file::shown()
     {
         let place = info.cast::<SysInfo>();
-        // SAFETY: the real function has written a struct there.
+        // SAFETY: the real function has succeeded, so it has written a struct to `place`.
         let said = unsafe { place.read() };
         let amount = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let filled = SysInfo {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn sysinfo(call: Call<Sysinfo>, info: *mut c_void) -> c_int {
             mem_unit: 1,
             ..said
         };
-        // SAFETY: as above.
+        // SAFETY: the real function has succeeded, so it has written a struct to `place`.
         unsafe { place.write(filled) };
     }
     code
@@ -64,10 +64,7 @@ const SC_PAGESIZE: c_int = 30;
 const SC_PHYS_PAGES: c_int = 85;
 const SC_AVPHYS_PAGES: c_int = 86;
 
-/// `sysconf`, as far as it counts pages of memory.
-///
-/// # Safety
-/// As `open`.
+/// `sysconf`: only its counts of memory pages are changed.
 pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
     // SAFETY: the caller's own arguments.
     let said = unsafe { (call.real)(name) };
@@ -83,7 +80,7 @@ pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
 /// # Safety
 /// As `open`.
 pub(crate) unsafe fn physical_pages(call: Call<Pages>) -> isize {
-    // SAFETY: the caller's own call.
+    // SAFETY: takes no arguments.
     let said = unsafe { (call.real)() };
     pages(said, |view| view.total.get())
 }
@@ -93,17 +90,17 @@ pub(crate) unsafe fn physical_pages(call: Call<Pages>) -> isize {
 /// # Safety
 /// As `open`.
 pub(crate) unsafe fn available_pages(call: Call<Pages>) -> isize {
-    // SAFETY: the caller's own call.
+    // SAFETY: takes no arguments.
     let said = unsafe { (call.real)() };
     pages(said, |view| view.free.get())
 }
 
-/// The slice's amount in pages; what libc has said where there is none.
+/// The slice's amount in pages; libc's own value if there is no slice's view.
 fn pages(said: isize, amount: impl FnOnce(&gpuslice_config::view::MemoryView) -> u64) -> isize {
     let Some(view) = meminfo_file::shown().filter(|_| said >= 0) else {
         return said;
     };
-    // SAFETY: sysconf's contract; this name is no page count, so nobody comes back here.
+    // SAFETY: sysconf's contract; this name is not a page count, so there is no recursion.
     let size = functions::sysconf::real().map_or(0, |sysconf| unsafe { sysconf(SC_PAGESIZE) });
     let pages = u64::try_from(size)
         .ok()

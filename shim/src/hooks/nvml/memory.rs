@@ -1,5 +1,5 @@
-//! NVML's reporters of memory.
-//! Touches: the real function, then what the caller gave a place for.
+//! NVML's queries for memory. Touches: the real function, then the out-parameters that the caller
+//! has passed.
 
 use gpuslice_config::device::{DeviceKind, is_unified_capability};
 use gpuslice_config::ledger;
@@ -19,7 +19,7 @@ use crate::slice::runtime::{self, Runtime};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
-/// The three numbers of the driver.
+/// The memory that the driver reports.
 struct Said {
     total: u64,
     reserved: u64,
@@ -29,7 +29,7 @@ struct Said {
 /// `nvmlDeviceGetMemoryInfo`.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn memory_info(
     call: Call<Ask<nvmlMemory_t>>,
     device: nvmlDevice_t,
@@ -42,7 +42,7 @@ pub(crate) unsafe fn memory_info(
     }
     let said = || {
         (code == SUCCESS).then(|| {
-            // This struct does not say what is reserved; its successor does.
+            // This struct does not contain the reserved memory; its successor does.
             detail(call.slot, device).unwrap_or_else(|| {
                 // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
                 let memory = unsafe { memory.read() };
@@ -62,7 +62,7 @@ pub(crate) unsafe fn memory_info(
         free: view.free.get(),
         used: view.used.get(),
     };
-    // SAFETY: the place is not null, and the caller promises a struct there.
+    // SAFETY: `memory` is not null, so the caller guarantees a struct there.
     unsafe { memory.write(filled) };
     SUCCESS
 }
@@ -81,7 +81,7 @@ pub(crate) unsafe fn memory_info_v2(
     if memory.is_null() || !answerable(code) {
         return code;
     }
-    // SAFETY: the place is not null, and every version of the struct begins with this.
+    // SAFETY: `memory` is not null, and every version of the struct begins with this field.
     let version = unsafe { memory.cast::<u32>().read() };
     if version != NVML_MEMORY_V2 {
         return code;
@@ -107,17 +107,17 @@ pub(crate) unsafe fn memory_info_v2(
         free: view.free.get(),
         used: view.used.get(),
     };
-    // SAFETY: the caller promises a struct of this version there.
+    // SAFETY: the caller guarantees a struct of this version at `memory`.
     unsafe { memory.write(filled) };
     SUCCESS
 }
 
-/// The driver has answered, or is one of those that cannot on unified memory.
+/// Whether the driver has answered, or cannot answer because memory is unified.
 fn answerable(code: nvmlReturn_t) -> bool {
     code == SUCCESS || code == NVML_ERROR_NOT_SUPPORTED
 }
 
-/// What `nvmlDeviceGetMemoryInfo_v2` says.
+/// The values of `nvmlDeviceGetMemoryInfo_v2`.
 fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
     let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
     let mut memory = nvmlMemory_v2_t {
@@ -136,7 +136,7 @@ fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
     })
 }
 
-/// The one answer. None: the driver's answer stands.
+/// The answer for a device. None: the driver's answer stands.
 fn seen(
     slot: Slot,
     device: nvmlDevice_t,
@@ -152,14 +152,14 @@ fn seen(
         instances.look(runtime, slot, device);
     }
     let device = device::nvml(runtime, uuid)?;
-    // A driver that has nothing to say of a whole GPU's memory: the memory is the host's.
+    // A driver that reports no memory for a whole GPU: the device uses the host's memory.
     let silent = said.as_ref().is_none_or(|said| said.total == 0);
     if device.unified.unwrap_or(silent) {
         let device = Device {
             unified: Some(true),
             ..device
         };
-        // CUDA's total, where this process can know it, so that both are one.
+        // CUDA's total, if this process can query it, so that both APIs report one value.
         let total =
             device::cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| info::total_of(slot, ordinal));
         return answer::of_host(runtime, &device, total);
@@ -173,13 +173,13 @@ fn seen(
     Some(answer::of_card(runtime, &device, driver, instances.held()))
 }
 
-/// The instances of a card that the ledger knows.
+/// The instances of a card that are listed in the ledger.
 struct Instances {
     found: [ledger::Device; INSTANCES],
     count: usize,
 }
 
-/// As many as a card is cut into.
+/// The largest number of instances of a card.
 const INSTANCES: usize = 8;
 
 impl Instances {
@@ -196,7 +196,8 @@ impl Instances {
         };
         let instance = |index| {
             let mut instance = core::ptr::null_mut();
-            // SAFETY: nvmlDeviceGetMigDeviceHandleByIndex's contract; the handle is the caller's.
+            // SAFETY: nvmlDeviceGetMigDeviceHandleByIndex's contract; the handle is the caller's
+            // own.
             let code = unsafe { ask(card, index, &raw mut instance) };
             (code == SUCCESS).then_some(())?;
             let uuid = device::nvml_uuid(slot, instance)?;
@@ -215,8 +216,8 @@ impl Instances {
     }
 }
 
-/// The answer where there is no slice: only for a device that shares the host's memory, of which
-/// NVML says nothing, or what a carve-out has.
+/// The answer where there is no slice: only for a device that shares the host's memory, for which
+/// NVML reports no memory or only a carve-out.
 fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
     if !is_of_unified_kind(slot, device) {
         return None;
@@ -231,8 +232,8 @@ fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
     }
 }
 
-/// Whether it is one of the devices that share the host's memory, as far as NVML can tell: by
-/// compute capability, or as the container toolkit does by name.
+/// Whether the device is of a kind that shares the host's memory, as far as NVML can tell: by
+/// compute capability, or by name as in the container toolkit.
 fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
     let (mut major, mut minor) = (0, 0);
     if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(slot) {
@@ -276,7 +277,7 @@ pub(crate) unsafe fn protected_memory(
             free: view.free.get(),
             used: view.used.get(),
         };
-        // SAFETY: as above.
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         unsafe { memory.write(filled) };
     }
     code
@@ -302,21 +303,18 @@ pub(crate) unsafe fn attributes(
         let place = place.cast::<u64>();
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = Bytes::mib(unsafe { place.read() });
-        // The whole instance; what can be had is that without what NVML reserves.
+        // The field holds the whole instance; the available memory is that less NVML's reserve.
         let said = detail(call.slot, device).map_or(said, |said| {
             Bytes::new(said.total).minus(Bytes::new(said.reserved))
         });
         let total = info::total_shown(runtime, &limited, said.get());
-        // SAFETY: as above.
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         unsafe { place.write(total.whole_mib()) };
     }
     code
 }
 
 /// `nvmlDeviceGetMemoryLimits_v1`: the driver's own limits, which a slice can only lower.
-///
-/// # Safety
-/// As `memory_info`.
 pub(crate) unsafe fn memory_limits(
     call: Call<Ask<nvmlMemoryLimits_v1_t>>,
     device: nvmlDevice_t,
@@ -336,13 +334,13 @@ pub(crate) unsafe fn memory_limits(
             hardLimit: lowered(said.hardLimit),
             ..said
         };
-        // SAFETY: as above.
+        // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         unsafe { limits.write(filled) };
     }
     code
 }
 
-/// The slice and the device, where the slice limits it.
+/// The slice and the device, if the slice limits it.
 fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
     let runtime = runtime::slice()?;
     let uuid = device::nvml_uuid(slot, device)?;

@@ -1,6 +1,7 @@
-//! NVML's lists of processes: in a slice this slice's own, with what the ledger says they hold.
-//! Touches: the ledger; the real function, which is asked how it would answer and not for names.
-//! Law: nobody learns of a neighbour, not even what is behind the end of the list.
+//! NVML's lists of processes: in a slice they show only its own processes, with the memory in the
+//! ledger. Touches: the ledger; the real function, which is called for its return code, never for
+//! its list. Law: no neighbour's process is revealed, not even in the array behind the end of the
+//! list.
 
 use core::ptr::null_mut;
 
@@ -21,21 +22,21 @@ type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn
 type AskDetail =
     unsafe extern "C" fn(nvmlDevice_t, *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t;
 
-/// A device whose processes are the slice's.
+/// A device whose process list is the slice's.
 struct Listed {
     ledger: &'static Ledger,
     uuid: DeviceUuid,
     instance: Instance,
 }
 
-/// The instance of MIG that a process is in.
+/// The MIG instance that a process runs in.
 #[derive(Clone, Copy)]
 struct Instance {
     gpu: u32,
     compute: u32,
 }
 
-/// What becomes of a record in each layout.
+/// The form of a record in each layout.
 pub(crate) trait Row: Copy {
     #[doc(hidden)]
     fn row(pid: u32, used: u64, gpu: u32, compute: u32) -> Self;
@@ -96,7 +97,7 @@ fn instance(slot: Slot, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
             unsafe { ask(device, &raw mut instance.gpu) };
         }
         if let Some(ask) = functions::nvmlDeviceGetComputeInstanceId::real(slot) {
-            // SAFETY: as above.
+            // SAFETY: the function's contract; the handle is the caller's own.
             unsafe { ask(device, &raw mut instance.compute) };
         }
     }
@@ -109,12 +110,11 @@ impl Listed {
         self.ledger.slots().filter(here)
     }
 
-    /// Writes what there is room for, and how many there are.
+    /// Writes as many records as there is room for, and the number of all records.
     ///
-    /// # Safety
-    /// `count` and, if it says that there is room, `infos` are the caller's places.
+    /// # Safety `count` is writable and holds the room in `infos`; `infos` has that room.
     unsafe fn write<T: Row>(&self, count: *mut u32, infos: *mut T) -> nvmlReturn_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `count`.
         let room = unsafe { count.read() };
         let mut there = 0u32;
         for record in self.records() {
@@ -122,12 +122,12 @@ impl Listed {
                 let Instance { gpu, compute } = self.instance;
                 let row = T::row(record.pid, record.used, gpu, compute);
                 let place = infos.wrapping_add(there as usize);
-                // SAFETY: the caller has room for so many.
+                // SAFETY: the caller guarantees room for `room` rows, and `there` is less.
                 unsafe { place.write(row) };
             }
             there = there.saturating_add(1);
         }
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees `count`.
         unsafe { count.write(there) };
         match there > room {
             true => NVML_ERROR_INSUFFICIENT_SIZE,
@@ -136,7 +136,7 @@ impl Listed {
     }
 }
 
-/// The driver would have answered, or is one of those that cannot on unified memory.
+/// Whether the driver can list processes, or cannot because memory is unified.
 fn answerable(code: nvmlReturn_t) -> bool {
     matches!(
         code,
@@ -147,14 +147,14 @@ fn answerable(code: nvmlReturn_t) -> bool {
 /// `nvmlDeviceGetComputeRunningProcesses` of every version.
 ///
 /// # Safety
-/// The function's own contract: so for every shape.
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn compute<T: Row>(
     call: Call<Ask<T>>,
     device: nvmlDevice_t,
     count: *mut u32,
     infos: *mut T,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's promise, if it gave a place.
+    // SAFETY: `count` is not null, so the contract guarantees a number there.
     let room = (!count.is_null()).then(|| unsafe { count.read() });
     let writable = room.is_some_and(|room| room == 0 || !infos.is_null());
     let listed = listed(call.slot, device).filter(|_| writable);
@@ -163,20 +163,17 @@ pub(crate) unsafe fn compute<T: Row>(
         return unsafe { (call.real)(device, count, infos) };
     };
     let mut none = 0u32;
-    // SAFETY: the function's contract: no room needs no place.
+    // SAFETY: the function's contract: a count of 0 needs no array.
     let code = unsafe { (call.real)(device, &raw mut none, null_mut()) };
     if !answerable(code) {
         return code;
     }
-    // SAFETY: both places were given.
+    // SAFETY: neither place is null, unless the count is 0.
     unsafe { listed.write(count, infos) }
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses` and `nvmlDeviceGetMPSComputeRunningProcesses` of every
-/// version: a slice's processes compute.
-///
-/// # Safety
-/// As `compute`.
+/// version. The lists are empty: a slice's processes are compute processes.
 pub(crate) unsafe fn others<T: Row>(
     call: Call<Ask<T>>,
     device: nvmlDevice_t,
@@ -188,11 +185,11 @@ pub(crate) unsafe fn others<T: Row>(
         return unsafe { (call.real)(device, count, infos) };
     }
     let mut none = 0u32;
-    // SAFETY: the function's contract: no room needs no place.
+    // SAFETY: the function's contract: a count of 0 needs no array.
     let code = unsafe { (call.real)(device, &raw mut none, null_mut()) };
     match code {
         SUCCESS | NVML_ERROR_INSUFFICIENT_SIZE => {
-            // SAFETY: the place was given.
+            // SAFETY: `count` is not null, so the contract guarantees a number there.
             unsafe { count.write(0) };
             SUCCESS
         }
@@ -214,13 +211,13 @@ pub(crate) unsafe fn detail(
     if list.is_null() {
         return ask();
     }
-    // SAFETY: every version of the struct begins with this.
+    // SAFETY: not null, and every version of the struct begins with this field.
     let version = unsafe { list.cast::<u32>().read() };
     let listed = listed(call.slot, device).filter(|_| version == NVML_PROCESS_DETAIL_LIST_V1);
     let Some(listed) = listed else {
         return ask();
     };
-    // SAFETY: the caller promises a struct of its version.
+    // SAFETY: the contract guarantees a struct of the version that it names.
     let wanted = unsafe { list.read() };
     if wanted.procArray.is_null() && wanted.numProcArrayEntries != 0 {
         return ask();
@@ -230,7 +227,7 @@ pub(crate) unsafe fn detail(
         procArray: null_mut(),
         ..wanted
     };
-    // SAFETY: the function's contract: no room needs no place.
+    // SAFETY: the function's contract: a count of 0 needs no array.
     let code = unsafe { (call.real)(device, &raw mut nobody) };
     if !answerable(code) {
         return code;
@@ -240,7 +237,7 @@ pub(crate) unsafe fn detail(
         numProcArrayEntries
     ));
     let count = count.cast::<u32>();
-    /// The processes that compute.
+    /// The mode for compute processes.
     const COMPUTE: u32 = 0;
     if wanted.mode != COMPUTE {
         // SAFETY: a field of the caller's struct.

@@ -1,5 +1,5 @@
-//! What the runtime reports of a device: `cudaMemGetInfo`, `cudaDeviceGetAttribute`.
-//! Touches: the real function, then what it has written.
+//! The runtime's queries for memory and attributes: `cudaMemGetInfo`, `cudaDeviceGetAttribute`.
+//! Touches: the real function, then the out-parameters that it has written.
 
 use crate::answer::device;
 use crate::hooks::cuda::info::{self, Attribute, MemGetInfo};
@@ -10,11 +10,10 @@ use crate::slice::runtime;
 
 /// `cudaMemGetInfo`.
 ///
-/// The runtime has its numbers from the driver, mostly through us; so the driver is asked
-/// again, and a view is not taken of a view.
+/// The runtime gets its numbers from the driver, mostly through our hooks. So the driver is queried
+/// again, lest a view be computed from a view.
 ///
-/// # Safety
-/// As `mem_get_info`.
+/// # Safety As `mem_get_info`.
 pub(crate) unsafe fn mem_get_info(
     call: Call<MemGetInfo<usize>>,
     free: *mut usize,
@@ -61,7 +60,7 @@ pub(crate) unsafe fn device_attribute(
         && runtime::slice().is_some()
         && copies::any_driver().is_some_and(|slot| info::hidden(slot, device))
     {
-        // SAFETY: cudaSuccess, so the runtime has written there.
+        // SAFETY: cudaSuccess, so the runtime has written to `value`.
         unsafe { value.write(0) };
     }
     code

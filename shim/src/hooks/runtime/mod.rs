@@ -1,4 +1,4 @@
-//! Hooks of the CUDA runtime: its own reports. What it allocates, it allocates through the driver.
+//! Hooks of the CUDA runtime's own queries. Its allocations reach the hooks of the driver.
 
 pub(crate) mod info;
 pub(crate) mod properties;

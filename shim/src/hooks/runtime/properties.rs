@@ -1,5 +1,5 @@
-//! cudaDeviceProp: the total and the `integrated` in it, where the layout is known.
-//! Touches: the real function, then two fields of the caller's struct.
+//! `cudaDeviceProp`: changes the total memory and `integrated`, where the layout is known. Touches:
+//! the real function, then two fields of the caller's struct.
 
 use crate::answer::device;
 use crate::hooks::cuda::info;
@@ -12,13 +12,13 @@ use crate::slice::runtime;
 
 type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
 
-/// Where the two fields stand.
+/// The offsets of the two fields.
 struct Layout {
     total_global_mem: usize,
     integrated: usize,
 }
 
-/// CUDA 11 (728 bytes), and what CUDA 12 calls `_v2` (1032 bytes).
+/// CUDA 11 (728 bytes), and the struct that CUDA 12 calls `_v2` (1032 bytes).
 const UNTIL_12: Layout = Layout {
     total_global_mem: 288,
     integrated: 396,
@@ -32,8 +32,7 @@ const FROM_13: Layout = Layout {
 
 /// `cudaGetDeviceProperties`.
 ///
-/// # Safety
-/// The function's own contract.
+/// # Safety The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties(
     call: Call<Properties>,
     prop: *mut cudaDeviceProp,
@@ -55,8 +54,7 @@ pub(crate) unsafe fn device_properties(
 
 /// `cudaGetDeviceProperties_v2`, which only CUDA 12 has.
 ///
-/// # Safety
-/// The function's own contract.
+/// # Safety The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties_v2(
     call: Call<Properties>,
     prop: *mut cudaDeviceProp,
@@ -89,7 +87,7 @@ fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
     code
 }
 
-/// Which runtime this is: 12040 for 12.4.
+/// The runtime's version: 12040 for 12.4.
 pub(crate) fn version(slot: Slot) -> i32 {
     let mut version = 0;
     if let Some(ask) = functions::cudaRuntimeGetVersion::real(slot) {
@@ -102,7 +100,7 @@ pub(crate) fn version(slot: Slot) -> i32 {
 /// # Safety
 /// The runtime has written a struct of this layout at `prop`.
 unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
-    // What the runtime wrote may be our own answer already: the driver says what is there.
+    // The runtime's value may already be our answer, so the driver is queried.
     let Some(slot) = copies::any_driver() else {
         return;
     };
@@ -118,11 +116,11 @@ unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
     let place = prop
         .wrapping_byte_add(layout.total_global_mem)
         .cast::<u64>();
-    // SAFETY: the layout's own place.
+    // SAFETY: the caller guarantees this layout, and the field lies at this offset.
     unsafe { place.write_unaligned(total.get()) };
     if info::hidden(slot, dev) {
         let place = prop.wrapping_byte_add(layout.integrated).cast::<i32>();
-        // SAFETY: the layout's own place.
+        // SAFETY: the caller guarantees this layout, and the field lies at this offset.
         unsafe { place.write_unaligned(0) };
     }
 }
