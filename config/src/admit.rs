@@ -12,7 +12,7 @@ use crate::view::{Facts, Host, view};
 pub struct Refusal {
     /// The largest request that would have been granted.
     pub free: Bytes,
-    /// The bytes by which the request exceeds that: a larger headroom would have avoided them.
+    /// The bytes by which the request exceeds that. So much more headroom would have avoided this.
     pub short_by: Bytes,
     /// The host, if the host rather than the slice is out of memory.
     pub host: Option<Host>,

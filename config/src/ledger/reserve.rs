@@ -2,13 +2,12 @@
 //! is counted in the ledger. Running calls rely on the idle part.
 //! Touches: three words of one process; the driver and the ledger through traits, so that loom can
 //! replace both.
-//! Law: a call that makes the driver reserve more memory writes to `held` afterwards. Before each
-//! write to `held`, the writer queries the driver, after the previous write. So at rest `held` is
-//! the reserved memory. While calls are under way, the reserved memory never exceeds `held` plus
-//! their claims.
+//! Law: a call that makes the driver reserve more memory writes to `held` afterwards. A writer of
+//! `held` has queried the driver since the previous write. So at rest `held` is the reserved
+//! memory. While calls are under way, the reserved memory never exceeds `held` plus their claims.
 //!
-//! A thread that is cancelled in the driver leaves its claims and reliances behind. Then too much
-//! is reported as held, never too little.
+//! A thread that is cancelled in the driver leaves behind what it has claimed and relied on. Then
+//! too much is reported as held, never too little.
 
 use super::step::STEP;
 use super::sync::AtomicU64;
@@ -195,8 +194,7 @@ impl Reserve {
         self.settle(growth, driver)
     }
 
-    /// Updates the ledger to the driver's figures. Returns false if there is no room, and then
-    /// leaves the ledger unchanged.
+    /// Updates the ledger to the driver's figures. Returns false if there is no room for them.
     pub fn settle(&self, growth: Growth, driver: &impl Reserving) -> bool {
         let mut patience = None;
         while !self.write(Bytes::ZERO, growth, driver) {
