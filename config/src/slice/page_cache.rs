@@ -157,8 +157,8 @@ impl Default for ModelFiles {
     }
 }
 
-/// The bit of a suffix's end. Some ends share a bit, which costs a comparison. With the factor 22, few of
-/// the files that programs often open collide with the usual suffixes.
+/// The bit of a suffix's end. Some ends share a bit, which costs a comparison. With the factor 22,
+/// few files that programs often open share a bit with the usual suffixes.
 #[inline]
 fn end(before: u8, last: u8) -> u64 {
     1 << (u32::from(before)
