@@ -268,11 +268,11 @@ const _: () = assert!(
     "the word is the low half of the head"
 );
 
-/// What a slot says besides its amounts; it has the shape of a node of glibc's robust list.
+/// The words of a slot besides its amounts, laid out as a node of glibc's robust list.
 ///
 /// `get_robust_list(2)` gives one distance from a node's `next` to its word for a whole thread.
-/// glibc's is 32 bytes on 64-bit machines, so that is where they stand. Nobody ever follows
-/// `prev` or `next`: they are for the kernel and for glibc's own writes.
+/// glibc's is 32 bytes on 64-bit machines, so the words are laid out at that distance. Our code
+/// never follows `prev` or `next`: they are for the kernel and for glibc's own writes.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Node {

@@ -87,9 +87,9 @@ pub(super) fn forget(mapped: Mapped) {
 pub(super) fn private() -> Result<&'static Private, Errno> {
     const { assert!(size_of::<Private>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None)?;
-    // SAFETY: nobody else knows of the page yet; zeros are what its users expect after a fork.
+    // SAFETY: no other code knows of the page yet; zeros are what its users expect after a fork.
     if let Err(errno) = unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) } {
-        // SAFETY: nobody else knows of the page.
+        // SAFETY: no other code knows of the page.
         unsafe { sys::munmap(at, PAGE) };
         return Err(errno);
     }
@@ -102,9 +102,9 @@ pub(super) fn private() -> Result<&'static Private, Errno> {
 pub(super) fn tally() -> Option<NonNull<Tally>> {
     const { assert!(size_of::<Tally>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None).ok()?;
-    // SAFETY: nobody else knows of the page yet.
+    // SAFETY: no other code knows of the page yet.
     if unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) }.is_err() {
-        // SAFETY: nobody else knows of the page.
+        // SAFETY: no other code knows of the page.
         unsafe { sys::munmap(at, PAGE) };
         return None;
     }
@@ -129,7 +129,7 @@ pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
         .compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
-        // SAFETY: nobody else has seen the page.
+        // SAFETY: no other code has seen the page.
         unsafe { sys::munmap(fresh as usize, PAGE) };
     }
     tally_at(place)
@@ -142,7 +142,7 @@ impl Hold {
     /// Keeps the present and future locks of this description.
     pub(super) fn of(fd: &Fd) -> Result<Hold, Errno> {
         let at = sys::mmap(PAGE, PROT_NONE, MAP_SHARED, Some(fd))?;
-        // SAFETY: nobody touches the page, in this process or in a child.
+        // SAFETY: no code touches the page, in this process or in a child.
         match unsafe { sys::madvise(at, PAGE, MADV_DONTFORK) } {
             Ok(()) => Ok(Hold(at)),
             Err(errno) => {
@@ -154,7 +154,7 @@ impl Hold {
 
     /// Releases the locks at once.
     pub(super) fn release(self) {
-        // SAFETY: the page is this Hold's own, and nobody can touch it.
+        // SAFETY: the page is this Hold's own, and no code can touch it.
         unsafe { sys::munmap(self.0, PAGE) };
     }
 }

@@ -18,7 +18,7 @@ pub(super) trait Steps {
 
 /// The protocol's queries to the kernel.
 pub(super) trait Kernel: Steps {
-    /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
+    /// The right to write to a slot without an owner. Ends when it is dropped, or its holder dies.
     type Seat<'s>
     where
         Self: 's;

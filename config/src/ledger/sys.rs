@@ -335,7 +335,7 @@ pub(super) fn mmap(
     fd: Option<&Fd>,
 ) -> Result<usize, Errno> {
     let fd = fd.map_or(usize::MAX, |fd| fd.0);
-    // SAFETY: a new mapping takes nobody's place (no MAP_FIXED among our flags).
+    // SAFETY: a new mapping replaces no other mapping (no MAP_FIXED among our flags).
     unsafe { syscall(number::MMAP, [0, length, protection, flags, fd, 0]) }
 }
 
