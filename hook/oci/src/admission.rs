@@ -123,7 +123,7 @@ pub enum AdmissionError {
         reserve: Bytes,
         /// Unused promises of the other slices.
         promised: Bytes,
-        /// What is left.
+        /// The bytes left.
         left: Bytes,
         /// The requested size.
         asked: Bytes,

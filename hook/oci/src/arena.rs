@@ -17,7 +17,7 @@ pub struct Arena {
     used: AtomicUsize,
 }
 
-// SAFETY: a part of the block is handed out once, to whoever has advanced `used` over it.
+// SAFETY: a part of the block is handed out once, to the caller that has advanced `used` over it.
 unsafe impl Sync for Arena {}
 
 impl Arena {

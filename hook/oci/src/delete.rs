@@ -13,7 +13,7 @@ use std::time::Duration;
 /// deleted.
 ///
 /// # Errors
-/// What cannot be removed; the next hook tries again.
+/// When something cannot be removed; the next hook tries again.
 pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
     let mut lines = Lines::new();
     if !given.places.slices().exists() {

@@ -114,7 +114,7 @@ pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
 /// in its ledger is alive, the slice stays as it is. Returns the record that remains.
 ///
 /// # Errors
-/// What cannot be removed; the record then still names it.
+/// When something cannot be removed; the record then still names it.
 pub fn leave(
     registry: &Registry<'_>,
     mut record: Record,
@@ -141,7 +141,7 @@ pub fn leave(
 /// Removes everything without a live owner, and everything that no record names.
 ///
 /// # Errors
-/// What cannot be read or removed.
+/// When something cannot be read or removed.
 pub fn collect(places: &Places) -> Result<Collected, GcError> {
     let collected = collect_all(places, Unreadable::Keep)?;
     match collected.failures.is_empty() {
@@ -229,7 +229,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
 /// slice is alive.
 ///
 /// # Errors
-/// What cannot be removed; the record is then still there.
+/// When something cannot be removed; the record is then still there.
 pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), GcError> {
     let slice = damaged.slice.as_str();
     // A name that means a parent folder would remove resources of other slices.

@@ -44,7 +44,7 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
 /// Creates everything that the plan needs. Called under the lock. Returns the messages to report.
 ///
 /// # Errors
-/// What cannot be made.
+/// When a file or folder cannot be made.
 pub fn prepare(
     plan: &Plan,
     promised: Bytes,
@@ -234,7 +234,7 @@ fn cut(place: &Path) -> io::Result<()> {
 /// Removes the files of a container, whichever of them exist.
 ///
 /// # Errors
-/// What cannot be removed.
+/// When something cannot be removed.
 pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
     let path = places.containers().join(id);
     if remove_root(&path).is_none() {
@@ -270,7 +270,7 @@ fn remove_root(own: &Path) -> Option<()> {
 /// Removes the ledger and the promise of a slice, whichever of them exist.
 ///
 /// # Errors
-/// What cannot be removed.
+/// When something cannot be removed.
 pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
     remove_ledger(&places.ledger(&record.slice))?;
     if let Some(name) = promises::file_name(record.unified(), &record.slice) {
@@ -282,7 +282,7 @@ pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
 /// Removes the promises of a slice, of any size.
 ///
 /// # Errors
-/// What cannot be read or removed.
+/// When something cannot be read or removed.
 pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
     let folder = places.promises();
     let held = match folder.exists() {

@@ -23,7 +23,7 @@ const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
 /// Creates the missing folders, and corrects the modes of existing ones.
 ///
 /// # Errors
-/// What cannot be created.
+/// When a file or folder cannot be created.
 pub fn make(places: &Places) -> Result<(), HostError> {
     let folders = [
         (places.run(), 0o711),
@@ -64,7 +64,7 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
 /// must not fill the host's `/run`. Called under the lock.
 ///
 /// # Errors
-/// What cannot be created.
+/// When a file or folder cannot be created.
 pub fn make_promises(places: &Places) -> Result<(), HostError> {
     let place = places.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
@@ -76,7 +76,7 @@ pub fn make_promises(places: &Places) -> Result<(), HostError> {
 /// the promises made without it.
 ///
 /// # Errors
-/// What cannot be created.
+/// When a file or folder cannot be created.
 pub fn make_promises_if_host(places: &Places) -> Result<(), HostError> {
     let place = places.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;

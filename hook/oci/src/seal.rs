@@ -216,7 +216,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     let length = size_for(devices);
     let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
-    // SAFETY: a new mapping takes nobody's place.
+    // SAFETY: a new mapping replaces no other mapping.
     let at = unsafe { libc::mmap(null, length, read_write, shared, fd, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -224,7 +224,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     let refused = attack(&file, at, length);
     let begins = beginning(devices, Locks::Beside);
     if refused.is_ok() {
-        // SAFETY: the file has just been seen to be as long as it was, and nobody else has it yet.
+        // SAFETY: the file was just seen to have its full length, and no other process has it yet.
         unsafe { std::ptr::copy_nonoverlapping(begins.as_ptr(), at.cast(), begins.len()) };
     }
     // SAFETY: the mapping is this function's own.
