@@ -1,29 +1,29 @@
 //! Decides whether an allocation is granted.
 //! Touches: its arguments.
-//! Law: what `view` shows as free is granted, and one byte more is refused. Headroom is kept back
-//! from what is shown, not from what is granted.
+//! Law: an allocation up to `view`'s free is granted, and one byte more is refused. Headroom lowers
+//! the memory that is shown, not the memory that is granted.
 
 use crate::slice::DeviceSlice;
 use crate::units::Bytes;
 use crate::view::{Facts, Host, view};
 
-/// An allocation that is not granted: to the program, the vendor's own out-of-memory code.
+/// An allocation that is not granted. The program receives the vendor's own out-of-memory code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What would have been granted.
+    /// The largest request that would have been granted.
     pub free: Bytes,
-    /// How much less than the request that is: what a larger headroom would have avoided.
+    /// The bytes by which the request exceeds that. So much more headroom would have avoided this.
     pub short_by: Bytes,
-    /// The host, where it is that which has no more, and not the slice.
+    /// The host, if the host rather than the slice is out of memory.
     pub host: Option<Host>,
 }
 
 /// Decides on an allocation of `request` bytes.
 ///
-/// Without a slice the decision is the driver's alone.
+/// Without a slice, only the driver decides.
 ///
 /// # Errors
-/// What does not fit under the slice's limit, or is not there to be had.
+/// When the request exceeds the slice's limit or the available memory.
 pub fn admit(facts: &Facts, slice: Option<&DeviceSlice>, request: Bytes) -> Result<(), Refusal> {
     let Some(slice) = slice else {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn admit(facts: &Facts, slice: Option<&DeviceSlice>, request: Bytes) -> Resu
         headroom: Bytes::ZERO,
         ..*slice
     };
-    // What pressure keeps back is shown to nobody, but a small request may still have it.
+    // Memory kept back under pressure is not shown, but a small request may still use it.
     let unpressed = |host: Host| match host.pressed {
         Some(pressed) if request <= pressed.beyond => Host {
             pressed: None,
@@ -63,20 +63,20 @@ fn is_the_hosts_doing(facts: &Facts, slice: &DeviceSlice) -> bool {
     host.obtainable() < slice.memory.minus(own_use)
 }
 
-/// How far a grant must stay from what the host can give, where what is known of the host is up
-/// to a millisecond old: the fastest slide that was seen is 2 MiB in that time.
+/// The distance that a grant must keep from the host's last byte, because the host's figures are up
+/// to a millisecond old. The fastest decrease that was measured is 2 MiB in that time.
 const FAR: Bytes = Bytes::gib(1);
 
-/// Whether a request is granted whatever the host has done in the last millisecond.
+/// Whether a request is granted no matter what the host did in the last millisecond.
 #[must_use]
 pub fn is_far_from_the_end(facts: &Facts, request: Bytes) -> bool {
     let rest = facts.host.map_or(Bytes::ZERO, |host| host.obtainable());
     request.plus(FAR) <= rest
 }
 
-/// What the slice's processes may hold together, which is what [`crate::ledger::Ledger::claim`]
-/// is given: the limit without what they hold of the host's memory beyond their allowance, or no
-/// end where the slice only counts.
+/// The most that the slice's processes may hold together, for [`crate::ledger::Ledger::claim`]. It
+/// is the limit minus the host memory that they hold beyond their allowance. A slice that only
+/// counts has no limit.
 #[must_use]
 pub fn claim_limit(slice: &DeviceSlice, host_charge: Bytes, enforce: bool) -> Bytes {
     match enforce {

@@ -89,7 +89,7 @@ fn a_machine_that_waits_for_memory_keeps_twice_its_reserve_from_large_requests()
     assert_eq!(admit(&facts, Some(&slice), Bytes::gib(4)), Ok(()));
     let refusal = admit(&facts, Some(&slice), Bytes::gib(5));
     assert_eq!(refusal.map_err(|refusal| refusal.host), Err(facts.host));
-    // More than the slice has left is refused by the slice, where the host has more.
+    // The slice refuses a request beyond its own limit, even if the host has more memory.
     let idle = Host {
         pressed: None,
         memory: HostMemory {
@@ -200,7 +200,7 @@ proptest! {
         let slice = DeviceSlice { headroom: Bytes::ZERO, ..slice };
         let free = view(&facts, Some(&slice)).free;
         prop_assume!(free < Bytes::MAX);
-        // A small request may have what pressure keeps from the others.
+        // A small request may use memory that pressure keeps from other requests.
         let pressed = facts.host.and_then(|host| host.pressed);
         prop_assume!(pressed.is_none_or(|pressed| free >= pressed.beyond));
         let one = Bytes::new(1);

@@ -1,11 +1,11 @@
-//! Identifies devices: the uuid is the identity; a CUDA ordinal and an NVML index are only
+//! Identifies devices: the UUID is the identity; a CUDA ordinal and an NVML index are only
 //! positions.
 //! Touches: its arguments.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// What a uuid names: a whole GPU or an instance of one that MIG has cut.
+/// The kind of device that a UUID names: a whole GPU, or a MIG instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// A GPU, written `GPU-…`.
@@ -31,8 +31,8 @@ pub struct CudaOrdinal(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NvmlIndex(pub u32);
 
-/// Whether a compute capability is one that only devices with the host's memory have: Xavier,
-/// Orin, Thor, and GB10 with N1X. For where nobody can be asked for the integrated attribute.
+/// Whether only devices that share the host's memory have this compute capability: Xavier, Orin,
+/// Thor, and GB10 with N1X. For callers that cannot query the integrated attribute.
 #[must_use]
 pub const fn is_unified_capability(major: i32, minor: i32) -> bool {
     matches!((major, minor), (7, 2) | (8, 7) | (11, 0) | (12, 1))
@@ -43,7 +43,7 @@ pub const fn is_unified_capability(major: i32, minor: i32) -> bool {
 #[error("not a device uuid (they look like GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4)")]
 pub struct ParseUuidError;
 
-/// Where the hyphens of the 8-4-4-4-12 form stand.
+/// The positions of the hyphens of the 8-4-4-4-12 form.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 impl FromStr for DeviceUuid {
@@ -83,7 +83,8 @@ impl FromStr for DeviceUuid {
 }
 
 impl DeviceUuid {
-    /// Hands out the text letter by letter, without the formatting machinery (which can panic).
+    /// Passes the text on character by character, without the formatting machinery (which can
+    /// panic).
     pub fn write_ascii(&self, push: &mut impl FnMut(u8)) {
         let prefix: &[u8; 4] = match self.kind {
             DeviceKind::Gpu => b"GPU-",

@@ -1,15 +1,16 @@
-//! Computes the host memory that a slice's programs use, besides what the driver gave them.
+//! Computes the host memory that a slice's programs use, besides the memory that the driver gave
+//! them.
 //! Touches: its arguments; the caller has read the files.
-//! Law: what the kernel can take back at any time, page cache, is nobody's; what is in two books,
-//! the driver's and the kernel's, counts once.
+//! Law: memory that the kernel can reclaim at any time, such as page cache, is not counted. Memory
+//! in both the driver's and the kernel's figures counts once.
 
 use crate::units::{Bytes, KIB};
 
-/// How much of a `memory.stat` is worth reading.
+/// The bytes of a `memory.stat` to read.
 pub const STAT: usize = 4096;
 
-/// What a memory cgroup holds that cannot be reclaimed, from its `memory.current` (v1:
-/// `memory.usage_in_bytes`) and its `memory.stat`. None when either is garbled.
+/// The memory of a cgroup that cannot be reclaimed, from its `memory.current` (v1:
+/// `memory.usage_in_bytes`) and its `memory.stat`. `None` when either is garbled.
 #[must_use]
 pub fn of_cgroup(current: &[u8], stat: &[u8]) -> Option<Bytes> {
     let mut rest = amount(current)?;
@@ -18,7 +19,7 @@ pub fn of_cgroup(current: &[u8], stat: &[u8]) -> Option<Bytes> {
         let (Some(name), Some(value)) = (fields.next(), fields.next()) else {
             continue;
         };
-        // v1 has these too, and only it counts the groups below in names of their own.
+        // v1 has these names, too, but counts the groups below only in names of their own.
         let reclaimable = match v1(stat) {
             true => matches!(name, b"total_inactive_file" | b"total_active_file"),
             false => matches!(
@@ -38,7 +39,7 @@ fn v1(stat: &[u8]) -> bool {
     lines.any(|line| line.starts_with(b"total_inactive_file "))
 }
 
-/// The file `memory.current`: a number and a line's end.
+/// Parses `memory.current`: a number and a line break.
 #[must_use]
 pub fn amount(text: &[u8]) -> Option<Bytes> {
     let text = core::str::from_utf8(text).ok()?.trim_ascii_end();
@@ -49,7 +50,7 @@ pub fn amount(text: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// What a process holds that is no file, from its `/proc/PID/statm`.
+/// The memory of a process that is not file-backed, from its `/proc/PID/statm`.
 #[must_use]
 pub fn of_process(statm: &[u8], page: u64) -> Option<Bytes> {
     let mut fields = statm.split(|byte| *byte == b' ').skip(1);
@@ -58,12 +59,12 @@ pub fn of_process(statm: &[u8], page: u64) -> Option<Bytes> {
     Some(Bytes::new(pages.saturating_mul(page)))
 }
 
-/// The smallest page there is: of how many bytes `/proc/PID/statm` counts, unless somebody knows
-/// better.
+/// The smallest page size, in bytes: the unit of `/proc/PID/statm`, unless the caller knows the
+/// real size.
 pub const PAGE: u64 = 4 * KIB;
 
-/// What of the host's memory is charged to the slice: beyond its allowance, and without what is
-/// in the driver's books too.
+/// The host memory that is charged to the slice: the part beyond its allowance, without memory that
+/// the driver's figures contain, too.
 #[must_use]
 pub const fn charged(host: Bytes, in_both: Bytes, allowance: Bytes) -> Bytes {
     host.minus(in_both).minus(allowance)
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn page_cache_of_a_container_is_not_its_own() {
-        // 30 of 48 GiB, of which 27 are files that can go.
+        // 30 of 48 GiB, of which 27 are reclaimable files.
         let current = std::format!("{}\n", Bytes::gib(30).get());
         let stat = std::format!(
             "anon 1\nfile {}\ninactive_file {}\nactive_file {}\nslab_reclaimable 0\n",

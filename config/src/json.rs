@@ -7,13 +7,13 @@
 
 use thiserror::Error;
 
-/// What is wrong with the text.
+/// An error in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
     /// The text ends early.
     #[error("the file ends in the middle")]
     Truncated,
-    /// Something else than this letter stands here.
+    /// Another character is here than this one.
     #[error("expected '{0}'")]
     Expected(char),
     /// Not a whole number from 0 to 18446744073709551615.
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Reader { text, at: 0 }
     }
 
-    /// The line that is being read, from 1.
+    /// The current line, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         let read = self.text.get(..self.at).unwrap_or(self.text);
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     /// Enters an object.
     ///
     /// # Errors
-    /// When no `{` stands here.
+    /// When the next character is not `{`.
     pub fn object(&mut self) -> Result<(), JsonError> {
         self.expect(b'{')
     }
@@ -102,12 +102,12 @@ impl<'a> Reader<'a> {
     /// Enters an array.
     ///
     /// # Errors
-    /// When no `[` stands here.
+    /// When the next character is not `[`.
     pub fn array(&mut self) -> Result<(), JsonError> {
         self.expect(b'[')
     }
 
-    /// Whether the array goes on. `first` is true before the first element.
+    /// Whether the array has another element. `first` is true before the first element.
     ///
     /// # Errors
     /// When the text is not an array's.
@@ -125,10 +125,10 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// A string without escapes: nothing a slice file says needs one.
+    /// A string without escapes: no value in a slice file needs one.
     ///
     /// # Errors
-    /// When the text here is not such a string.
+    /// When the next value is not such a string.
     pub fn string(&mut self) -> Result<&'a str, JsonError> {
         self.expect(b'"')?;
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     /// `true` or `false`.
     ///
     /// # Errors
-    /// When neither stands here.
+    /// When the next value is neither.
     pub fn boolean(&mut self) -> Result<bool, JsonError> {
         self.peek().ok_or(JsonError::Truncated)?;
         let rest = self.text.get(self.at..).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Decides everything that gpuslice decides, and does nothing itself: units, slices, and the one
-//! view of GPU memory.
-//! Touches: its arguments; only `ledger` touches more, and says what. Never: the driver, the
-//! environment.
+//! Makes all of gpuslice's decisions, and carries out none: units, slices, and the one view of GPU
+//! memory.
+//! Touches: its arguments; only `ledger` touches more, as its documentation says. Never: the
+//! driver, the environment.
 //! Law: every number a program is shown comes from [`view::view`].
 #![no_std]
 #![deny(unsafe_code)]

@@ -1,15 +1,16 @@
-//! The `/proc/meminfo` of a slice: what the kernel would print on a machine of its size.
+//! Writes the `/proc/meminfo` of a slice: the text that the kernel would print on a machine of its
+//! size.
 //! Touches: its arguments.
 //! Law: the kernel's lines in the kernel's order, under 2 KiB (llama.cpp reads no more), and
-//! MemFree <= MemAvailable <= MemTotal (psutil and Triton drop what is not).
+//! MemFree <= MemAvailable <= MemTotal (psutil and Triton drop lines that violate this).
 
 use crate::units::{Bytes, KIB};
 use crate::view::MemoryView;
 
-/// The longest text: every line as wide as a 64-bit number makes it stays below.
+/// The longest text: even with every number at its 64-bit maximum, the text is shorter.
 pub const LENGTH: usize = 2048;
 
-/// What a line says.
+/// The value of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     Total,
@@ -18,15 +19,15 @@ enum Value {
     Nothing,
     /// A number without a unit: hugetlb pages are counted, not measured.
     NoPages,
-    /// The size of a huge page, which is there even where no page is.
+    /// The size of a huge page, which is printed even if there are no such pages.
     HugePage,
-    /// The address space of the kernel, which is no memory.
+    /// The size of the kernel's address space, which is not memory.
     Vmalloc,
 }
 
 use Value::{Free, HugePage, NoPages, Nothing, Total, Used, Vmalloc};
 
-/// In one text, not a list of texts: those would need relocations in every process.
+/// One text and not a list of texts, because a list would need relocations in every process.
 const NAMES: &str = "MemTotal MemFree MemAvailable Buffers Cached SwapCached Active Inactive \
     Active(anon) Inactive(anon) Active(file) Inactive(file) Unevictable Mlocked SwapTotal SwapFree \
     Dirty Writeback AnonPages Mapped Shmem KReclaimable Slab SReclaimable SUnreclaim KernelStack \
@@ -39,7 +40,7 @@ fn value(name: &[u8]) -> Value {
     match name {
         b"MemTotal" | b"CommitLimit" => Total,
         b"MemFree" | b"MemAvailable" => Free,
-        // What is used is nobody's cache: it cannot be reclaimed.
+        // Used memory is not cache: it cannot be reclaimed.
         b"Active" | b"Active(anon)" | b"AnonPages" | b"Committed_AS" => Used,
         b"VmallocTotal" => Vmalloc,
         b"Hugepagesize" => HugePage,
@@ -48,7 +49,7 @@ fn value(name: &[u8]) -> Value {
     }
 }
 
-/// Writes the text, and says what of the buffer it is.
+/// Writes the text, and returns its part of the buffer.
 pub fn write<'a>(view: &MemoryView, buffer: &'a mut [u8; LENGTH]) -> &'a [u8] {
     let mut line = Text { buffer, length: 0 };
     for name in NAMES.as_bytes().split(|letter| *letter == b' ') {
@@ -116,7 +117,7 @@ impl Digits {
             count: 0,
         };
         for digit in made.digits.iter_mut().rev() {
-            // Less than ten, so that it fits.
+            // Less than ten, so the cast is exact.
             *digit = b'0'.saturating_add((number % 10) as u8);
             number /= 10;
             made.count = made.count.saturating_add(1);

@@ -4,25 +4,26 @@
 use crate::text::Text;
 use crate::units::Bytes;
 
-/// The host memory of a slice that is not charged to it, where the slice does not say: what an
-/// engine's interpreter and libraries take. Without it the usual 0.92 of a slice fails for its
-/// own 3 to 4 GiB on the host.
+/// The host memory of a slice that is not charged to it, unless the slice sets another amount. It
+/// covers an engine's interpreter and libraries. Without it the usual 0.92 of a slice fails because
+/// of the engine's own 3 to 4 GiB on the host.
 pub const HOST_ALLOWANCE: Bytes = Bytes::gib(4);
 
-/// From where on the host of a unified-memory slice counts as pressed; None takes the policy's.
+/// The thresholds of memory pressure on the host of a unified-memory slice; None takes the
+/// policy's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Where the machine's memory pressure is read; None means `/proc/pressure/memory`.
+    /// The file with the machine's memory pressure; None means `/proc/pressure/memory`.
     pub file: Option<Text<256>>,
     /// `full avg10` in percent.
     pub full: Option<u8>,
-    /// MemAvailable below which that means something: streaming page cache alone raises it.
+    /// The MemAvailable below which `full` counts: streaming page cache alone raises `full`.
     pub available: Option<Bytes>,
-    /// Requests up to this pass under pressure, as far as the reserve allows.
+    /// Requests up to this size are exempt from pressure; the reserve still applies.
     pub request: Option<Bytes>,
-    /// From how much of a slice in percent on its allocator's cache is asked for.
+    /// The use of a slice, in percent, from which its allocator must release its cache.
     pub used: Option<u8>,
-    /// A release that frees less than this is not worth another soon.
+    /// The least memory that a release must free to be repeated soon.
     pub freed: Option<Bytes>,
 }
 
@@ -36,8 +37,8 @@ impl Thresholds {
         }
     }
 
-    /// What the host keeps under pressure: twice its reserve. At the reserve itself it would be
-    /// too late to matter, because there everything is refused anyway.
+    /// The memory that the host keeps under pressure: twice its reserve. At the reserve itself,
+    /// pressure would have no effect, because every request is refused there anyway.
     #[must_use]
     pub const fn available(&self, reserve: Bytes) -> Bytes {
         match self.available {
@@ -55,7 +56,7 @@ impl Thresholds {
         }
     }
 
-    /// That much of a slice, from which on its allocator's cache is asked for. vLLM's own 80 %.
+    /// The use of a slice from which its allocator must release its cache. vLLM's own 80 %.
     #[must_use]
     pub const fn used(&self, memory: Bytes) -> Bytes {
         let percent = match self.used {
@@ -65,7 +66,7 @@ impl Thresholds {
         Bytes::new((memory.get() / 100).saturating_mul(percent))
     }
 
-    /// What a release must free to be worth another soon. vLLM's own 512 MiB.
+    /// The least memory that a release must free to be repeated soon. vLLM's own 512 MiB.
     #[must_use]
     pub const fn freed(&self) -> Bytes {
         match self.freed {
@@ -75,11 +76,11 @@ impl Thresholds {
     }
 }
 
-/// The reserve R that nobody has set: what a host needs to stay reachable.
+/// The default reserve R: the memory that a host needs to stay reachable.
 ///
-/// 8 GiB, or 6.5 % where that is more, from 64 GiB up: machines wedged with 7 GiB available
-/// (vllm #46307) and floors of 8 GiB hold in the field. Below 64 GiB (Jetson) a tenth, at
-/// least 768 MiB. Tunable, not a proof.
+/// 8 GiB, or 6.5 % where that is more, from 64 GiB up: machines wedged with 7 GiB available (vllm
+/// #46307) and floors of 8 GiB hold in the field. Below 64 GiB (Jetson) a tenth, at least 768 MiB.
+/// Tunable, not a proof.
 #[must_use]
 pub const fn default_reserve(host_total: Bytes) -> Bytes {
     let total = host_total.get();

@@ -1,13 +1,13 @@
 //! Parses the machine's memory pressure, `/proc/pressure/memory`.
 //! Touches: its arguments; the caller has read the file.
 
-/// How much of the file is worth reading: it has two lines.
+/// The bytes of the file to read: it has two lines.
 pub const HEAD: usize = 256;
 
-/// The share of the last ten seconds in which nobody could go on for want of memory, in
-/// hundredths of a percent.
+/// The share of the last ten seconds in which all processes waited for memory, in hundredths of a
+/// percent.
 ///
-/// None when the line is missing or garbled: a signal that cannot be trusted is none.
+/// `None` when the line is missing or garbled: a signal that cannot be trusted is not used.
 #[must_use]
 pub fn full_avg10(text: &[u8]) -> Option<u32> {
     let mut lines = text.split(|byte| *byte == b'\n');

@@ -1,18 +1,19 @@
-//! Decides when an allocator is asked to give back its cache, and interprets its answer.
+//! Decides when to ask an allocator to release its cache, and interprets the result.
 //! Touches: its arguments.
 
 use crate::policy::Thresholds;
 use crate::units::Bytes;
 use crate::view::Host;
 
-/// Freed but kept host memory below this is not worth giving back: that takes a tenth of a second.
+/// The least host memory, freed but kept by the allocator, that is worth trimming: a trim takes a
+/// tenth of a second.
 pub const HOST_KEPT: Bytes = Bytes::mib(256);
 
-/// How long host memory that was freed stays where it is, in nanoseconds.
+/// The minimum time between two trims of freed host memory, in nanoseconds.
 pub const HOST_TRIM_EVERY: u64 = 30_000_000_000;
 
-/// Whether memory is short enough that an allocator's cache is asked for: the slice is nearly
-/// full, or the host has no more than it keeps.
+/// Whether memory is so short that an allocator should release its cache. The slice is nearly full,
+/// or the host has no more than its reserve.
 #[must_use]
 pub fn is_short(
     thresholds: &Thresholds,
@@ -25,32 +26,32 @@ pub fn is_short(
     full || host.is_some_and(|host| host.pressed.is_some() || host.obtainable() < request)
 }
 
-/// What one process's allocator was asked for, and gave.
+/// The state of the release requests to one process's allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// What the process held when it was asked. None: it is not being asked.
+    /// The bytes that the process held when it was asked; `None` while no request is pending.
     pub asked_at: Option<Bytes>,
-    /// The least it has held since it was last asked.
+    /// The fewest bytes that it has held since the last request.
     pub low: Bytes,
-    /// It is not asked again before it holds so much.
+    /// The process is not asked again before it holds this much.
     pub not_before: Bytes,
-    /// How often in a row it has given too little.
+    /// The number of consecutive requests that freed too little.
     pub in_vain: u32,
 }
 
-/// What becomes of an allocation.
+/// The decision about an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// It goes on.
+    /// It proceeds.
     Passes,
-    /// It is the one that comes again after a refusal; the allocator has freed so much.
+    /// It is the retry after a refusal; the allocator has freed this much.
     Again(Bytes),
     /// It is refused, once.
     Refused,
 }
 
 impl Release {
-    /// Decides on an allocation by which the allocator grows while memory is `short` or not.
+    /// Decides on an allocation by which the allocator grows. `short`: whether memory is short.
     #[must_use]
     pub fn grow(self, thresholds: &Thresholds, own: Bytes, short: bool) -> (Release, Growth) {
         let least = thresholds.freed();
@@ -60,7 +61,7 @@ impl Release {
                 true => self.in_vain.saturating_add(1),
                 false => 0,
             };
-            // Twice as much must have gathered each time that it was for nothing.
+            // After each useless request, the cache must grow to twice as much before the next one.
             let gathers = least.get().checked_shl(in_vain).unwrap_or(u64::MAX);
             let next = Release {
                 asked_at: None,
@@ -106,7 +107,7 @@ mod tests {
         let freed = Growth::Again(Bytes::gib(3));
         assert_eq!(grow(&mut release, Bytes::gib(5), true), freed);
         assert_eq!(grow(&mut release, Bytes::gib(5), true), Growth::Passes);
-        // So much must have gathered again.
+        // The cache must have grown by this much again.
         let more = Bytes::gib(5).plus(LEAST);
         assert_eq!(grow(&mut release, more, true), Growth::Passes);
         let more = more.plus(Bytes::mib(2));

@@ -1,68 +1,68 @@
 //! The paths and environment variables from which a slice is loaded.
 //! Touches: its arguments; the caller reads the environment and the file system, once.
 
-/// The slice that the hook has mounted: it wins over any environment, which images can set.
+/// The slice that the hook has mounted. It overrides the environment, which images can set.
 pub const MOUNTED_SLICE: &core::ffi::CStr = c"/.gpuslice/slice.json";
 
-/// The same, where nobody can make a folder in the container's root: in the runtime's `/dev`. Such a
-/// file names its ledger and all else that it needs by their paths.
+/// The mounted slice of a container with a read-only root: it is in the runtime's `/dev`. Such a
+/// file names the paths of its ledger and of everything else that it needs.
 pub const MOUNTED_IN_DEV: &core::ffi::CStr = c"/dev/gpuslice/slice.json";
 
-/// The file in the folder of a mounted slice, or in its place, that says why programs of the container
-/// run without the slice.
+/// The file with the reason why the container's programs run without the slice. It is in the folder
+/// of a mounted slice, or in that folder's place.
 pub const NO_SLICE: &str = "no-slice";
 
 /// The host's live meminfo that the hook has mounted, even where `/proc/meminfo` is a copy.
 pub const MOUNTED_MEMINFO: &core::ffi::CStr = c"/.gpuslice/meminfo";
 
-/// The ledger of a mounted slice whose file names none.
+/// The ledger of a mounted slice whose file does not name one.
 pub const MOUNTED_LEDGER: &core::ffi::CStr = c"/.gpuslice/ledger/ledger";
 
-/// The promises of every slice of the machine, of a mounted slice whose file names none.
+/// The folder of the machine's promises, for a mounted slice whose file does not name one.
 pub const MOUNTED_PROMISES: &core::ffi::CStr = c"/.gpuslice/promises";
 
-/// What a mounted slice has spent, where its file names no other place.
+/// The promise of a mounted slice whose file does not name one.
 pub const MOUNTED_PROMISE: &core::ffi::CStr = c"/.gpuslice/promise";
 
-/// The memory cgroup of a container, as it sees it itself.
+/// The memory cgroup of a container, as seen from inside it.
 pub const OWN_CGROUP: &str = "/sys/fs/cgroup";
 
-/// How much the whole machine waits for memory.
+/// The memory pressure of the whole machine.
 pub const PRESSURE: &core::ffi::CStr = c"/proc/pressure/memory";
 
-/// The meminfo of a machine that nobody has prepared.
+/// The meminfo of a machine without the hook's mount.
 pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
 
 /// Environment (`gpuslice run` only): the path of a slice file.
 pub const CONFIG: &core::ffi::CStr = c"GPUSLICE_CONFIG";
 
-/// Environment (`gpuslice run` only): the slice itself, for where its file cannot be read: by a
-/// server that has given up root, under a /tmp of its own, after somebody tidied /tmp.
+/// Environment (`gpuslice run` only): the slice itself, for processes that cannot read its file.
+/// Examples are a server that has given up root, a private /tmp, or a cleaned-up /tmp.
 pub const SLICE: &core::ffi::CStr = c"GPUSLICE_SLICE";
 
-/// Environment: how much the shim says, `warn`, `info` or `debug`. Unset: nothing.
+/// Environment: the shim's log level, `warn`, `info` or `debug`. Unset: no log.
 pub const LOG: &core::ffi::CStr = c"GPUSLICE_LOG";
 
 /// Environment: the file to which the shim's log is appended. Unset: standard error.
 pub const LOG_FILE: &core::ffi::CStr = c"GPUSLICE_LOG_FILE";
 
-/// How much the shim says.
+/// The shim's log level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Nothing.
     #[default]
     Off,
-    /// What a person should look at.
+    /// Events that need attention.
     Warn,
-    /// What was decided.
+    /// Decisions.
     Info,
-    /// Every resolution and every answer.
+    /// Every symbol resolution and every answer.
     Debug,
 }
 
 impl LogLevel {
-    /// The level that the value of [`LOG`] asks for. A word that is not understood means
-    /// `warn`: somebody wanted to see something.
+    /// The log level for a value of [`LOG`]. An unknown word means `warn`, because its author
+    /// wanted some output.
     #[must_use]
     pub fn parse(value: Option<&[u8]>) -> LogLevel {
         match value {

@@ -47,7 +47,7 @@ impl<const N: usize> Text<N> {
         kept
     }
 
-    /// The text as C writes it. None: it has no room for the NUL, or is more than one such text.
+    /// The text as a C string; `None` if it has no room for the NUL, or contains one.
     #[must_use]
     pub fn as_c_str(&self) -> Option<&CStr> {
         let text = CStr::from_bytes_until_nul(&self.bytes).ok()?;

@@ -1,4 +1,4 @@
-//! Parses one memory-pressure threshold as people write it: `available=16GiB`, `full=5`.
+//! Parses one memory-pressure threshold in the user's notation: `available=16GiB`, `full=5`.
 //! Touches: its arguments.
 
 use core::str::FromStr;
@@ -8,7 +8,7 @@ use std::string::{String, ToString};
 use crate::policy::Thresholds;
 use crate::units::Bytes;
 
-/// One of them.
+/// One threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
     /// `full avg10` in percent.
@@ -19,12 +19,12 @@ pub enum Threshold {
     Request(Bytes),
     /// Percent of the slice.
     Used(u8),
-    /// What a release must free.
+    /// The least memory that a release must free.
     Freed(Bytes),
 }
 
 impl Threshold {
-    /// Puts it where the slice file has it.
+    /// Stores it in its field of the slice file.
     pub fn set(self, thresholds: &mut Thresholds) {
         match self {
             Threshold::Full(percent) => thresholds.full = Some(percent),
@@ -67,7 +67,7 @@ impl FromStr for Threshold {
     }
 }
 
-/// Nothing is an amount, though it is not a size.
+/// Parses a size, and accepts 0.
 fn amount(text: &str) -> Result<Bytes, String> {
     match text {
         "0" => Ok(Bytes::ZERO),

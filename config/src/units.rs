@@ -1,4 +1,4 @@
-//! Amounts of memory, and how people write them.
+//! Amounts of memory, and their notation.
 //! Touches: its arguments.
 
 use core::fmt;
@@ -109,7 +109,7 @@ impl Bytes {
             KIB.. => (KIB, "KiB"),
             bytes => return (u128::from(bytes).saturating_mul(100), "B"),
         };
-        // To the nearest hundredth: 121.69 GiB is what a Spark's owner knows it by.
+        // To the nearest hundredth: users of a DGX Spark know its memory as 121.69 GiB.
         let hundredths = u128::from(self.0)
             .saturating_mul(100)
             .saturating_add(u128::from(unit >> 1))
@@ -118,7 +118,7 @@ impl Bytes {
     }
 }
 
-/// For people: `8.00 GiB`, `512.00 MiB`, `17 B`. Never parsed back by us.
+/// For messages: `8.00 GiB`, `512.00 MiB`, `17 B`. Never parsed back by us.
 impl fmt::Display for Bytes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < KIB {
@@ -158,13 +158,13 @@ pub enum ParseBytesError {
     /// There is no number in front of the unit.
     #[error("not a size (try 12GiB)")]
     Number,
-    /// The unit is not one of those that are understood.
+    /// The unit is unknown.
     #[error("not a size: unknown unit (use KiB, MiB, GiB or TiB, for example 12GiB)")]
     Unit,
     /// The size is zero.
     #[error("a size of zero holds nothing (try 12GiB)")]
     Zero,
-    /// What a missing unit makes of a size.
+    /// The size is less than 1 MiB, probably because its unit is missing.
     #[error(
         "less than 1 MiB, in which nothing can live (a number without a unit counts bytes: try 12GiB)"
     )]
@@ -180,7 +180,8 @@ pub enum ParseBytesError {
 /// in binary units under either name, and a text that is not understood is refused rather
 /// than guessed at (a peer reads `4Gi` as four bytes and `-1` as no limit).
 impl Bytes {
-    /// Reads a size that somebody has configured: `8` is a forgotten unit, not eight bytes.
+    /// Parses a configured size. `8` is refused: its unit was forgotten, and eight bytes are not
+    /// meant.
     ///
     /// # Errors
     /// As `parse`, and [`ParseBytesError::Small`] for less than 1 MiB.
@@ -231,7 +232,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     if unit.is_empty() || unit.eq_ignore_ascii_case("b") {
         return Some(1);
     }
-    // "24GB" is what people type for a 24 GiB card.
+    // "24GB" is the usual spelling for a 24 GiB card.
     let unit = match unit.len() {
         2 => unit.strip_suffix(['B', 'b']).unwrap_or(unit),
         _ => unit,
@@ -260,7 +261,7 @@ fn scale(number: &str, unit: u64) -> Result<u64, ParseBytesError> {
     if fraction.is_empty() {
         return Ok(whole);
     }
-    // Nine digits resolve a TiB to the kibibyte; nobody writes more.
+    // Nine digits resolve a TiB to the kibibyte, which is more than any real setting needs.
     let kept = fraction.get(..9).unwrap_or(fraction);
     if !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ParseBytesError::Number);

@@ -1,27 +1,27 @@
-//! The one view: what the driver and the host say, and what the slice allows, as one answer.
+//! Computes one consistent view of memory from the driver, the host and the slice.
 //! Touches: its arguments.
 //! Law: total = used + free, free is never more than an allocation can get, and TOTAL is never
-//! larger than the driver's; nor is FREE, on a card with memory of its own.
+//! larger than the driver's. On a card with memory of its own, neither is FREE.
 
 use crate::meminfo::HostMemory;
 use crate::policy;
 use crate::slice::{DeviceSlice, Total};
 use crate::units::Bytes;
 
-/// What the driver says of a device's memory.
+/// A device's memory, as the driver reports it.
 ///
-/// CUDA's total is NVML's without the part that NVML calls reserved; facts taken from NVML
-/// are stated without it, so that both are one.
+/// CUDA's total is NVML's total without the memory that NVML reports as reserved. Facts from NVML
+/// are converted in the same way, so that both agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverMemory {
-    /// All that programs can use together.
+    /// The memory that all programs together can use.
     pub total: Bytes,
-    /// What nobody holds.
+    /// The memory that no program holds.
     pub free: Bytes,
 }
 
 impl DriverMemory {
-    /// What NVML says, without the part that it calls reserved.
+    /// Converts NVML's figures: subtracts the memory that it reports as reserved.
     #[must_use]
     pub const fn of_nvml(total: Bytes, reserved: Bytes, free: Bytes) -> DriverMemory {
         DriverMemory {
@@ -30,7 +30,7 @@ impl DriverMemory {
         }
     }
 
-    /// What of it can be there on a host with this much memory.
+    /// Limits the figures to a host with this much memory.
     #[must_use]
     pub const fn within(self, host_total: Bytes) -> DriverMemory {
         DriverMemory {
@@ -40,7 +40,7 @@ impl DriverMemory {
     }
 }
 
-/// A limit that the driver enforces by itself: the smaller of it and the slice's, never both.
+/// The smaller of a limit that the driver enforces by itself and the slice's limit; never both.
 #[must_use]
 pub const fn limit(driver: Bytes, slice: &DeviceSlice) -> Bytes {
     driver.at_most(slice.memory)
@@ -49,27 +49,27 @@ pub const fn limit(driver: Bytes, slice: &DeviceSlice) -> Bytes {
 /// The host of a device that shares its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its memory at this moment.
+    /// Its memory at the time of the reading.
     pub memory: HostMemory,
-    /// What it keeps for itself, R.
+    /// The memory that it keeps for itself, R.
     pub reserve: Option<Bytes>,
-    /// What other slices were promised and have not used yet.
+    /// The unused part of the promises to other slices.
     pub others_unused: Bytes,
-    /// That the whole machine waits for memory. None: it does not, or nobody knows.
+    /// Set while the whole machine waits for memory; `None` if it does not, or if this is unknown.
     pub pressed: Option<Pressed>,
 }
 
-/// A machine that waits for memory keeps more of it.
+/// The larger reserve of a machine that waits for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressed {
-    /// What the host keeps then.
+    /// The memory that the host then keeps.
     pub keeps: Bytes,
-    /// Requests up to this are not meant, as far as the reserve allows.
+    /// Requests up to this size are exempt from pressure; the reserve still applies.
     pub beyond: Bytes,
 }
 
 impl Host {
-    /// What it keeps for itself, R.
+    /// The memory that it keeps for itself, R.
     #[must_use]
     pub const fn reserve(&self) -> Bytes {
         match self.reserve {
@@ -78,7 +78,7 @@ impl Host {
         }
     }
 
-    /// What can be had of it: MemAvailable, never MemFree, and never swap.
+    /// The memory that can still be allocated: from MemAvailable, never MemFree, and never swap.
     #[must_use]
     pub const fn obtainable(&self) -> Bytes {
         let keeps = match self.pressed {
@@ -90,26 +90,26 @@ impl Host {
     }
 }
 
-/// All that an answer depends on, read at one moment.
+/// The facts that a view depends on, read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// What the driver says.
+    /// The driver's figures.
     pub driver: DriverMemory,
-    /// What this slice's processes hold. None where nobody counts: then everything that is used
-    /// on the device is taken for ours, which promises too little, never too much.
+    /// The memory that this slice's processes hold. `None` if there is no count. Then all memory in
+    /// use on the device is assumed to be ours, which promises too little, never too much.
     pub own_use: Option<Bytes>,
     /// The host, on unified memory; None on a discrete card.
     pub host: Option<Host>,
 }
 
-/// What every API is told: one answer.
+/// The memory figures that every API reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryView {
-    /// The memory there is.
+    /// The reported total.
     pub total: Bytes,
-    /// The memory that can be had.
+    /// The memory that can be allocated.
     pub free: Bytes,
-    /// The rest.
+    /// The rest: `total` minus `free`.
     pub used: Bytes,
 }
 
@@ -124,7 +124,7 @@ impl MemoryView {
     }
 }
 
-/// The answer that a slice gives.
+/// The view of a program in the slice.
 #[must_use]
 pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
     let Facts {
@@ -155,9 +155,8 @@ pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
     MemoryView::new(total, unspent.at_most(obtainable))
 }
 
-/// Whether a device whose driver says so much is the host's memory, and the host's own numbers
-/// are about the same machine: not those of a container's copy, nor of a device that only calls
-/// itself integrated.
+/// Whether a device's memory is the host's, and both totals describe one machine. That excludes a
+/// container's copy of meminfo, and a device that only reports itself as integrated.
 #[must_use]
 pub fn is_the_hosts(driver_total: Bytes, host_total: Bytes) -> bool {
     let (small, large) = match driver_total < host_total {

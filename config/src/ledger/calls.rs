@@ -1,7 +1,7 @@
-//! The kernel, as the protocol asks it: locks on bytes of the ledger's file.
-//! Touches: the file, by its path, for as long as one call of the ledger; no descriptor stays.
-//! Law: of a file with m slots, byte n locked means that the owner of slot n lives; byte m + n that
-//! somebody writes to slot n, which has no owner.
+//! Implements the protocol's kernel by locks on bytes of the ledger's file.
+//! Touches: the file, by its path, for as long as one call of the ledger; no descriptor stays open.
+//! Law: in a file with m slots, a lock on byte n means that the owner of slot n is alive. A lock on
+//! byte m + n means that a process is writing to slot n, which has no owner.
 
 use super::Ledger;
 use super::map::Hold;
@@ -15,9 +15,10 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// The descriptors that this process has open at this moment, each plus one.
 ///
 /// A child that is forked in that moment (some microseconds, once per process and device) inherits
-/// them, and with them the locks. It closes them when it first comes to the ledger; if it never
-/// does and outlives its parent, the parent's bytes stay counted until it ends: too much is said
-/// to be used, never too little. The same goes for the mapping, between mmap and madvise.
+/// them, and with them the locks. It closes them at its first use of the ledger. If it never uses
+/// the ledger and outlives its parent, the parent's bytes stay counted until the child ends: too
+/// much is reported as used, never too little. The same applies to the mapping, between mmap and
+/// madvise.
 pub(super) struct Flights([AtomicUsize; 4]);
 
 impl Flights {
@@ -34,7 +35,8 @@ impl Flights {
         self.0.iter().find(free)
     }
 
-    /// In a child: closes what the parent had open, if it still is the ledger.
+    /// In a child: closes the descriptors that the parent had open, if they still refer to the
+    /// ledger.
     pub(super) fn land(&self, ledger: &Ledger) {
         for flight in &self.0 {
             let Some(number) = flight.swap(0, SeqCst).checked_sub(1) else {
@@ -49,18 +51,18 @@ impl Flights {
     }
 }
 
-/// The kernel during one call of the ledger: one descriptor of the file, opened when it is first
-/// needed, serves all that the call asks.
+/// The kernel during one call of the ledger. One descriptor of the file is opened at its first use
+/// and serves the whole call.
 pub(super) struct Calls<'a> {
     ledger: &'a Ledger,
     /// The descriptor, plus one.
     fd: Cell<usize>,
-    /// Where this process has noted the descriptor, because locks are held through it.
+    /// The place where this process has noted the descriptor, because locks are held through it.
     flight: Cell<Option<&'a AtomicUsize>>,
-    /// The slot whose owner's lock this descriptor holds, plus one: its own locks stand in no
-    /// descriptor's way, so asking the kernel about that one would say that nobody has it.
+    /// The slot whose owner's lock this descriptor holds, plus one. A descriptor never conflicts
+    /// with its own locks, so the kernel would report that slot as unlocked.
     owned: Cell<usize>,
-    /// Whether the kernel is asked about others whatever filter this process has.
+    /// Whether to query the kernel about other processes even under a seccomp filter.
     insists: bool,
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
@@ -90,7 +92,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Asks the kernel about others whatever filter this process has.
+    /// Makes this call query the kernel about other processes even under a seccomp filter.
     pub(super) fn insist(&mut self) {
         self.insists = true;
     }
@@ -104,7 +106,7 @@ impl<'a> Calls<'a> {
         self.failure.get()
     }
 
-    /// Opens the file that is locked. Its path may lead elsewhere by now, or nowhere.
+    /// Opens the file that carries the locks. Its path may by now lead to another file, or to none.
     pub(super) fn open(&self, access: Access) -> Result<Fd, Errno> {
         let ours = |fd: Fd| match self.ledger.is(&fd.stat()?) {
             true => Ok(fd),
@@ -118,12 +120,12 @@ impl<'a> Calls<'a> {
         })
     }
 
-    /// Does something with the call's descriptor.
+    /// Runs `act` with the call's descriptor.
     #[cold]
     fn with<T>(&self, act: impl FnOnce(&Fd) -> Result<T, Errno>) -> Result<T, Errno> {
         let fd = match self.fd.get().checked_sub(1) {
             Some(number) => Fd::numbered(number),
-            // Who may only read can still look.
+            // A process with read access only can still query the locks.
             None => {
                 let opened = self.open(Access::Write);
                 let opened = opened.or_else(|why| self.open(Access::Read).map_err(|_| why));
@@ -136,7 +138,7 @@ impl<'a> Calls<'a> {
         done
     }
 
-    /// Gives the descriptor back, and with it its locks but those that a mapping keeps.
+    /// Closes the descriptor, and drops its locks except those that a mapping keeps.
     #[cold]
     fn close(&self) {
         if let Some(number) = self.fd.take().checked_sub(1) {
@@ -148,7 +150,7 @@ impl<'a> Calls<'a> {
         self.owned.set(0);
     }
 
-    /// Whether somebody has locked the byte.
+    /// Whether another process has locked the byte.
     #[cold]
     fn locked(&self, byte: usize) -> Result<bool, Errno> {
         if self.owned.get().checked_sub(1) == Some(byte) || !self.asks() {
@@ -157,8 +159,8 @@ impl<'a> Calls<'a> {
         self.with(|fd| fd.locked(byte))
     }
 
-    /// Whether the lock that says that we live stays when its descriptor is closed. On tmpfs it
-    /// does; elsewhere only closing it can tell.
+    /// Whether the lock that marks this process as alive outlasts its descriptor. On tmpfs it does;
+    /// elsewhere only closing the descriptor can tell.
     pub(super) fn own_lock_stays(&self, slot: usize) -> bool {
         if self.with(|fd| fd.is_on_tmpfs()) == Ok(true) {
             return true;
@@ -167,12 +169,12 @@ impl<'a> Calls<'a> {
         self.locked(slot) == Ok(true)
     }
 
-    /// Gives up the lock that says that we live.
+    /// Releases the lock that marks this process as alive.
     pub(super) fn disown(&self, slot: usize) {
         if let Some(hold) = self.hold.take() {
             hold.release();
         }
-        // The descriptor may still be open: then the lock is still there without the mapping.
+        // The descriptor may still be open, and would then hold the lock without the mapping.
         if self.owned.take() != 0 {
             let _ = self.with(|fd| {
                 fd.unlock(slot);
@@ -190,8 +192,8 @@ pub(super) struct Seat<'s, 'a> {
 
 impl Drop for Seat<'_, '_> {
     fn drop(&mut self) {
-        // Explicitly: the descriptor stays for the rest of the call, and a mapping keeps what is
-        // locked.
+        // Unlocked explicitly, because the descriptor stays open for the rest of the call, and a
+        // mapping keeps its locks.
         let _ = self.calls.with(|fd| {
             fd.unlock(self.calls.seat_byte(self.slot));
             Ok(())
@@ -252,7 +254,7 @@ impl<'a> Kernel for Calls<'a> {
 
     fn verification_is_due(&self) -> bool {
         let private = self.ledger.private;
-        // A lost count between two threads is no harm; a locked instruction would be.
+        // Two threads may lose a count, which does no harm; a locked instruction would cost time.
         let looks = private.looks.load(Relaxed);
         private.looks.store(looks.wrapping_add(1), Relaxed);
         looks & 63 == 0 && self.asks() && self.second_has_passed()
@@ -267,7 +269,7 @@ impl<'a> Kernel for Calls<'a> {
         }
     }
 
-    /// 20 ms and a little: longer than any claim takes that is not stopped in its middle.
+    /// Slightly more than 20 ms: longer than any claim takes, unless its thread is stopped halfway.
     const ROUNDS: u32 = 512;
 }
 
@@ -278,7 +280,7 @@ impl Steps for Calls<'_> {
     }
 }
 
-/// For what asks nothing of the kernel.
+/// The steps of calls that make no queries to the kernel.
 pub(super) struct Here;
 
 impl Steps for Here {

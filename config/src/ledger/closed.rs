@@ -1,6 +1,7 @@
 //! Maps device numbers of a process whose ledger was unusable to the numbers in the ledger file.
 //! Touches: one page of this process's own memory.
-//! Law: what a process calls a device never changes, whatever the file calls it when it is usable again.
+//! Law: a process's number for a device never changes, whatever number the file uses when it is
+//! usable again.
 
 use super::file::Header;
 use super::layout::{DEVICES, Device};
@@ -9,8 +10,8 @@ use crate::device::DeviceUuid;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// The devices as this process calls them, and what the file calls each of them, plus one. Zero: it
-/// has no place there.
+/// This process's devices, each with its number in the file, plus one. Zero: it has no number
+/// there.
 pub(super) struct Places {
     header: Header,
     in_file: [AtomicU8; DEVICES],
@@ -21,7 +22,8 @@ static PLACES: Places = Places {
     in_file: [const { AtomicU8::new(0) }; DEVICES],
 };
 
-/// The state of a process that has no page for it. Nothing is granted to it, so it stays as it is.
+/// The state of a process without a page for it. Nothing is granted to it, so the state never
+/// changes.
 static NO_PAGE: Private = Private::empty();
 
 /// The header of a ledger that cannot be used.
@@ -33,8 +35,8 @@ pub(super) fn no_page() -> &'static Private {
     &NO_PAGE
 }
 
-/// The devices of a process that has had a ledger that could not be used. None: it calls them what
-/// the file calls them.
+/// The devices of a process whose ledger was unusable. `None` if the process uses the file's
+/// numbers.
 pub(super) fn places(file: &Header) -> Option<&'static Places> {
     let known = |number: u8| PLACES.header.uuid(Device(number));
     let mut numbers = 0u8..;

@@ -1,6 +1,6 @@
-//! Processes that end at every step, in every way: the next look is right, at once.
-//! Touches: real processes. `GPUSLICE_KILLS` sets how many are killed at each of the 15 steps; it is
-//! 667 otherwise, which makes 10,000 and takes some six seconds.
+//! Processes that end at every step, in every way: the next read is correct, at once.
+//! Touches: real processes. `GPUSLICE_KILLS` sets how many are killed at each of the 15 steps; the
+//! default of 667 makes 10,000 and takes some six seconds.
 
 use super::processes::{Child, End, LIMIT, Place, claim, kill, robust_mutex, sleep};
 use super::protocol::Step;
@@ -197,7 +197,7 @@ fn a_process_lives_on_after_the_thread_that_claimed() {
         while !go.exists() {
             std::thread::yield_now();
         }
-        // Any call of another thread gives the slot a hint again, once the kernel is done.
+        // Once the kernel is done, a call of any other thread gives the slot a hint again.
         while !head().hinted_alive() {
             assert_eq!(place.sum(), 5);
         }
@@ -214,7 +214,7 @@ fn a_process_lives_on_after_the_thread_that_claimed() {
     assert_eq!(place.sum(), 0);
 }
 
-/// The list that the hint is in belongs to the program's robust mutexes.
+/// The robust list with the hint also contains the program's robust mutexes.
 #[test]
 fn robust_mutexes_of_the_program_work_beside_the_hint_even_a_garbled_one() {
     let place = Place::new();
@@ -260,7 +260,7 @@ fn a_garbled_hint_harms_nobody_and_the_kernel_is_asked() {
         node.prev.store(garbage, SeqCst);
         assert_eq!(place.sum(), 5);
     }
-    // A neighbour takes the thread's name away: the kernel cannot say that it has died.
+    // A neighbour clears the thread id, so the kernel cannot mark the thread's death.
     node.set_word(0);
     holder.kill();
     assert_eq!(place.sum(), 0);

@@ -1,16 +1,17 @@
-//! A ledger whose path leads there no more: the folder of a run was removed while it went on.
-//! Touches: /proc, of the process that has it open.
-//! Law: what is opened there was once at that path. A number of a process may be another's by now.
+//! Reopens a ledger whose path no longer leads to it: the folder of a run was removed while the run
+//! continued.
+//! Touches: /proc, of the process that has the ledger open.
+//! Law: the file that is opened was once at that path. The process's pid may by now belong to
+//! another process.
 
 use core::ffi::CStr;
 
 use super::sys::{ESTALE, Errno, Fd, read_link};
 
-/// What the kernel says behind the name of a file that has none any more.
+/// The kernel's suffix for the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Opens what a descriptor of another process, `/proc/PID/fd/N`, stands for: the file that was at
-/// this path.
+/// Opens the file of another process's descriptor, `/proc/PID/fd/N`, if that file was at `path`.
 pub(super) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
     let mut link = [0; 512];
     let link = read_link(descriptor, &mut link)?;
@@ -21,8 +22,7 @@ pub(super) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
     }
 }
 
-/// Whether two paths end in the same folder and file: seen from another mount namespace, the rest
-/// may be another.
+/// Whether two paths end in the same folder and file; the rest may differ between mount namespaces.
 fn names_the_same(one: &[u8], other: &[u8]) -> bool {
     let last = |path: &[u8]| {
         let mut slashes = (0..path.len())

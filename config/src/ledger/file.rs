@@ -1,6 +1,6 @@
 //! The first page of a ledger file: its header and its devices.
 //! Touches: its arguments.
-//! Law: as of `layout`; a word of the header is written once, by whoever comes first.
+//! Law: as in `layout`; a word of the header is written once, by the first process to reach it.
 
 use super::layout::{DAMAGED, DEVICES, Device, MAGIC, Node, PAGE, VERSION, slots_for};
 use super::sync::{AtomicU32, AtomicU64};
@@ -18,31 +18,31 @@ pub(super) struct Header {
     pub(super) extent: AtomicU32,
     /// 1: the locks are on a file beside the ledger.
     locks: AtomicU32,
-    /// Claims that found no slot, for people.
+    /// The number of claims that found no slot, for display only.
     pub(super) uncounted: AtomicU64,
     devices: [Listed; DEVICES],
     noted: [Noted; DEVICES],
-    /// Who has the turn on a device, as `notes` writes it.
+    /// The holder of the turn on each device, as `notes` writes it.
     turns: [AtomicU64; DEVICES],
     /// One more than the highest sharer that was ever used: see `sharing`.
     pub(super) sharers: AtomicU32,
-    /// Which ledger this is; 0: none was said.
+    /// The ledger's id; 0: none was set.
     id: AtomicU64,
 }
 
-/// What is remembered of a device besides who holds what.
+/// The facts about a device besides the memory that processes hold.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Noted {
-    /// How often an allocation was refused.
+    /// The number of refused allocations.
     pub(super) refusals: AtomicU64,
-    /// The most that a refused request was short by, in bytes.
+    /// The largest shortfall of a refused request, in bytes.
     pub(super) regret: AtomicU64,
-    /// What a context holds, in bytes; 0 until one was measured.
+    /// The memory of one context, in bytes; 0 until it is measured.
     pub(super) context: AtomicU64,
 }
 
-/// A device: the words of its uuid, 0 where nothing is written yet.
+/// A device: the words of its UUID, 0 where nothing is written yet.
 #[repr(C)]
 #[derive(Debug)]
 struct Listed {
@@ -51,9 +51,10 @@ struct Listed {
 }
 
 impl Listed {
-    /// Whether its words were written one after the other, the kind last.
+    /// Whether its words were written in order, the kind last.
     fn is_sound(&self) -> bool {
-        // Last first: who writes at this moment is seen to have written less.
+        // Read the last word first, so that a concurrent writer seems to have written less, not
+        // more.
         let kind = self.kind.load(Ordering::SeqCst);
         let [first, second] = &self.uuid;
         let (second, first) = (second.load(Ordering::SeqCst), first.load(Ordering::SeqCst));
@@ -65,7 +66,7 @@ const _: () = assert!(size_of::<Header>() == PAGE);
 const _: () = assert!(core::mem::offset_of!(Node, next) == 32);
 const _: () = assert!(size_of::<Node>() == 40);
 
-/// What a file is that is not a ledger of this version.
+/// Why a file is not a ledger of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foreign {
     Magic,
@@ -101,9 +102,9 @@ impl Header {
         }
     }
 
-    /// A file of zeros is an empty ledger to who makes one, who writes its first words: they are the
-    /// same whoever does and however often. The magic is written first, and only where both are
-    /// zero: a file that is something else is never changed.
+    /// Writes the first words of a new ledger; a file of zeros is an empty ledger. Every process
+    /// writes the same words, so concurrent and repeated calls are harmless. The magic is written
+    /// first, and only where both words are zero, so a foreign file is never changed.
     pub(super) fn begin(&self, slots: usize) {
         if self.begins() == Beginning::NONE {
             let _ = fill(&self.magic, MAGIC);
@@ -113,7 +114,7 @@ impl Header {
         }
     }
 
-    /// Whether this is a ledger that this code can work with, in a file of so many slots.
+    /// Checks that this is a usable ledger, in a file of `slots` slots.
     pub(super) fn check(&self, slots: usize) -> Result<Beginning, Foreign> {
         let found = self.begins();
         let room = u32::try_from(slots).unwrap_or(0);
@@ -131,20 +132,20 @@ impl Header {
         }
     }
 
-    /// Says which ledger this is, if nobody has. Whether it is that one.
+    /// Sets the ledger's id if none is set. Returns whether the ledger has this id.
     pub(super) fn identify(&self, id: u64) -> bool {
         fill(&self.id, id)
     }
 
-    /// Whether it is the ledger of this number.
+    /// Whether the ledger has this id.
     pub(super) fn is(&self, id: u64) -> bool {
         self.id.load(Ordering::SeqCst) == id
     }
 
-    /// Has every process of the slice know that the ledger was overwritten, and those that come.
+    /// Marks the ledger as overwritten, for all present and future processes of the slice.
     pub(super) fn spoil(&self) {
         self.magic.store(DAMAGED, Ordering::SeqCst);
-        // Nobody takes the short way of a process that is alone.
+        // This disables the fast path of a process that is alone in its slice.
         self.extent.store(u32::MAX, Ordering::SeqCst);
     }
 
@@ -153,11 +154,13 @@ impl Header {
         self.locks.load(Ordering::SeqCst) == 1
     }
 
-    /// The device's place in the table; it gets one if it has none. None: the table is full.
+    /// The device's position in the table, which is assigned if it has none. Returns `None` if the
+    /// table is full.
     ///
-    /// Each word is written once, and by whoever comes first. A process that is killed
-    /// between two of them leaves a line that only the same uuid can complete, and will. A line that
-    /// no process can have left is not passed by: it may have been this device's.
+    /// Each word is written once, by the first process to reach it. A process that is killed
+    /// between two words leaves an incomplete entry, which only the same UUID can complete, and
+    /// will. An entry that no process can have left is not skipped, because it may have been this
+    /// device's.
     pub(super) fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
         let words = uuid_words(uuid);
         let kind = kind_word(uuid.kind, words);
@@ -174,17 +177,17 @@ impl Header {
         None
     }
 
-    /// What is remembered of a device.
+    /// The facts about a device.
     pub(super) fn noted(&self, device: Device) -> Option<&Noted> {
         self.noted.get(usize::from(device.0))
     }
 
-    /// Who has the turn on a device.
+    /// The holder of the turn on a device.
     pub(super) fn turn(&self, device: Device) -> Option<&AtomicU64> {
         self.turns.get(usize::from(device.0))
     }
 
-    /// The uuid of a device of the table; None where nothing sound is written.
+    /// The UUID of a device in the table; `None` where the entry is not sound.
     pub(super) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
         let listed = self.devices.get(usize::from(device.0))?;
         let [first, second] = &listed.uuid;
@@ -201,7 +204,7 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    /// Of a file of zeros.
+    /// The first words of a file of zeros.
     pub(super) const NONE: Beginning = Beginning {
         magic: 0,
         numbers: 0,
@@ -225,12 +228,12 @@ pub enum Locks {
     Beside,
 }
 
-/// The first bytes of an empty ledger for so many devices, for who makes the file and does not use it
-/// itself: all others are zeros.
+/// The first bytes of an empty ledger for so many devices; the rest is zeros. For a process that
+/// makes the file and does not use it itself.
 #[must_use]
 pub fn beginning(devices: usize, locks: Locks) -> [u8; 24] {
     let Beginning { magic, numbers } = Beginning::of(slots_for(devices));
-    // After the extent, which is 0.
+    // This word follows the extent, which is 0.
     let locks = u64::from(locks == Locks::Beside) << 32;
     let mut bytes = [0; 24];
     let (words, _) = bytes.as_chunks_mut::<8>();
@@ -241,8 +244,8 @@ pub fn beginning(devices: usize, locks: Locks) -> [u8; 24] {
 }
 const _: () = assert!(LOCKS_AT == 20);
 
-/// Whether these first words are those of a ledger that this code can work with, in a file that has
-/// room for so many slots.
+/// Checks that these first words are those of a usable ledger, in a file with room for `room`
+/// slots.
 pub(super) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(), Foreign> {
     match magic {
         MAGIC => {}
@@ -255,13 +258,13 @@ pub(super) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(
     }
 }
 
-/// Where readers without a mapping find these.
+/// The offset of the lock word, for readers without a mapping.
 pub(super) const LOCKS_AT: usize = offset_of!(Header, locks);
 pub(super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(super) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(super) const NOTED_AT: usize = offset_of!(Header, noted);
 
-/// The uuid that three words of the table stand for.
+/// The UUID that three words of the table encode.
 pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {
     let kind = match kind {
         word if word == kind_word(DeviceKind::Gpu, words) => DeviceKind::Gpu,
@@ -276,7 +279,7 @@ pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {
     Some(DeviceUuid { kind, bytes })
 }
 
-/// How a word of zeros is written: a zero means that nobody has written yet.
+/// The encoding of a word of zeros, because a zero means that nothing is written yet.
 const ZERO: u64 = 0x9b1d_5c3e_0f27_a846;
 
 fn uuid_words(uuid: &DeviceUuid) -> [u64; 2] {
@@ -289,7 +292,7 @@ fn uuid_words(uuid: &DeviceUuid) -> [u64; 2] {
     words
 }
 
-/// The kind, and above it what tells that the uuid is the one that was written.
+/// The kind, and above it a check value of the UUID's words.
 fn kind_word(kind: DeviceKind, [first, second]: [u64; 2]) -> u64 {
     let kind = match kind {
         DeviceKind::Gpu => 1,
@@ -299,10 +302,10 @@ fn kind_word(kind: DeviceKind, [first, second]: [u64; 2]) -> u64 {
     (mixed ^ mixed >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) << 8 | kind
 }
 
-/// Writes a word that nobody has written; whether it is now what was wanted.
+/// Writes a word that is still zero. Returns whether it now has the wanted value.
 ///
-/// Looks first: a page of the file that a process first reads comes with those around it,
-/// one that it first writes comes alone.
+/// Reads first: a first read of a page maps the pages around it as well; a first write maps that
+/// page alone.
 fn fill(word: &AtomicU64, wanted: u64) -> bool {
     if word.load(Ordering::SeqCst) == wanted {
         return true;

@@ -1,4 +1,4 @@
-//! Files that are no ledger, or were one: refused, or harmless.
+//! Files that are not a ledger, or no longer one: refused, or harmless.
 //! Touches: files on tmpfs, real processes.
 
 use super::layout::SIZE;
@@ -77,7 +77,7 @@ fn another_ledger_than_the_slices_own_is_refused() {
     let known = |id| Ledger::open(&c_path(&place.path()), Open::Known(id));
     assert_eq!(known(8).unwrap_err(), LedgerError::Another);
     assert_eq!(claim(&known(7).unwrap(), place.gpu, 1), Claim::Granted);
-    // Who was told no number takes any.
+    // A process without an expected id accepts any ledger.
     assert_eq!(claim(&place.open(), place.gpu, 1), Claim::Granted);
     let other = place.folder.path().join("other");
     let (mode, devices) = (0o600, 1);
@@ -279,17 +279,17 @@ fn any_bytes_after_the_first_words_are_read_without_a_crash() {
         look(&garbled).unwrap();
         let ledger = open(&garbled).unwrap();
         let _ = ledger.device(&UUID);
-        // Nobody has locked anything: all of it is dead, whatever it says.
+        // No byte is locked, so every slot is dead, whatever it contains.
         let _ = ledger.slots().count();
         assert_eq!(ledger.slots().count(), 0);
         let first = super::layout::Device(0);
-        // But slots that are free and hold something are no ledger's.
+        // But free slots with used bytes cannot be a ledger's.
         assert_eq!(ledger.sum(first), Bytes::MAX);
         assert_ne!(claim(&ledger, first, 1), Claim::Granted);
     }
 }
 
-/// The one thing that a process can do to the others of its own slice; see `map`.
+/// The one way in which a process can end the others of its own slice; see `map`.
 #[test]
 fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
     let (place, other) = {
@@ -319,7 +319,7 @@ fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
     });
     assert_eq!(neighbour.wait(), End::Signal(libc::SIGBUS));
     assert_eq!(other.sum(gpu), Bytes::new(5));
-    // From outside it is a file of the wrong length, and nothing worse.
+    // An observer outside the slice only sees a file of the wrong length.
     assert_eq!(look(&place.path()).unwrap_err(), LedgerError::Length(0));
     assert_eq!(open(&place.path()).unwrap_err(), LedgerError::Length(0));
 }
@@ -340,7 +340,7 @@ fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
     assert_eq!(place.sum(), 5);
     assert_eq!(place.claim(6), Claim::Granted);
     assert!(matches!(place.claim(LIMIT), Claim::Refused { .. }));
-    // It cannot lock in a file that is gone.
+    // It cannot lock a file that is gone.
     let mut child = Child::fork(|_| {
         let gone = Claim::NoSlot(NoSlot::Unreachable(super::sys::ESTALE));
         assert_eq!(place.claim(1), gone);
@@ -348,7 +348,7 @@ fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
     assert_eq!(child.wait(), End::Exit(0));
 }
 
-/// overlayfs maps the file beneath it, so its own locks go when the descriptor does.
+/// overlayfs maps the file below it, so its own locks end with the descriptor.
 #[test]
 fn a_file_system_that_drops_locks_is_noticed() {
     if !is_root() {
@@ -417,7 +417,7 @@ fn what_a_context_costs_is_learned_once() {
     assert_eq!(place.open().context(gpu), Some(Bytes::mib(254)));
 }
 
-/// A process that has its turn, and keeps it as long as it lives.
+/// A process that gets the turn and keeps it as long as it lives.
 fn holds_the_turn(place: &Place) -> Child {
     let holder = Child::fork(|voice| {
         let turn = place.ledger.turn(place.gpu);
@@ -447,7 +447,7 @@ fn a_turn_ends_with_its_holder() {
 fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
     let place = Place::new();
     for _ in 0..3 {
-        // As if it had been cancelled in the driver: nothing of it is dropped.
+        // As if it had been cancelled in the driver: no destructor runs.
         let ledger = place.open();
         let abandons = || core::mem::forget(ledger.turn(place.gpu).unwrap());
         std::thread::scope(|scope| scope.spawn(abandons).join().unwrap());

@@ -1,24 +1,24 @@
 //! The private tally of a process: the values that its own slot must hold. A difference shows that
 //! the ledger was overwritten.
 //! Touches: one word of this process's own; its slot, by reading.
-//! Law: the slot never says less than is known here. A claim adds to the slot first, a release takes
-//! from here first; so a slot that says less was written to by something that is not its owner.
+//! Law: the slot never holds less than this tally. A claim adds to the slot first, a release
+//! subtracts here first. So a smaller slot was written to by something other than its owner.
 
 use super::layout::{Device, Table};
 use super::sync::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// The bytes that a slot must hold, and above them how often that changed: who finds the word as it
-/// was a moment ago knows that nothing has changed in between.
+/// The bytes that a slot must hold, and above them the number of changes. A reader that finds the
+/// word unchanged knows that nothing has changed in between.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(super) struct Holding(AtomicU64);
 
-/// One change. The bits below are the bytes; more than that no machine has.
+/// One change. The bits below are the bytes; no machine has more.
 const CHANGE: u64 = 1 << 50;
 const ABOVE: u32 = 14;
 
-/// How often a slot is read that changes while it is looked at.
+/// How often a slot is read again that changes while it is being read.
 const LOOKS: u32 = 1000;
 
 impl Holding {
@@ -28,37 +28,37 @@ impl Holding {
         Holding(AtomicU64::new(0))
     }
 
-    /// As the kernel does when the process ends.
+    /// Resets the tally, as the kernel does when the process ends.
     #[cfg(test)]
     pub(super) fn forget(&self) {
         self.0.store(0, SeqCst);
     }
 
-    /// From now on the slot says too little, whatever it says.
+    /// From now on every value of the slot counts as too small.
     #[cfg(not(all(test, loom)))]
     pub(super) fn never_matches(&self) {
         self.0.store(CHANGE >> 2, SeqCst);
     }
 
-    /// Call after the slot has got so much more.
+    /// Call after the slot has grown by this much.
     #[inline(always)]
     pub(super) fn add(&self, bytes: u64) {
         self.0.fetch_add(CHANGE.wrapping_add(bytes), SeqCst);
     }
 
-    /// Call before so much is taken from the slot.
+    /// Call before this much is subtracted from the slot.
     #[inline(always)]
     pub(super) fn take(&self, bytes: u64) {
         self.0.fetch_add(CHANGE.wrapping_sub(bytes), SeqCst);
     }
 
-    /// Whether more must be held than the slot says. A claim or release under way may make it seem so.
+    /// Whether the slot seems to hold too little. A claim or release under way can cause that, too.
     #[inline(always)]
     pub(super) fn seems_more_than(&self, used: u64) -> bool {
         is_more(self.0.load(SeqCst), used)
     }
 
-    /// Whether more must be held than the slot says, for certain.
+    /// Whether the slot certainly holds too little.
     fn is_more_than(&self, used: &AtomicU64) -> bool {
         for _ in 0..LOOKS {
             let known = self.0.load(SeqCst);
@@ -72,14 +72,14 @@ impl Holding {
     }
 }
 
-/// What was given back twice is less than nothing, so the difference has a sign.
+/// The difference is signed, because memory released twice makes the value negative.
 #[inline(always)]
 const fn is_more(known: u64, used: u64) -> bool {
     (known.wrapping_sub(used) << ABOVE).cast_signed() > 0
 }
 
-/// Whether the slots can be what their owners have written, at a glance. `own`: this process's slot on
-/// the device.
+/// A quick check whether the slots can be as their owners have written them. `own`: this process's
+/// slot on the device.
 #[inline(always)]
 pub(super) fn seem_intact(
     table: Table<'_>,
@@ -99,7 +99,8 @@ pub(super) fn seem_intact(
     is_own_intact && !hides_one(table, extent)
 }
 
-/// Whether the slot behind the last one was ever taken. Who takes one raises the extent first.
+/// Whether the slot after the last one was ever taken. A process that takes a slot raises the
+/// extent first.
 #[inline(always)]
 fn hides_one(table: Table<'_>, extent: usize) -> bool {
     table
@@ -108,7 +109,8 @@ fn hides_one(table: Table<'_>, extent: usize) -> bool {
         .is_some_and(|node| node.head().0 != 0)
 }
 
-/// Whether the slots are not what their owners have written, after [`seem_intact`] has said no.
+/// Whether the slots differ from what their owners have written, once [`seem_intact`] has returned
+/// false.
 #[cold]
 #[inline(never)]
 pub(super) fn are_damaged(
@@ -119,7 +121,7 @@ pub(super) fn are_damaged(
     let extent = || table.extent.load(SeqCst);
     let seen = extent();
     let end = usize::try_from(seen).unwrap_or(usize::MAX);
-    // A slot that was taken in between has raised it.
+    // A slot that was taken in between has raised the extent.
     if hides_one(table, end) && extent() == seen {
         return true;
     }

@@ -1,4 +1,4 @@
-//! A ledger that is overwritten while processes use it: refused from then on, by all of them.
+//! A ledger that is overwritten while processes use it: all of them refuse it from then on.
 //! Touches: files on tmpfs, which are written to in place.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
@@ -24,7 +24,7 @@ fn overwrite(place: &Place, at: usize, bytes: &[u8]) {
     file.write_all_at(bytes, at as u64).unwrap();
 }
 
-/// What every process holds that has memory on a device.
+/// Records a context, as every process has that holds memory on a device.
 fn count(ledger: &Ledger, gpu: Device, bytes: u64) -> Claim {
     ledger.claim(gpu, Bytes::new(bytes), Kind::Context, Bytes::MAX)
 }
@@ -42,8 +42,8 @@ fn words() -> Vec<usize> {
     header.chain(words.into_iter().flatten()).collect()
 }
 
-/// Two processes hold 600 of 1000, and one word is overwritten: neither of them, and no process that
-/// comes, is granted what would be over the limit.
+/// Two processes hold 600 of 1000, and one word is overwritten. Afterwards no process, old or new,
+/// is granted memory over the limit.
 fn no_word_lifts_the_limit(garbage: [u8; 8]) {
     for at in words() {
         let place = Place::new();
@@ -62,7 +62,7 @@ fn no_word_lifts_the_limit(garbage: [u8; 8]) {
             let gpu = late.device(&UUID).unwrap_or(Device::UNLISTED);
             assert!(!is_granted(&late, gpu, 500), "{at}");
         }
-        // What is held can be given back, whatever happened.
+        // Held memory can be released, whatever has happened.
         place
             .ledger
             .release(place.gpu, Bytes::new(300), Kind::Linear);
@@ -99,7 +99,7 @@ fn zeros_in_a_device_are_no_second_budget() {
         assert!(is_granted(&place.ledger, place.gpu, 600));
         overwrite(&place, at, &[0; 8]);
         let late = place.open();
-        // Who comes counts another device first, which would take the first one's place.
+        // A new process lists another device first, which would take the first device's position.
         let other = late.device(&OTHER);
         let gpu = late.device(&UUID).unwrap_or(Device::UNLISTED);
         assert!(!is_granted(&late, gpu, 500), "{at}: {other:?}");
@@ -126,7 +126,7 @@ fn who_finds_the_damage_tells_everybody() {
     }
     let opened = Ledger::open(&c_path(&place.path()), Open::Existing);
     assert_eq!(opened.unwrap_err(), LedgerError::Damaged);
-    // What was there before is no help: others may have lost more.
+    // Restoring the old contents does not help: other processes may have lost more.
     overwrite(&place, 0, &super::beginning(1, super::Locks::Ledger));
     assert_eq!(claim(&second, place.gpu, 1), damaged);
     assert_eq!(claim(&place.ledger, place.gpu, 1), damaged);
@@ -149,7 +149,7 @@ fn what_the_driver_has_given_already_is_counted_all_the_same() {
     assert_eq!(place.ledger.own(place.gpu), Bytes::ZERO);
 }
 
-/// A file of zeros is a ledger only to who makes one.
+/// A file of zeros is a ledger only to the process that creates it.
 #[test]
 fn a_ledger_that_was_zeroed_is_no_empty_ledger_to_new_processes() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Exports and imports, as the ledger's users see them.
+//! The ledger's interface for exports and imports.
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::Calls;
@@ -12,11 +12,11 @@ use crate::units::Bytes;
 /// The outcome of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
-    /// It is recorded: this process pays for it when nobody else does.
+    /// The import is recorded: this process pays for it when no other process does.
     Shared,
-    /// It is this process's as if it had allocated it, because it cannot be recorded.
+    /// The import is charged like an allocation of this process, because it cannot be recorded.
     Paid,
-    /// Nobody in the slice pays for it, and there is no room: the slice's processes hold this much.
+    /// No process in the slice pays for the memory, and there is no room for it.
     Refused {
         /// Bytes held by the slice's processes.
         used: Bytes,
@@ -24,7 +24,7 @@ pub enum Import {
 }
 
 impl Ledger {
-    /// This process's slot on a device, which it takes if it has none.
+    /// This process's slot on a device; a new one is taken if there is none.
     fn own_slot(&self, device: Device) -> Option<usize> {
         let slot = || self.private.mine(device).and_then(Mine::slot);
         slot().or_else(|| {
@@ -38,8 +38,8 @@ impl Ledger {
         sharing::row(self.table, slot)
     }
 
-    /// Others of the slice may import so much of what this process holds. False: there is no row
-    /// for that, and who imports it pays for it too.
+    /// Records that other processes of the slice may import this much of this process's memory.
+    /// Returns false if no row is free; then an importer pays for the memory, too.
     pub fn export(&self, device: Device, class: Class, size: Bytes) -> bool {
         let slot = self.own_slot(device);
         let row = slot.and_then(|slot| sharing::row_for(self.table, slot));
@@ -53,7 +53,7 @@ impl Ledger {
         }
     }
 
-    /// The size of what was exported, where an import does not say its own.
+    /// The size of an exported object, for imports that do not report their own size.
     #[must_use]
     pub fn exported(&self, device: Device, class: Class) -> Option<Bytes> {
         let (calls, device) = (Calls::of(self), self.in_file(device));
@@ -61,8 +61,8 @@ impl Ledger {
         sharing::object(self.table, device, class, lives)
     }
 
-    /// This process has imported so much. It is refused only where nobody in the slice pays for it
-    /// and the slice would then hold more than `limit`.
+    /// Records an import by this process. It is refused only if no process in the slice pays for
+    /// the memory and the slice would then hold more than `limit`.
     pub fn import(&self, device: Device, class: Class, size: Bytes, limit: Bytes) -> Import {
         let row = self.own_slot(device);
         let row = row.and_then(|slot| Some((slot, sharing::row_for(self.table, slot)?)));
@@ -82,7 +82,7 @@ impl Ledger {
             row.import(class, size);
             return Import::Shared;
         }
-        // Claimed as if it were allocated; and it counts twice until that is given back.
+        // Claimed like an allocation; it counts twice until that is released.
         match self.claim(device, growth, Kind::Vmm, limit) {
             Claim::Refused { used } => Import::Refused { used },
             Claim::NoSlot(_) => Import::Refused { used: limit },
@@ -94,7 +94,7 @@ impl Ledger {
         }
     }
 
-    /// This process has let go of so much of what it had imported.
+    /// Records that this process has released this much imported memory.
     pub fn unimport(&self, device: Device, class: Class, size: Bytes) {
         if let Some(row) = self.row(device) {
             row.unimport(class, size);

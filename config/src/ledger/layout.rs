@@ -1,27 +1,29 @@
-//! The bytes of a ledger file, a page, 60 KiB for each device and 100 KiB of sharers, the same on every
-//! machine that we run on.
+//! The layout of a ledger file: a page, 60 KiB for each device and 100 KiB of sharers. It is
+//! identical on every machine that we run on.
 //! Touches: its arguments.
-//! Law: every pattern of bits is a valid file; what it says may be wrong, reading it never is.
+//! Law: every pattern of bits is a valid file. Its values may be wrong, but reading it is always
+//! safe.
 
 use super::sharing::{self, Sharer};
 use super::sync::{AtomicU32, AtomicU64};
 use core::sync::atomic::Ordering::SeqCst;
 
-/// How many processes can hold memory on one device of a slice at one time. A ledger has this many
-/// slots for each device that it was made for; any process and device can have any of them.
+/// The number of processes that can hold memory on one device of a slice at one time. A ledger has
+/// this many slots for each device that it was made for; any process and device can use any of
+/// them.
 pub const SLOTS: usize = 512;
-/// How many devices a slice has memory on.
+/// The number of devices on which a slice can have memory.
 pub const DEVICES: usize = 64;
 /// The length of a ledger file that was made for one device.
 pub const SIZE: usize = size_for(1);
 /// The length of the longest ledger file.
 pub const MAX_SIZE: usize = size_for(DEVICES);
 
-/// The header of a ledger file.
+/// The length of a ledger file's header.
 pub(super) const PAGE: usize = 4096;
 /// Bytes of one slot, in all columns together.
 const SLOT_SIZE: usize = 2 * 8 + 40 + 8 * KINDS;
-// loom's atomics are larger than the machine's.
+// Not under loom, whose atomics are larger than the machine's.
 #[cfg(not(all(test, loom)))]
 const _: () = assert!((SLOTS * SLOT_SIZE).is_multiple_of(PAGE) && SIZE == 164 << 10);
 
@@ -31,12 +33,12 @@ pub const fn size_for(devices: usize) -> usize {
     sharing_at(slots_for(devices)).saturating_add(sharing::SIZE)
 }
 
-/// Where the sharers begin in a file of so many slots: behind the columns.
+/// The offset of the sharers in a file of so many slots: after the columns.
 pub(super) const fn sharing_at(slots: usize) -> usize {
     PAGE.saturating_add(slots.saturating_mul(SLOT_SIZE))
 }
 
-/// How many slots a ledger for so many devices has.
+/// The number of slots in a ledger for so many devices.
 pub(super) const fn slots_for(devices: usize) -> usize {
     let devices = match devices {
         0 => 1,
@@ -46,14 +48,14 @@ pub(super) const fn slots_for(devices: usize) -> usize {
     devices.saturating_mul(SLOTS)
 }
 
-/// How many slots a file of this length has. None: it is no ledger's length.
+/// The number of slots in a file of this length; `None` if no ledger has this length.
 pub(super) fn slots_of(length: u64) -> Option<usize> {
     let length = usize::try_from(length).ok()?;
     let slots = length.checked_sub(PAGE.saturating_add(sharing::SIZE))? / SLOT_SIZE;
     (size_for(slots / SLOTS) == length).then_some(slots)
 }
 
-/// Where each column begins in a file of so many slots: used, pending, nodes, kinds.
+/// The offsets of the columns in a file of so many slots: used, pending, nodes, kinds.
 pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
     let words = slots.saturating_mul(8);
     let pending = PAGE.saturating_add(words);
@@ -64,12 +66,12 @@ pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
-/// What stands there once a process has found that the ledger was overwritten.
+/// Replaces the magic once a process has found that the ledger was overwritten.
 pub(super) const DAMAGED: u64 = u64::from_ne_bytes(*b"DAMAGED!");
-/// The version of the layout: another one is refused, never guessed at.
+/// The version of the layout; any other version is refused.
 pub(super) const VERSION: u32 = 3;
 
-/// What is held, for people: only the sum decides.
+/// The kind of held memory, for display: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
@@ -78,7 +80,7 @@ pub enum Kind {
     Managed,
     /// Arrays and mipmapped arrays.
     Array,
-    /// What memory pools reserve.
+    /// The reservations of memory pools.
     Pool,
     /// `cuMemCreate`.
     Vmm,
@@ -103,14 +105,14 @@ impl Kind {
         Kind::Code,
     ];
 
-    /// Whether a slot has a word for it. The most common kind has none: it is what is left of the
-    /// sum, which saves two locked instructions for each allocation.
+    /// Whether a slot has a word for this kind. The most common kind has none: it is the rest of
+    /// the sum. That saves two locked instructions for each allocation.
     pub(super) const fn written(self) -> bool {
         !matches!(self, Kind::Linear)
     }
 
-    /// What a slot holds, in all and by kind, from its sum and its words. They are written one
-    /// after the other: what some kinds have together is held.
+    /// A slot's bytes, in all and by kind, from its sum and its words. The words are written one
+    /// after the other, so the total of the kinds counts as held even if the sum is smaller.
     pub(super) fn by_kind(
         used: u64,
         mut word: impl FnMut(usize) -> u64,
@@ -130,7 +132,7 @@ impl Kind {
         (parts.fold(0, u64::saturating_add), by_kind)
     }
 
-    /// What people call it.
+    /// Its name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,10 +148,10 @@ impl Kind {
     }
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 pub(super) const KINDS: usize = 8;
 
-/// A position in the file's table of devices: what a uuid is for a claim.
+/// A position in the file's table of devices; claims use it in place of a UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device(pub(super) u8);
 
@@ -160,7 +162,7 @@ impl Device {
         self.0
     }
 
-    /// The device at a position that [`Device::number`] gave.
+    /// The device for a number from [`Device::number`].
     #[must_use]
     pub const fn numbered(number: u8) -> Device {
         if number < 64 {
@@ -170,15 +172,16 @@ impl Device {
         }
     }
 
-    /// A device that the ledger has no room for, or whose entry is garbled: its claims are refused.
+    /// A device for which the ledger has no room, or whose entry is garbled; its claims are
+    /// refused.
     pub const UNLISTED: Device = Device(64);
 }
 
-/// The first 8 bytes of a slot, which one look takes in: the hint (the low half, which is the
-/// word that the kernel writes to), then a byte that says that the slot is taken and for which
-/// device, then how often it was taken.
+/// The first 8 bytes of a slot, which one load reads: the hint (the low half, the word that the
+/// kernel writes to), then a byte with the taken flag and the device, then the number of times that
+/// it was taken.
 ///
-/// The device needs no check: six bits cannot name one that is not in the table.
+/// The device needs no check: six bits cannot name a device outside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head(pub(super) u64);
 
@@ -193,9 +196,9 @@ impl Head {
         self.0 & Self::TAKEN != 0
     }
 
-    /// Whether the slot is taken, for whatever device there is.
+    /// Whether the slot is taken, for any device.
     pub(super) const fn may_be_another_devices(self) -> bool {
-        // Six bits name the device, the one between is never set.
+        // Six bits name the device; the bit between them and the taken bit is never set.
         self.0 & (Self::TAKEN | Self::TAKEN >> 1) == Self::TAKEN
     }
 
@@ -208,10 +211,10 @@ impl Head {
         (self.0 ^ Self::of(device)) << 24 >> 24 >> Self::DEVICE_SHIFT == 0
     }
 
-    /// Whether the slot is taken for the device and its hint is trusted, at once.
+    /// Whether the slot is taken for the device and its hint is trusted, in one comparison.
     pub(super) const fn is_alive(self, device: Device, trust: Trust) -> bool {
-        // The hint, if the byte above it is the device's; less than nothing or a large number
-        // otherwise. A hint of zero is less than nothing too.
+        // The hint, if the byte above it is the device's; otherwise a negative or a large number. A
+        // hint of zero is negative, too.
         let hint = (self.0 << 24 >> 24).wrapping_sub(Self::of(device));
         hint.wrapping_sub(1) < trust.0
     }
@@ -220,13 +223,13 @@ impl Head {
         Self::TAKEN | ((device.0 as u64) << Self::DEVICE_SHIFT)
     }
 
-    /// 0: there is no hint, ask the kernel. A thread id: alive. [`OWNER_DIED`]: that thread is
-    /// gone, ask the kernel whether its process is.
+    /// 0: there is no hint, so query the kernel. A thread id: alive. [`OWNER_DIED`]: that thread is
+    /// gone, so query the kernel whether its process is, too.
     pub(super) const fn word(self) -> u32 {
         (self.0 & Self::WORD) as u32
     }
 
-    /// Whether the word says that its thread is alive.
+    /// Whether the hint says that the thread is alive.
     pub(super) const fn hinted_alive(self) -> bool {
         (self.word() as u64).wrapping_sub(1) < Trust::HINTS.0
     }
@@ -247,7 +250,7 @@ impl Head {
     }
 }
 
-/// The hints that are enough for now: none, when every owner is to be verified.
+/// The hints that are trusted for now; none when every owner is to be verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trust(u64);
 
@@ -265,17 +268,17 @@ const _: () = assert!(
     "the word is the low half of the head"
 );
 
-/// What a slot says besides its amounts; it has the shape of a node of glibc's robust list.
+/// The words of a slot besides its amounts, laid out as a node of glibc's robust list.
 ///
 /// `get_robust_list(2)` gives one distance from a node's `next` to its word for a whole thread.
-/// glibc's is 32 bytes on 64-bit machines, so that is where they stand. Nobody ever follows
-/// `prev` or `next`: they are for the kernel and for glibc's own writes.
+/// glibc's is 32 bytes on 64-bit machines, so the words are laid out at that distance. Our code
+/// never follows `prev` or `next`: they are for the kernel and for glibc's own writes.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Node {
     /// A [`Head`].
     pub(super) head: AtomicU64,
-    /// For people; in the process's own pid namespace.
+    /// The owner's pid in its own pid namespace, for display only.
     pub(super) pid: AtomicU32,
     pub(super) spare: [AtomicU32; 3],
     pub(super) prev: AtomicU64,
@@ -291,7 +294,7 @@ impl Node {
         self.head.store(head.0, SeqCst);
     }
 
-    /// Gives the slot a hint, whatever happens to the rest of its head.
+    /// Sets the slot's hint; the rest of its head may change meanwhile.
     pub(super) fn set_word(&self, word: u32) {
         let mut found = self.head();
         while let Err(changed) =
@@ -306,17 +309,17 @@ impl Node {
 /// The bit that the kernel sets in the word of a thread that is gone.
 pub(super) const OWNER_DIED: u32 = 0x4000_0000;
 
-/// The columns of the slots, wherever they are.
+/// The columns of the slots, at any address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
-    /// One more than the highest slot that was ever taken: where reading may stop.
+    /// One more than the highest slot that was ever taken; readers may stop there.
     pub(super) extent: &'a AtomicU32,
-    /// What was granted, in bytes.
+    /// The granted bytes.
     pub(super) used: &'a [AtomicU64],
-    /// What is being asked for at this moment, in bytes.
+    /// The bytes that claims request at this moment.
     pub(super) pending: &'a [AtomicU64],
     pub(super) nodes: &'a [Node],
-    /// What was granted, by kind.
+    /// The granted bytes, by kind.
     pub(super) kinds: &'a [[AtomicU64; KINDS]],
     /// One more than the highest sharer that was ever used.
     pub(super) sharers: &'a AtomicU32,
@@ -325,8 +328,8 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The slots that were ever taken. Slices of one length: the loops over them have no checks
-    /// left in them.
+    /// The slots that were ever taken. The slices have equal lengths, so the compiler removes the
+    /// bounds checks from loops over them.
     pub(super) fn reach(self) -> Table<'a> {
         let extent = usize::try_from(self.extent.load(SeqCst)).unwrap_or(usize::MAX);
         let extent = extent.min(self.nodes.len());

@@ -1,5 +1,5 @@
-//! What a process of a slice does with itself: it forks, becomes another program, closes all its
-//! files, is of another namespace or another user; it is counted as long as it lives.
+//! A process of a slice may fork, exec, close all its files, or belong to another namespace or
+//! user. It is counted as long as it lives.
 //! Touches: real processes.
 
 use super::processes::{
@@ -35,7 +35,7 @@ fn a_forked_child_owns_nothing_and_gets_a_slot_of_its_own() {
     assert_eq!(place.claim(5), Claim::Granted);
     let child = Child::fork(|voice| {
         assert_eq!(place.ledger.own(place.gpu), Bytes::ZERO);
-        // What the parent was granted is not the child's to give back.
+        // A child cannot release memory that was granted to its parent.
         place.ledger.release(place.gpu, Bytes::new(5), Kind::Linear);
         assert_eq!(place.sum(), 5);
         assert_eq!(place.claim(7), Claim::Granted);
@@ -85,7 +85,7 @@ fn another_program_in_the_same_process_holds_nothing() {
     });
     assert_eq!(child.hear(), 1);
     let name = std::format!("/proc/{}/comm", child.pid);
-    // The new program runs before the old one's address space is gone; nobody can wait for that.
+    // The new program runs before the old address space is gone; no call can wait for that.
     while place.sum() != 0 {
         assert!(place.sum() == 5 || place.sum() == 0);
         std::thread::yield_now();

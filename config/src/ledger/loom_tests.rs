@@ -1,5 +1,5 @@
-//! Every interleaving of two claimers, and of three up to a number of preemptions; any of them
-//! may die at any step.
+//! Every interleaving of two claimers, and of three up to a number of preemptions. Any of them may
+//! die at any step.
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
 
 use super::holding;
@@ -28,7 +28,7 @@ fn release(world: &World, slot: usize, bytes: u64) {
     protocol::release(world.table(), &process, slot, own.holding, amount(bytes));
 }
 
-/// Whether a process finds its ledger overwritten.
+/// Whether a process finds that its ledger was overwritten.
 fn is_damaged(world: &World, slot: usize) -> bool {
     let own = Some((slot, &world.holdings[slot]));
     holding::are_damaged(world.table(), GPU, own)
@@ -38,7 +38,7 @@ fn sum(world: &World) -> u64 {
     protocol::sum(world.table(), &Process::of(world), GPU)
 }
 
-/// Nothing is half done.
+/// Checks that no operation is half done.
 fn settled(world: &World) {
     let table = world.table();
     assert!(table.pending.iter().all(|word| word.load(SeqCst) == 0));
@@ -52,7 +52,7 @@ fn explore(preemptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-/// Claims of these processes (slot, bytes), all at once; what became of them.
+/// Runs the claims of these processes (slot, bytes) at once, and returns their outcomes.
 fn race(claims: &'static [(usize, u64)], slots: usize) -> (Arc<World>, Vec<Outcome>) {
     let world = Arc::new(World::with_processes(slots));
     let others: Vec<_> = claims
@@ -70,7 +70,7 @@ fn race(claims: &'static [(usize, u64)], slots: usize) -> (Arc<World>, Vec<Outco
     (world, outcomes)
 }
 
-/// Of claims of the same size, as many are granted as fit.
+/// Checks that, of claims of one size, as many are granted as fit.
 fn expect_granted(claims: &'static [(usize, u64)], slots: usize, expected: usize) {
     let (world, outcomes) = race(claims, slots);
     let is_granted = |outcome: &&Outcome| **outcome == Outcome::Granted;
@@ -106,7 +106,7 @@ fn of_two_threads_of_a_process_exactly_one_is_granted() {
     });
 }
 
-/// A process that has its slice for itself, and one that comes at that moment.
+/// A process that is alone in its slice, and a process that appears at that moment.
 fn with_a_newcomer(bytes: [u64; 2], expected: usize) {
     let world = Arc::new(World::with_processes_of(1, 2));
     let newcomer = Arc::clone(&world);
@@ -137,7 +137,7 @@ fn of_a_thread_that_asks_and_one_that_takes_at_once_not_more_than_fits_is_grante
     explore(None, || {
         let world = Arc::new(World::with_processes(1));
         assert_eq!(claim(&world, 0, 6), Outcome::Granted);
-        // It does not fit as long as the other has not given back, so it is asked for.
+        // The claim does not fit until the other process has released its memory, so it waits.
         let asking = Arc::clone(&world);
         let asker = thread::spawn(move || claim(&asking, 0, 8));
         release(&world, 0, 6);
@@ -187,8 +187,8 @@ fn what_is_released_meanwhile_can_be_claimed_and_no_more() {
     });
 }
 
-/// One of two claimers dies at a step of its claim. The other gets what is left, and what the
-/// dead one asked for or got is gone at the next look.
+/// One of two claimers dies at a step of its claim. The other gets the rest. The dead process's
+/// claim and memory are gone at the next read.
 #[test]
 fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
     for fate in [
@@ -207,7 +207,7 @@ fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
                 let claim =
                     || protocol::claim(dying.table(), &process, &own, GPU, amount(6), LIMIT);
                 {
-                    // Killed in it, or after it.
+                    // The process is killed during the claim, or after it.
                     let _ = std::panic::catch_unwind(core::panic::AssertUnwindSafe(claim));
                     dying.die(0);
                 }
@@ -223,7 +223,7 @@ fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
     }
 }
 
-/// Two look at a slot whose owner is dead, and one of them may die while it clears it away.
+/// Two processes read a slot whose owner is dead, and one of them may die while it clears the slot.
 #[test]
 fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
     let steps = [
@@ -254,7 +254,7 @@ fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
     }
 }
 
-/// A dead process's slot gets a new owner while somebody looks.
+/// A dead process's slot gets a new owner while another process reads it.
 #[test]
 fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
     explore(None, || {
@@ -269,7 +269,7 @@ fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
                 assert_eq!((slot, claim(&taking, 0, 2)), (0, Outcome::Granted));
                 return 2;
             }
-            // The other one was clearing it away.
+            // The other process was clearing the slot.
             0
         });
         let seen = sum(&world);
@@ -279,7 +279,7 @@ fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
     });
 }
 
-/// Two want the only free slot.
+/// Two processes try to take the only free slot.
 #[test]
 fn a_slot_gets_one_owner() {
     explore(Some(3), || {
@@ -289,7 +289,7 @@ fn a_slot_gets_one_owner() {
         let other = thread::spawn(move || take(&taking));
         let (mine, others) = (take(&world), other.join().unwrap());
         assert!(mine.is_none() || others.is_none());
-        // It may have been looked at by both at once; then it is free for the next.
+        // Both may have blocked each other; then the slot is free for the next attempt.
         let taken = mine.or(others).or_else(|| take(&world));
         assert_eq!(taken, Some(0));
     });

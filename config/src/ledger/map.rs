@@ -1,19 +1,19 @@
 //! The mappings of the ledger: the shared file, the page that a fork wipes, the pages that hold
 //! this process's locks.
-//! Touches: the address space. Nothing here is ever unmapped but what nobody has seen.
-//! Law: a lock lives as long as the address space that it speaks for, and no longer.
+//! Touches: the address space. Only mappings that no other code has seen are ever unmapped.
+//! Law: a lock lives exactly as long as the address space that it represents.
 //!
-//! A lock of an open file description lasts until its last reference goes, and a mapping is one.
-//! So the description is mapped (one page that nobody can touch), marked as not to be inherited,
-//! and the descriptor is closed: no program can close it, no fork or raw clone can keep it, it
-//! takes no descriptor from the program, and execve and any death end it.
+//! A lock of an open file description lasts until its last reference goes, and a mapping is one. So
+//! the description is mapped (one page without access rights), marked as not to be inherited, and
+//! the descriptor is closed. Then no program can close it, and no fork or raw clone can keep it. It
+//! uses no descriptor of the program, and ends at execve or at any death.
 //!
-//! A file that becomes shorter under a mapping raises SIGBUS in whoever touches the lost pages.
-//! A container's ledger is sealed against that (gpuslice-oci's `seal`). Another one can be cut by
-//! those who may write to it, by the file's mode the processes of this slice: a slice can end itself
-//! in this way, as it can with kill(2), and nobody else can. Whoever looks from outside (`snapshot`)
-//! reads, and maps nothing. A read that cannot fault is a system call of 320 ns, and a library
-//! installs no signal handlers.
+//! Truncating a file under a mapping raises SIGBUS in every thread that touches the lost pages. A
+//! container's ledger is sealed against that (gpuslice-oci's `seal`). Other ledgers can be
+//! truncated by the processes that may write to them: by the file's mode, those of this slice. So a
+//! slice can end itself in this way, as it can with kill(2), but no other process can end it.
+//! Observers outside the slice (`snapshot`) read, and map nothing. A read that cannot fault is a
+//! system call of 320 ns, and a library installs no signal handlers.
 #![expect(unsafe_code, reason = "mappings")]
 
 use super::file::Header;
@@ -33,14 +33,14 @@ const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
 const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 
-/// A ledger file that is mapped.
+/// A mapped ledger file.
 pub(super) struct Mapped {
     pub(super) header: &'static Header,
     pub(super) table: Table<'static>,
     length: usize,
 }
 
-/// Maps a ledger file of this length, which has been checked and has room for so many slots.
+/// Maps a ledger file that has been checked: `length` bytes with room for `slots` slots.
 pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
     let at = sys::mmap(length, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
     let start = NonNull::new(at as *mut u8).ok_or(Errno(0))?;
@@ -76,20 +76,20 @@ pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno
     })
 }
 
-/// Takes back a mapping that turned out to be no ledger's.
+/// Unmaps a file that turned out not to be a ledger.
 pub(super) fn forget(mapped: Mapped) {
     let at = core::ptr::from_ref(mapped.header) as usize;
     // SAFETY: `Ledger::open` calls this with the only references, before it gives up.
     unsafe { sys::munmap(at, mapped.length) };
 }
 
-/// The page of this process: zeros at first, and zeros again in every child that it forks.
+/// Maps this process's private page: zeros at first, and zeros again in every forked child.
 pub(super) fn private() -> Result<&'static Private, Errno> {
     const { assert!(size_of::<Private>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None)?;
-    // SAFETY: nobody else knows of the page yet; zeros are what its users expect after a fork.
+    // SAFETY: no other code knows of the page yet; zeros are what its users expect after a fork.
     if let Err(errno) = unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) } {
-        // SAFETY: nobody else knows of the page.
+        // SAFETY: no other code knows of the page.
         unsafe { sys::munmap(at, PAGE) };
         return Err(errno);
     }
@@ -98,13 +98,13 @@ pub(super) fn private() -> Result<&'static Private, Errno> {
     Ok(unsafe { at.as_ref() })
 }
 
-/// A page of words that are zero, and zero again in every child that is forked.
+/// Maps a page of zero words, which are zero again in every forked child.
 pub(super) fn tally() -> Option<NonNull<Tally>> {
     const { assert!(size_of::<Tally>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None).ok()?;
-    // SAFETY: nobody else knows of the page yet.
+    // SAFETY: no other code knows of the page yet.
     if unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) }.is_err() {
-        // SAFETY: nobody else knows of the page.
+        // SAFETY: no other code knows of the page.
         unsafe { sys::munmap(at, PAGE) };
         return None;
     }
@@ -118,7 +118,7 @@ pub(super) fn tally_at(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
-/// The same, made where there is none.
+/// Like [`tally_at`], but maps the page if none is stored.
 pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
     if let Some(known) = tally_at(place) {
         return Some(known);
@@ -129,20 +129,20 @@ pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
         .compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
-        // SAFETY: nobody else has seen the page.
+        // SAFETY: no other code has seen the page.
         unsafe { sys::munmap(fresh as usize, PAGE) };
     }
     tally_at(place)
 }
 
-/// Keeps a description's locks until this address space ends.
+/// A mapping that keeps a description's locks until this address space ends.
 pub(super) struct Hold(usize);
 
 impl Hold {
-    /// Keeps the locks of this description, those that it has and those that it will get.
+    /// Keeps the present and future locks of this description.
     pub(super) fn of(fd: &Fd) -> Result<Hold, Errno> {
         let at = sys::mmap(PAGE, PROT_NONE, MAP_SHARED, Some(fd))?;
-        // SAFETY: nobody touches the page, in this process or in a child.
+        // SAFETY: no code touches the page, in this process or in a child.
         match unsafe { sys::madvise(at, PAGE, MADV_DONTFORK) } {
             Ok(()) => Ok(Hold(at)),
             Err(errno) => {
@@ -152,9 +152,9 @@ impl Hold {
         }
     }
 
-    /// Lets go of them at once.
+    /// Releases the locks at once.
     pub(super) fn release(self) {
-        // SAFETY: the page is this Hold's own, and nobody can touch it.
+        // SAFETY: the page is this Hold's own, and no code can touch it.
         unsafe { sys::munmap(self.0, PAGE) };
     }
 }

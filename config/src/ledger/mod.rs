@@ -1,18 +1,18 @@
-//! The memory ledger: who in a slice holds how much of which device.
+//! The memory ledger: how much of which device each process of a slice holds.
 //! Touches: a file of 164 KiB or more that every process of the slice maps, and locks on its bytes.
-//! Law: a slot has one writer process; a total is summed, never stored; the kernel, not we,
-//! decides who is dead; nothing that a SIGKILL at any moment can poison.
+//! Law: a slot has one writer process. A total is summed, never stored. The kernel, not we, decides
+//! which process is dead. A SIGKILL at any moment leaves the ledger usable.
 //!
-//! A process takes a slot of the file at its first claim on a device. It owns the slot as long
-//! as the kernel holds a lock on the slot's byte for it: as long as its address space exists
-//! (`map`). Asking the kernel about 64 locks takes 20 µs, so there is a hint in the slot, which
-//! the kernel itself writes when the owner's thread ends (`robust`). A hint is never believed:
-//! it only says when to ask. Three more things ask without a hint: a claim before it is refused,
-//! whoever finds the table full, and every process at most once a second.
+//! A process takes a slot of the file at its first claim on a device. It owns the slot as long as
+//! the kernel holds a lock on the slot's byte for it: as long as its address space exists (`map`).
+//! Querying 64 locks takes 20 µs, so each slot has a hint, which the kernel itself writes when the
+//! owner's thread ends (`robust`). A hint never decides: it only says when to query the kernel. The
+//! kernel is queried without a hint in three more cases: before a claim is refused, when the table
+//! is full, and at most once a second in every process.
 //!
-//! When the table is full, the kernel gives no lock, or the file cannot be used at all, a process has
-//! no slot. It is granted nothing ([`Claim::NoSlot`]); what the driver has given it already it counts
-//! by itself ([`Claim::Private`]) until it gets a slot.
+//! When the table is full, the kernel gives no lock, or the file cannot be used at all, a process
+//! has no slot. It is granted nothing ([`Claim::NoSlot`]). It counts the memory that the driver has
+//! already given it by itself ([`Claim::Private`]) until it gets a slot.
 
 mod holding;
 mod layout;

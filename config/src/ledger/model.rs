@@ -11,28 +11,29 @@ use std::vec::Vec;
 /// The device of every model.
 pub(super) const GPU: Device = Device(3);
 
-/// What stands for the file and the kernel.
+/// The model's file and kernel.
 pub(super) struct World {
     extent: AtomicU32,
     used: Vec<AtomicU64>,
     pending: Vec<AtomicU64>,
     nodes: Vec<Node>,
     kinds: Vec<[AtomicU64; KINDS]>,
-    /// The locks: 0 for nobody's.
+    /// The locks; 0 means unlocked.
     owners: Vec<AtomicU32>,
     seats: Vec<AtomicU32>,
     pub(super) gates: Vec<AtomicU16>,
     pub(super) holdings: Vec<Holding>,
     bell: Bell,
-    /// Nobody exports or imports.
+    /// Always 0: no process of the model exports or imports.
     sharers: AtomicU32,
 }
 
-/// How a claim waits: until somebody does something. loom then knows when nobody ever will, and
-/// calls that a deadlock; with turns it would let two that wait take turns for ever.
+/// Lets a claim sleep until another thread makes progress. Without it, loom would let two waiting
+/// threads yield to each other for ever and not report the deadlock.
 #[derive(Default)]
 pub(super) struct Bell {
-    /// Not loom's: counting steps must not order what the protocol leaves unordered.
+    /// Not loom's atomic: counting steps must not order operations that the protocol leaves
+    /// unordered.
     rung: std::sync::atomic::AtomicUsize,
     #[cfg(loom)]
     waiting: std::sync::atomic::AtomicUsize,
@@ -65,7 +66,7 @@ impl Bell {
             }
             self.waiting.fetch_sub(1, SeqCst);
         } else {
-            // What was seen a moment ago may be old; after this it is not.
+            // Earlier reads may be stale; reads after this are not.
             loom::thread::yield_now();
         }
         heard.set(self.rung.load(SeqCst));
@@ -106,7 +107,7 @@ impl World {
         World::with_processes_of(count, count)
     }
 
-    /// A model in which so many of the slots are.
+    /// A model in which that many of the slots are taken.
     pub(super) fn with_processes_of(count: usize, slots: usize) -> World {
         let world = World::new(slots);
         world.extent.store(u32::try_from(count).unwrap(), SeqCst);
@@ -140,8 +141,8 @@ impl World {
         }
     }
 
-    /// What the kernel does when a process ends: its own memory goes, then it writes the hint,
-    /// then it drops the lock.
+    /// Ends a process as the kernel does: its own memory is freed first, then the hint is written,
+    /// then the lock is dropped.
     pub(super) fn die(&self, slot: usize) {
         self.gates[slot].store(0, SeqCst);
         self.holdings[slot].forget();
@@ -156,11 +157,11 @@ pub(super) struct Process<'a> {
     world: &'a World,
     /// The step at which it dies.
     pub(super) fate: Option<Step>,
-    /// How often the bell had rung when it was last listened to.
+    /// The count of the bell when this process last checked it.
     heard: Cell<usize>,
 }
 
-/// What unwinds a process that was killed.
+/// The panic payload that unwinds a killed process.
 pub(super) struct Killed;
 
 impl<'a> Process<'a> {
@@ -180,7 +181,7 @@ impl<'a> Process<'a> {
     }
 }
 
-/// Drops the seat's lock, as the kernel does even for the killed.
+/// Drops the seat's lock, as the kernel does even for a killed process.
 pub(super) struct Seat<'a>(&'a AtomicU32);
 
 impl Drop for Seat<'_> {
@@ -202,7 +203,7 @@ impl<'a> Kernel for Process<'a> {
     fn seat(&self, slot: usize) -> Option<Seat<'a>> {
         let seat = &self.world.seats[slot];
         let got = seat.compare_exchange(0, 1, SeqCst, SeqCst);
-        // Not made where it was not got: dropping it would give up another's.
+        // Not constructed on failure: dropping it would release another process's lock.
         got.is_ok().then(|| Seat(seat))
     }
 

@@ -1,6 +1,7 @@
 //! Notes in the ledger for each device: refusals, and the measured size of a context.
 //! Touches: the header; a lock on one byte of the file.
-//! Law: nothing is decided by it but what is reported, so a neighbour's lie costs a number.
+//! Law: notes decide nothing and are only reported, so a neighbour's false value affects only a
+//! report.
 
 use super::calls::Calls;
 use super::layout::{DEVICES, Device, Kind};
@@ -11,18 +12,18 @@ use crate::units::Bytes;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// What was refused on a device.
+/// The refusals on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// How many allocations.
+    /// The number of refused allocations.
     pub count: u64,
-    /// The most that one of them was short by: what more headroom would have avoided.
+    /// The largest shortfall of one of them: that much more headroom would have avoided it.
     pub regret: Bytes,
 }
 
-/// The right to do something that only one process of the slice does at a time.
+/// The right to perform an operation that only one process of the slice may perform at a time.
 ///
-/// It ends when it is dropped, and when its holder dies.
+/// It ends when it is dropped, or when its holder dies.
 pub struct Turn<'a> {
     /// Closing it ends the lock.
     _fd: Fd,
@@ -38,7 +39,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Ledger {
-    /// Records a refusal, and how much less than the request was free.
+    /// Records a refusal, and its shortfall.
     pub fn refused(&self, device: Device, short_by: Bytes) {
         if let Some(noted) = self.header.noted(self.in_file(device)) {
             noted.refusals.fetch_add(1, Relaxed);
@@ -46,7 +47,7 @@ impl Ledger {
         }
     }
 
-    /// What was refused on a device, by all processes that the slice ever had.
+    /// The refusals on a device, of all processes that the slice ever had.
     #[must_use]
     pub fn refusals(&self, device: Device) -> Refusals {
         let noted = self.header.noted(self.in_file(device));
@@ -56,7 +57,7 @@ impl Ledger {
         })
     }
 
-    /// What a context holds on a device. None: nobody has measured one yet.
+    /// The memory of one context on a device; `None` until it is measured.
     #[must_use]
     pub fn context(&self, device: Device) -> Option<Bytes> {
         let learned = self
@@ -67,7 +68,7 @@ impl Ledger {
         (learned != 0).then_some(Bytes::new(learned))
     }
 
-    /// Records what a context holds; the first measurement stays.
+    /// Records the memory of one context; the first measurement stays.
     pub fn learn_context(&self, device: Device, bytes: Bytes) {
         if let Some(noted) = self.header.noted(self.in_file(device)) {
             let context = &noted.context;
@@ -75,15 +76,15 @@ impl Ledger {
         }
     }
 
-    /// Waits for its turn on a device to measure a context, for two seconds at most. None: one has
-    /// been measured meanwhile, somebody takes longer, or the kernel gives no lock.
+    /// Waits at most two seconds for the turn on a device to measure a context. Returns `None` if a
+    /// context was measured meanwhile, another process takes longer, or the kernel gives no lock.
     ///
-    /// A thread that is cancelled in its turn leaves the lock to its process, for good. So whoever
-    /// has the turn names the slot whose hint speaks of its thread; when that is gone, the others
-    /// take turns at another lock.
+    /// A thread that is cancelled in its turn leaves the lock to its process, for good. So the
+    /// holder of the turn names the slot whose hint belongs to its thread. When that thread is
+    /// gone, the other processes take turns at another lock.
     #[must_use]
     pub fn turn(&self, device: Device) -> Option<Turn<'_>> {
-        // Now, for later it would take this descriptor for one of a parent's.
+        // Settled now, because later it would mistake this descriptor for one of a parent's.
         self.settle();
         let fd = Calls::of(self).open(Access::Write).ok()?;
         let mut lock = 0;
@@ -109,9 +110,9 @@ impl Ledger {
         None
     }
 
-    /// Says whose turn it is: this thread's, if the process's slot has a hint of its end.
+    /// Records this thread as the holder of the turn, if the process's slot has a hint of its end.
     fn sign(&self, device: Device, lock: u8) {
-        // The slot that the context will be claimed in.
+        // Takes the slot in which the context will be claimed.
         let _ = self.claim(device, Bytes::ZERO, Kind::Context, Bytes::MAX);
         let slot = self.private.mine(device).and_then(Mine::slot);
         let (thread, hint) = (sys::gettid(), slot.map(|slot| self.hint(slot)));
@@ -124,7 +125,7 @@ impl Ledger {
         }
     }
 
-    /// The lock to go on to, where this one was left by a thread that is gone.
+    /// The next lock to use, if a thread that is gone left this one locked.
     fn next_lock(&self, device: Device, lock: u8) -> Option<u8> {
         let signed = self.header.turn(self.in_file(device))?.load(SeqCst);
         let [t0, t1, t2, t3, s0, s1, _, signed_lock] = signed.to_le_bytes();
@@ -137,17 +138,17 @@ impl Ledger {
         (self.hint(slot) != thread && next < LOCKS).then_some(next)
     }
 
-    /// The thread that a slot's hint speaks of, or that it is gone.
+    /// The thread in a slot's hint, or the mark that it is gone.
     fn hint(&self, slot: usize) -> u32 {
         let node = self.table.nodes.get(slot);
         node.map_or(0, |node| node.head().word())
     }
 }
 
-/// As many locks as there are for the turns on one device.
+/// The number of locks for the turns on one device.
 const LOCKS: u8 = 8;
 
-/// A signature: the thread, its slot and one, and the lock.
+/// A signature consists of the thread, its slot plus one, and the lock.
 const SLOT_AT: u32 = 32;
 const LOCK_AT: u32 = 56;
 

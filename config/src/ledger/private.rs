@@ -10,15 +10,15 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Private {
-    /// 0 until this process has looked at what its parent may have left open in it.
+    /// 0 until this process has closed descriptors that it may have inherited from its parent.
     pub(super) settled: AtomicU32,
-    /// How many looks there were.
+    /// The number of checks so far.
     pub(super) looks: AtomicU32,
-    /// The second from which every slot's lock is asked again.
+    /// The second from which every slot's lock is queried again.
     pub(super) verify_at: AtomicU64,
-    /// The second from which a slot is looked for again, after there was none.
+    /// The second from which the process looks for a slot again, after it found none.
     pub(super) full_until: AtomicU64,
-    /// The devices on which this process was refused for want of a slot, one bit each.
+    /// The devices on which this process was refused for lack of a slot, one bit each.
     pub(super) slotless: AtomicU64,
     /// Memory that the driver granted before this process had a slot; null if there was none.
     pub(super) tally: AtomicPtr<Tally>,
@@ -40,15 +40,15 @@ pub(super) struct Mine {
     pub(super) slot: AtomicU16,
     /// See [`super::protocol::Own::gate`].
     pub(super) gate: AtomicU16,
-    /// The thread that carries the hint; 0 when none does yet.
+    /// The thread that carries the hint; 0 when no thread does.
     pub(super) thread: AtomicU32,
-    /// What the slot must say.
+    /// The bytes that the slot must hold.
     pub(super) holding: Holding,
 }
 
 const _: () = assert!(slots_for(DEVICES) < u16::MAX as usize);
 
-/// A thread is at it, or none can carry a hint.
+/// A thread is setting the hint, or no thread can carry one.
 pub(super) const NO_THREAD: u32 = u32::MAX;
 
 impl Private {
@@ -78,11 +78,11 @@ impl Private {
         self.devices.get(usize::from(device.0))
     }
 
-    /// The ledger was overwritten: no slot of this process is believed any more.
+    /// Marks the ledger as overwritten: no slot of this process is trusted any more.
     pub(super) fn spoil(&self) {
         use core::sync::atomic::Ordering::Relaxed;
         self.damaged.store(1, Relaxed);
-        // Whoever asks whether this process is counted is told that it is not.
+        // A query whether this process is counted then returns no.
         self.slotless.store(u64::MAX, Relaxed);
         self.devices
             .iter()
@@ -112,7 +112,8 @@ impl Tally {
         word.map(|word| word.fetch_add(bytes, SeqCst)).is_some()
     }
 
-    /// Takes so much away, or all that there is. What could not be taken is returned.
+    /// Subtracts this many bytes, or all that there are. Returns the rest that could not be
+    /// subtracted.
     pub(super) fn take(&self, device: Device, bytes: u64, kind: Kind) -> u64 {
         let Some(word) = self.word(device, kind) else {
             return bytes;

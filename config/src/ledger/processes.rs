@@ -1,5 +1,5 @@
 //! Real processes for the crash tests: forked, killed, waited for.
-//! Touches: fork(2), kill(2) and the like, so that the tests themselves read as sentences.
+//! Touches: fork(2), kill(2) and the like, so that the tests themselves stay readable.
 #![expect(unsafe_code, reason = "fork")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
@@ -25,7 +25,7 @@ pub(super) struct Place {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Tests that fork take turns: a fork copies what the test beside it has open.
+/// Tests that fork take turns, because a fork copies the open files of a concurrent test.
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Place {
@@ -94,12 +94,12 @@ pub(super) struct Child {
     waited: bool,
 }
 
-/// What a child talks to its parent through.
+/// The child's end of the pipe to its parent.
 #[derive(Clone, Copy)]
 pub(super) struct Voice(i32);
 
 impl Voice {
-    /// Tells the parent a number.
+    /// Sends the parent a number.
     pub(super) fn say(self, number: i32) {
         let bytes = number.to_ne_bytes();
         // SAFETY: the bytes are four.
@@ -118,7 +118,7 @@ impl Child {
         })
     }
 
-    /// The same by the bare system call, of which libc knows nothing.
+    /// Like [`fork`], by the bare system call, which libc does not notice.
     pub(super) fn clone(life: impl FnOnce(Voice)) -> Child {
         Child::by(life, || {
             // SAFETY: as for fork; the child allocates nothing.
@@ -270,7 +270,7 @@ impl RobustMutex {
     }
 }
 
-/// Lets this process write, and end; for any other system call it is ended.
+/// Restricts this process to writing and exiting; any other system call kills it.
 pub(super) fn allow_only_writing() {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap(),

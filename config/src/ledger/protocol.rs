@@ -1,7 +1,7 @@
 //! The claim protocol: processes claim memory against a limit, and may be killed at any step.
 //! Touches: the columns of a table; the kernel through a trait, so that loom can be the kernel.
-//! Law: a slot has one writer process; a total is summed, never stored; the kernel says who is
-//! dead; two claims that do not fit together are never both granted.
+//! Law: a slot has one writer process. A total is summed, never stored. The kernel decides which
+//! process is dead. Two claims that do not fit together are never both granted.
 
 use super::holding::Holding;
 use super::layout::{Device, Head, KINDS, Kind, Node, OWNER_DIED, Table, Trust};
@@ -10,55 +10,55 @@ use super::sync::{AtomicU16, AtomicU32, AtomicU64, published};
 use crate::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// Whoever is told of the steps of the protocol.
+/// An observer of the protocol's steps.
 pub(super) trait Steps {
     /// A place where a test may kill the process.
     fn step(&self, step: Step);
 }
 
-/// What the protocol asks of the kernel.
+/// The protocol's queries to the kernel.
 pub(super) trait Kernel: Steps {
-    /// The right to write to a slot that nobody owns. Ends when it is dropped, or its holder dies.
+    /// The right to write to a slot without an owner. Ends when it is dropped, or its holder dies.
     type Seat<'s>
     where
         Self: 's;
 
     /// Whether the slot's owner is alive, by a lock that the kernel holds for it. True when the
-    /// kernel cannot be asked: what may be alive is counted.
+    /// kernel cannot be queried, because a possibly live owner must be counted.
     fn owner_lives(&self, slot: usize) -> bool;
 
-    /// Asks for the right to write to a slot that nobody owns; never waits.
+    /// Tries to get the right to write to a slot without an owner; never waits.
     fn seat(&self, slot: usize) -> Option<Self::Seat<'_>>;
 
-    /// Makes this process the owner of the slot that it has the seat of, until it dies.
+    /// Makes this process the owner of a slot whose seat it holds, until it dies.
     fn own(&self, seat: &Self::Seat<'_>, slot: usize) -> bool;
 
-    /// Whether it is time to ask the kernel about every slot, hint or no hint.
+    /// Whether to query the kernel about every slot now, regardless of hints.
     fn verification_is_due(&self) -> bool;
 
-    /// Lets the others go on, the longer the more often it was called.
+    /// Lets other threads run, for longer with each round.
     fn pause(&self, round: u32);
 
-    /// How often a claim looks again while the others are undecided.
+    /// How often a claim sums again while other claims are undecided.
     const ROUNDS: u32;
 }
 
-/// The places in the protocol between which a kill makes a difference.
+/// The points of the protocol at which a kill makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The seat is held.
     Seated = 1,
-    /// The used bytes of the dead are gone, by kind and in all.
+    /// The used bytes of the dead owner are cleared, by kind and in all.
     UsedWiped,
-    /// Their pending claims are gone.
+    /// Its pending claims are cleared.
     AmountsWiped,
-    /// Their head is gone: the slot is free.
+    /// Its head is cleared: the slot is free.
     HeadWiped,
-    /// The slot is ours to the kernel, and says nothing yet.
+    /// The kernel knows the slot as ours; its head is still free.
     Owned,
-    /// The slot is ours to everybody.
+    /// The slot's head says that it is taken.
     Taken,
-    /// The robust list knows of the slot, the slot of nothing.
+    /// The robust list refers to the slot as pending; the slot names no thread yet.
     HintPending,
     /// The slot names our thread.
     HintNamed,
@@ -78,11 +78,11 @@ pub(super) enum Step {
     Released,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Granted,
-    /// What the device's slots held when it did not fit.
+    /// `used`: the bytes of the device's slots when the claim did not fit.
     Refused {
         used: u64,
     },
@@ -91,26 +91,26 @@ pub(super) enum Outcome {
 /// The slot of this process, and the gate of its threads.
 pub(super) struct Own<'a> {
     pub(super) slot: usize,
-    /// 1 while a thread of this process insists on a claim that others stand in the way of.
+    /// 1 while a thread of this process insists on a claim that other claims block.
     pub(super) gate: &'a AtomicU16,
-    /// What the slot must say.
+    /// The bytes that the slot must hold.
     pub(super) holding: &'a Holding,
-    /// Whether every owner is verified from the start: a process that has just come asks the
-    /// kernel once about everybody.
+    /// Whether every owner is verified from the start: a new process queries the kernel once about
+    /// all of them.
     pub(super) verify: bool,
 }
 
-/// What is claimed or released.
+/// The amount of a claim or release.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Amount {
     pub(super) bytes: u64,
     pub(super) kind: Kind,
 }
 
-/// The most that one claim can ask for: no device has a pebibyte, and no sum of claims wraps.
+/// The largest claim: no device has a pebibyte, and no sum of claims wraps.
 pub(super) const MOST: u64 = 1 << 50;
 
-/// The bytes that the living hold on a device.
+/// The bytes that live processes hold on a device.
 #[inline(always)]
 pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
     let trust = Trust::unless(kernel.verification_is_due());
@@ -120,8 +120,8 @@ pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64
     for (slot, (node, used)) in slots.enumerate() {
         let head = node.head();
         if head.is_alive(device, trust) || (head.is(device) && counts(table, kernel, slot)) {
-            // Read after the owner was found alive: what a dead owner left here is gone by the
-            // time that somebody else owns the slot.
+            // Read after the owner was found alive. A dead owner's bytes are cleared before another
+            // process owns the slot.
             let held = used.load(SeqCst);
             if held == 0 && is_zeroed(table, slot) {
                 return u64::MAX;
@@ -140,9 +140,9 @@ pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64
     }
 }
 
-/// Whether a slot that says that nothing is used says by its kinds that something is. Its owner adds
-/// to the kinds last and takes from them first; so the slot was overwritten, and its owner will find
-/// that out. Asked again, because both words may have changed in between.
+/// Whether a slot with zero used bytes has bytes by kind. Its owner adds to the kinds last and
+/// subtracts from them first. So the slot was overwritten, and its owner will find that out. Read
+/// twice, because both words may have changed in between.
 #[cold]
 fn is_zeroed(table: Table<'_>, slot: usize) -> bool {
     let (Some(used), Some(kinds)) = (table.used.get(slot), table.kinds.get(slot)) else {
@@ -152,20 +152,20 @@ fn is_zeroed(table: Table<'_>, slot: usize) -> bool {
     (0..4).all(|_| says_more())
 }
 
-/// Whether a slot that says that it is free holds something. What a dead owner left is wiped before its
-/// slot is free; so its head was overwritten.
+/// Whether a slot whose head says free has used bytes. A dead owner's bytes are cleared before its
+/// slot is free, so the head was overwritten.
 #[inline(always)]
 fn is_hidden(node: &Node, head: Head, used: &AtomicU64) -> bool {
     !head.may_be_another_devices() && used.load(SeqCst) != 0 && is_still_free(node, head)
 }
 
-/// Whether nobody has taken the slot in between: its head says how often it was taken.
+/// Whether the slot has not been taken in between: its head counts how often it was taken.
 #[cold]
 fn is_still_free(node: &Node, head: Head) -> bool {
     node.head() == head
 }
 
-/// Whether the owner of a slot with this head is to be counted on a device.
+/// Whether the owner of a slot with this head counts on a device.
 pub(super) fn lives(
     table: Table<'_>,
     kernel: &impl Kernel,
@@ -177,15 +177,16 @@ pub(super) fn lives(
     }
 }
 
-/// More than any slot holds, and few enough for a sum over all slots not to wrap. With garbage
-/// of a neighbour that is above it the slice is full.
+/// More than any slot holds, and small enough that a sum over all slots does not wrap. If a
+/// neighbour writes a larger value, the slice is full.
 pub(super) const ABSURD: u64 = 1 << 54;
 
-/// Takes `bytes` of what is left under `limit`, or nothing.
+/// Claims `bytes` of the memory left under `limit`, or nothing.
 ///
-/// A claim is published as pending, then everybody's is summed. Two claimers cannot both miss the
-/// other's claim. If they see each other and do not fit together, the one with the lower slot
-/// goes on asking and the other steps back until that one is decided: one of the two is granted.
+/// A claim is first published as pending, then all slots are summed. So two claimers cannot both
+/// miss the other's claim. If they see each other and do not fit together, the claimer with the
+/// lower slot keeps its claim. The other withdraws until that claim is decided. One of the two is
+/// granted.
 pub(super) fn claim<K: Kernel>(
     table: Table<'_>,
     kernel: &K,
@@ -230,7 +231,7 @@ pub(super) fn claim<K: Kernel>(
         }
         let refused = seen.used.saturating_add(bytes) > limit;
         if refused && !verify {
-            // Nobody is refused on a hint: the kernel is asked about every slot first.
+            // A hint alone never refuses a claim: the kernel is first queried about every slot.
             verify = true;
             continue;
         }
@@ -240,7 +241,7 @@ pub(super) fn claim<K: Kernel>(
             }
             break Outcome::Refused { used: seen.used };
         }
-        // It fits, unless others are granted what they ask for at this moment.
+        // It fits, unless claims that are pending now are granted.
         if !leading {
             leading = own.gate.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
         }
@@ -259,17 +260,17 @@ pub(super) fn claim<K: Kernel>(
     outcome
 }
 
-/// What becomes of a claim of a process that has its slice for itself.
+/// The result of a claim on the fast path, for a process alone in its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alone {
     Granted,
-    /// It is taken, and there is somebody: the sum decides.
+    /// The bytes are taken, but another process has appeared: the sum decides.
     Contested,
-    /// Nothing is taken: it does not fit, or there was somebody before.
+    /// Nothing is taken: it does not fit, or the process was not alone.
     NotGranted,
 }
 
-/// Decides what was taken while somebody came: it is granted, or given back.
+/// Decides a claim that was taken while another process appeared: it is granted, or taken back.
 #[cold]
 pub(super) fn contested(
     table: Table<'_>,
@@ -294,7 +295,7 @@ pub(super) fn contested(
     fits
 }
 
-/// Gives back what was granted; more than that gives back all.
+/// Releases granted bytes; a larger amount releases all of them.
 #[inline]
 pub(super) fn release(
     table: Table<'_>,
@@ -306,7 +307,7 @@ pub(super) fn release(
     let Some(used) = table.used.get(slot) else {
         return;
     };
-    // A slot never says more by kind than in all: see `is_zeroed`.
+    // The kinds of a slot never exceed its sum: see `is_zeroed`.
     if amount.kind.written()
         && let Some(kinds) = table.kinds.get(slot)
         && let Some(held) = kinds.get(amount.kind as usize)
@@ -323,14 +324,15 @@ pub(super) fn release(
     kernel.step(Step::Released);
 }
 
-/// Makes this process the owner of a slot for a device. None: every slot has a living owner.
+/// Makes this process the owner of a slot for a device. Returns `None` if every slot has a live
+/// owner.
 ///
-/// The seat is taken first: whoever has it may write to a slot without an owner. What a dead
-/// owner left is wiped before the slot gets a new one, so nobody counts it as the new one's.
+/// The seat is taken first: its holder may write to a slot without an owner. A dead owner's bytes
+/// are cleared before the slot gets a new owner, so they never count as the new owner's.
 pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
-    // What a dead process has left, by its hint, is cleared away by who takes it; a slice of one
-    // process after the other stays one of one slot. Then free slots. Only when there is none, the
-    // kernel is asked about all the others.
+    // First slots whose hint says that their owner died; the new owner clears them. So a slice that
+    // runs one process after the other uses one slot. Then free slots. Only when there is none, the
+    // kernel is queried about all other slots.
     let left: fn(Head) -> bool = |head| head.taken() && head.word() & OWNER_DIED != 0;
     let free: fn(Head) -> bool = |head| !head.taken();
     let any: fn(Head) -> bool = |_| true;
@@ -362,8 +364,8 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
     None
 }
 
-/// Records in this process's own slot what it holds already, whatever the limit. The caller has it
-/// known to the process.
+/// Records, in this process's own slot, memory that it already holds, whatever the limit. The
+/// caller updates the process's own tally.
 pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
     if let Some(columns) = Columns::of(table, slot) {
         columns.used.fetch_add(amount.bytes, SeqCst);
@@ -371,14 +373,14 @@ pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
     }
 }
 
-/// Gives up a slot that was taken a moment ago and holds nothing.
+/// Gives up a slot that was just taken and holds nothing.
 pub(super) fn give_up(table: Table<'_>, slot: usize) {
     if let Some(node) = table.nodes.get(slot) {
         node.set_head(node.head().freed());
     }
 }
 
-/// Asks the kernel whether a slot's owner is to be counted; what a dead one left is cleared away.
+/// Queries the kernel whether a slot's owner is alive; a dead owner's bytes are cleared.
 #[cold]
 pub(super) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bool {
     let lives = kernel.owner_lives(slot);
@@ -388,24 +390,24 @@ pub(super) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bo
     lives
 }
 
-/// Clears what a dead owner left, unless somebody else is at it.
+/// Clears a dead owner's bytes, unless another process is doing so.
 fn reap<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     let Some(_seat) = kernel.seat(slot) else {
         return;
     };
-    // It may have a new owner by now.
+    // The slot may have a new owner by now.
     if !kernel.owner_lives(slot) {
         kernel.step(Step::Seated);
         wipe(table, kernel, slot);
     }
 }
 
-/// Brings a slot without an owner back to zero. Needs its seat; may be killed and done again.
+/// Resets a slot without an owner to zero. Requires its seat; can be repeated after a kill.
 fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     let (Some(columns), Some(node)) = (Columns::of(table, slot), table.nodes.get(slot)) else {
         return;
     };
-    // Who has imported what it had exported pays, before it pays no more itself.
+    // The importers start to pay for the memory that it exported before it stops paying itself.
     sharing::wipe(table, slot);
     columns.kinds.iter().for_each(|held| held.store(0, SeqCst));
     columns.used.store(0, SeqCst);
@@ -416,7 +418,7 @@ fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     kernel.step(Step::HeadWiped);
 }
 
-/// What the slots of a device add up to at this moment.
+/// Sums the slots of a device at this moment.
 fn tally(
     table: Table<'_>,
     kernel: &impl Kernel,
@@ -433,7 +435,8 @@ fn tally(
         if head.is_alive(device, trust)
             || (head.is(device) && (slot == own.slot || counts(table, kernel, slot)))
         {
-            // Pending before used: a claim that is granted in between is seen twice, never missed.
+            // Pending before used: a claim that is granted in between is counted twice, never
+            // missed.
             let asked = pending.load(SeqCst);
             let held = used.load(SeqCst);
             if held == 0 && is_zeroed(table, slot) {
@@ -457,12 +460,12 @@ fn tally(
     tally
 }
 
-/// What the slots of a device add up to.
+/// The sum of a device's slots.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     used: u64,
     pending: u64,
-    /// A slot before ours has something pending: it goes first.
+    /// A slot before ours has a pending claim, which goes first.
     senior: bool,
 }
 
@@ -472,7 +475,7 @@ impl Tally {
     }
 }
 
-/// The amounts of one slot, for its owner or for who has its seat.
+/// The amounts of one slot, for its owner or for the holder of its seat.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     used: &'a AtomicU64,
@@ -490,13 +493,12 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// Takes what fits where no other process has ever had a slot, without asking first: one
-    /// locked instruction instead of three, and so it is for an engine that has its slice for
-    /// itself.
+    /// Claims without publishing first, where no other process has ever had a slot. This takes one
+    /// locked instruction instead of three, for an engine that is alone in its slice.
     ///
-    /// Whoever comes meanwhile has raised the extent before it looks at what is used, and a thread
-    /// of this process that asks has published before it looks. So either they see what was taken
-    /// here, or it is seen here that there is somebody; then the sum decides.
+    /// A process that appears meanwhile has raised the extent before it reads the used bytes. A
+    /// thread of this process that publishes a claim has done so before it reads them. So either
+    /// they see the bytes taken here, or this claim sees them; then the sum decides.
     #[inline(always)]
     pub(super) fn claim_alone(
         &self,
@@ -523,8 +525,8 @@ impl<'a> Columns<'a> {
         }
         published();
         kernel.step(Step::Granted);
-        // As in `tally`, pending before used: what was granted to another thread in between is seen
-        // as the one or as the other.
+        // As in `tally`, pending before used: a claim that is granted to another thread in between
+        // is seen as pending or as used.
         let undecided = self.pending.load(SeqCst) != 0;
         if !alone() || undecided || self.used.load(SeqCst) > limit {
             return Alone::Contested;
@@ -535,8 +537,8 @@ impl<'a> Columns<'a> {
         Alone::Granted
     }
 
-    /// What is held where no other process has ever had a slot. None: one has, or the slot does not
-    /// say what this process has written.
+    /// The bytes held where no other process has ever had a slot. `None` if one has, or if the slot
+    /// differs from what this process has written.
     #[inline(always)]
     pub(super) fn sum_alone(&self, extent: &AtomicU32, holding: &Holding) -> Option<Bytes> {
         let held = self.used.load(SeqCst);

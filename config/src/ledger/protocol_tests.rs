@@ -80,7 +80,7 @@ fn a_slot_without_a_lock_does_not_count_once_it_is_looked_at() {
     // The kernel could not write the hint: the word still names a thread.
     world.table().nodes[0].set_word(7);
     assert_eq!(sum(&world), 6);
-    // But nobody is refused on its account, and who verifies does not count it.
+    // But no claim is refused because of that slot, and a verifying process does not count it.
     assert_eq!(claim(&world, 1, 10, 10), Outcome::Granted);
     assert_eq!(sum(&world), 10);
 }
@@ -93,7 +93,7 @@ fn a_thread_that_ended_is_no_dead_process() {
     assert_eq!(sum(&world), 6);
 }
 
-/// What one of the processes does next.
+/// The next action of one of the processes.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Claim(u64),

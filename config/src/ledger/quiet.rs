@@ -1,7 +1,7 @@
 //! Quiet mode, after the process has put itself under seccomp: slots are read, but the kernel is
-//! not asked whether their owners live. A neighbour that has ended stays counted here until another
-//! process of the slice clears its slot. Otherwise a filter that allows only the program's own
-//! system calls would end the program.
+//! not queried whether their owners are alive. A neighbour that has ended stays counted here until
+//! another process of the slice clears its slot. Otherwise a filter that allows only the program's
+//! own system calls would end the program.
 //! Touches: one word of this process.
 
 use core::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on the kernel is asked about no neighbour; or is again.
+/// Turns quiet mode on or off.
 pub fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Relaxed);
 }

@@ -1,90 +1,91 @@
-//! Tracks the memory that a memory pool, or the graphs of a device, have reserved: the part that
-//! the ledger counts, and the idle part that running calls count on.
+//! Tracks the memory that a memory pool, or the graphs of a device, have reserved. One part of it
+//! is counted in the ledger. Running calls rely on the idle part.
 //! Touches: three words of one process; the driver and the ledger through traits, so that loom can
-//! be both.
-//! Law: whoever has made the driver reserve more writes to `held` after that, and whoever writes
-//! there has asked the driver since the write before. So at rest `held` is what is reserved, and
-//! while calls are under way what is reserved is never more than `held` and what they have claimed.
+//! replace both.
+//! Law: a call that makes the driver reserve more memory writes to `held` afterwards. A writer of
+//! `held` has queried the driver since the previous write. So at rest `held` is the reserved
+//! memory. While calls are under way, the reserved memory never exceeds `held` plus their claims.
 //!
-//! A thread that is cancelled in the driver leaves what it has claimed and counted on: too much is
-//! said to be held, never too little.
+//! A thread that is cancelled in the driver leaves behind what it has claimed and relied on. Then
+//! too much is reported as held, never too little.
 
 use super::step::STEP;
 use super::sync::AtomicU64;
 use crate::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// What reserves, as the driver tells of it, and who is charged for it.
+/// A memory pool or the graphs of a device: the driver's figures, and the account to charge.
 pub trait Reserving {
-    /// What the driver has reserved. None: it does not say.
+    /// The bytes that the driver has reserved; `None` if it does not report them.
     fn reserved(&self) -> Option<Bytes>;
-    /// What of it is in use.
+    /// The bytes of it that are in use.
     fn used(&self) -> Bytes;
-    /// Who is charged for it.
+    /// The account that is charged for it.
     fn charged(&self) -> &impl Charged;
 }
 
-/// Who is charged for what is reserved: a device's account in the ledger.
+/// The account that is charged for reserved memory: a device's account in the ledger.
 pub trait Charged {
-    /// Claims more of the ledger; whether that was granted.
+    /// Claims more memory from the ledger; returns whether that was granted.
     fn claim(&self, bytes: Bytes) -> bool;
-    /// Has the ledger say that more is held, whatever the limit.
+    /// Records more memory as held in the ledger, whatever the limit.
     fn record(&self, bytes: Bytes);
-    /// Gives back to the ledger.
+    /// Releases memory to the ledger.
     fn release(&self, bytes: Bytes);
-    /// Lets others run for a moment.
+    /// Lets other threads run for a moment.
     fn wait(&self);
-    /// Nanoseconds since some moment.
+    /// Nanoseconds since an arbitrary moment.
     fn clock(&self) -> u64;
 }
 
-/// What one of them has reserved. All zeros: nothing.
+/// The reserved memory of one pool, or of a device's graphs. All zeros: nothing.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reserve {
-    /// What the ledger has of it, and how often it was written.
+    /// The bytes counted in the ledger, and the number of writes to this word.
     held: AtomicU64,
-    /// What calls that are under way count on of what is idle, and how often it was written: who
-    /// sees something gone writes too, so that nobody counts on what was there before.
+    /// The idle bytes that running calls rely on, and the number of writes to this word. A thread
+    /// that sees memory disappear writes to it, too, so that no call relies on an outdated value.
     counted_on: AtomicU64,
-    /// What calls that are under way have claimed for what the driver may add.
+    /// The bytes that running calls have claimed for memory that the driver may add.
     claimed: AtomicU64,
 }
 
-/// What a call has been given while it is under way.
+/// The memory assigned to a running call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
-    /// By the ledger, for what the driver may have to add.
+    /// Claimed from the ledger, for memory that the driver may have to add.
     pub claimed: Bytes,
-    /// Of what is idle.
+    /// Assigned from the idle memory.
     pub idle: Bytes,
 }
 
-/// What follows when more is reserved than the ledger has room for.
+/// The reaction when more is reserved than the ledger has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// This call has taken memory, and can give it back.
+    /// This call has taken memory, and can release it.
     Asked,
-    /// This call may have taken memory, and cannot give it back: it is recorded.
+    /// This call may have taken memory, and cannot release it, so it is recorded.
     Kept,
-    /// Others have taken it, and see to it.
+    /// Other calls have taken it, and handle it.
     OfOthers,
 }
 
-/// The low bits of a word. The others: how often it was written.
+/// The low bits of a word. The others count how often it was written.
 const AMOUNT: u64 = (1 << 41) - 1;
 const ONCE: u64 = AMOUNT + 1;
 const UNIT: u64 = 512;
 
-/// How often what is idle is looked at again, where others change it meanwhile.
+/// How often the idle memory is read again while other threads change it.
 const ROUNDS: u32 = 1000;
-/// How long others are waited for, in nanoseconds: a refusal must come at once, whoever is stuck.
+/// How long to wait for other threads, in nanoseconds. A refusal must be immediate, even if another
+/// thread is stuck.
 #[cfg(not(all(test, loom)))]
 const PATIENCE: u64 = 10_000_000;
 #[cfg(all(test, loom))]
 const PATIENCE: u64 = 2;
 
-/// The time for which others are waited for.
+/// The remaining time to wait for other threads.
 #[derive(Debug)]
 pub struct Patience {
     end: u64,
@@ -92,7 +93,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// It begins.
+    /// Starts the wait.
     pub fn new(charged: &impl Charged) -> Patience {
         Patience {
             end: charged.clock().saturating_add(PATIENCE),
@@ -100,9 +101,9 @@ impl Patience {
         }
     }
 
-    /// Lets others run; false: they were waited for long enough.
+    /// Lets other threads run; returns false once the time is over.
     pub fn wait(&mut self, charged: &impl Charged) -> bool {
-        // Where there is no clock it counts.
+        // The round count limits the wait where there is no clock.
         self.rounds = self.rounds.saturating_sub(1);
         if self.rounds == 0 || charged.clock() >= self.end {
             return false;
@@ -116,7 +117,7 @@ fn amount(word: u64) -> Bytes {
     Bytes::new((word & AMOUNT).wrapping_mul(UNIT))
 }
 
-/// A word that is written once more, and says this: whole units, and not less.
+/// The word after one more write, with this amount, rounded up to whole units.
 fn written(word: u64, bytes: Bytes) -> u64 {
     let units = bytes.get().div_ceil(UNIT).min(AMOUNT);
     (word & !AMOUNT).wrapping_add(ONCE) | units
@@ -138,15 +139,15 @@ fn change(word: &AtomicU64, by: Bytes, change: fn(Bytes, Bytes) -> Bytes) {
     }
 }
 
-/// Whole steps of the driver's.
+/// Rounds up to whole steps of the driver.
 fn stepped(bytes: Bytes) -> Bytes {
     let whole = bytes.get().checked_next_multiple_of(STEP);
     Bytes::new(whole.unwrap_or(u64::MAX))
 }
 
 impl Reserve {
-    /// Counts on as much of `wanted` as is idle, in the ledger, and counted on by nobody else. It
-    /// stays in the ledger until [`Reserve::end`].
+    /// Reserves for this call as much of `wanted` as is idle, counted in the ledger, and not
+    /// assigned to another call. It stays in the ledger until [`Reserve::end`].
     pub fn count_on(&self, wanted: Bytes, driver: &impl Reserving) -> Bytes {
         for _ in 0..ROUNDS {
             let seen = self.counted_on.load(SeqCst);
@@ -169,30 +170,31 @@ impl Reserve {
         Bytes::ZERO
     }
 
-    /// Counts on it no more: the driver has not been called.
+    /// Returns idle memory that was assigned; the driver has not been called.
     pub fn let_go(&self, idle: Bytes) {
         change(&self.counted_on, idle, Bytes::minus);
     }
 
-    /// The driver is about to be called by who was given this.
+    /// Marks the start of the driver call that `given` was assigned to.
     pub fn begin(&self, given: Given) {
         change(&self.claimed, given.claimed, Bytes::plus);
     }
 
-    /// The driver has done with the call: what it was given is used up or goes back. False: it has
-    /// made more be reserved than is granted, and [`Growth::Asked`] was said.
+    /// Marks the end of the driver call: its assigned memory is used up or released. Returns false
+    /// if the call has made more memory reserved than is granted, and `growth` is
+    /// [`Growth::Asked`].
     pub fn end(&self, given: Given, growth: Growth, driver: &impl Reserving) -> bool {
         change(&self.counted_on, given.idle, Bytes::minus);
         if given.claimed != Bytes::ZERO {
-            // Until it is written down, what this call has claimed is still said to be claimed, or
-            // others would claim it once more; afterwards somebody may have gone by that.
+            // This call's claim must stay visible until the memory is written down, or other calls
+            // would claim it once more. After that, another call may already have relied on it.
             self.write(given.claimed, growth, driver);
             change(&self.claimed, given.claimed, Bytes::minus);
         }
         self.settle(growth, driver)
     }
 
-    /// Makes the ledger say what the driver says. False: there is no room for it, and it does not.
+    /// Updates the ledger to the driver's figures. Returns false if there is no room for them.
     pub fn settle(&self, growth: Growth, driver: &impl Reserving) -> bool {
         let mut patience = None;
         while !self.write(Bytes::ZERO, growth, driver) {
@@ -200,7 +202,7 @@ impl Reserve {
             if growth == Growth::OfOthers || nobody {
                 return false;
             }
-            // They may give back what they do not need.
+            // The other calls may release what they do not need.
             let patience = patience.get_or_insert_with(|| Patience::new(driver.charged()));
             if !patience.wait(driver.charged()) {
                 return false;
@@ -209,8 +211,8 @@ impl Reserve {
         true
     }
 
-    /// Writes down what is reserved, as far as `own` and what is granted suffice, and gives back
-    /// what it does not need of them. `own` is part of what is said to be claimed.
+    /// Records the reserved memory, as far as `own` and the granted memory suffice, and releases
+    /// the rest of them. `own` is part of `claimed`.
     fn write(&self, own: Bytes, growth: Growth, driver: &impl Reserving) -> bool {
         let charged = driver.charged();
         let mut left = own;
@@ -222,13 +224,14 @@ impl Reserve {
                 charged.release(left);
                 return true;
             };
-            // What others have claimed is theirs to write down.
+            // Other calls record their own claims.
             let others = amount(self.claimed.load(SeqCst)).minus(own);
             let lacking = reserved.minus(held).minus(left).minus(others);
             let mut fits = true;
             if lacking != Bytes::ZERO {
                 if self.held.load(SeqCst) != seen {
-                    // By one whose claim is not said any more: it is not lacking.
+                    // The memory was recorded by a call whose claim has since ended, so none is
+                    // lacking.
                     continue;
                 }
                 fits = growth == Growth::Kept || charged.claim(lacking);
@@ -239,7 +242,7 @@ impl Reserve {
                     left = left.plus(lacking);
                 }
             }
-            // What others count on may be gone, and is reserved again by those that do.
+            // Memory that other calls rely on may have disappeared; those calls reserve it again.
             let soon = match amount(counted_on) {
                 Bytes::ZERO => Bytes::ZERO,
                 bytes => stepped(bytes.plus(driver.used())),
@@ -259,15 +262,16 @@ impl Reserve {
         }
     }
 
-    /// Whether calls are under way: one that the driver has just done with still counts on what it
-    /// uses by now, or has claimed what it did not need. Some: another number when that changes.
+    /// Whether calls are under way; returns a number that changes when their state does. A call
+    /// counts until its memory is written down, even if the driver has just finished it.
     pub fn under_way(&self) -> Option<u64> {
         let words = [&self.counted_on, &self.claimed].map(|word| word.load(SeqCst));
         let some = words.iter().any(|word| amount(*word) != Bytes::ZERO);
         some.then_some(words[0].wrapping_add(words[1]))
     }
 
-    /// It is gone, and all calls with it: what the ledger has of it, which is nobody's now.
+    /// Ends the reserve and all of its calls. Returns the bytes that the ledger still counts for
+    /// it.
     pub fn close(&self) -> Bytes {
         for word in [&self.counted_on, &self.claimed] {
             change(word, Bytes::MAX, Bytes::minus);

@@ -1,6 +1,7 @@
-//! Every interleaving of two calls on one pool: what is taken from it, given back, and trimmed.
+//! Every interleaving of two calls on one pool that allocate, free or trim.
 //! Touches: a driver and a ledger of one word each.
-//! Law: what is reserved is claimed at every moment, and at rest the ledger has what is reserved.
+//! Law: reserved memory is claimed at every moment, and at rest the ledger counts the reserved
+//! memory.
 
 use super::reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
 use super::sync::AtomicU64;
@@ -15,15 +16,15 @@ fn units(count: u64) -> Bytes {
     Bytes::new(count * UNIT)
 }
 
-/// A pool of a driver that adds so many units at a time, and a ledger with a limit.
+/// A pool whose driver adds that many units at a time, and a ledger with a limit.
 struct World {
     pool: Reserve,
-    /// What is reserved, and above it what is used.
+    /// The reserved units, and above them the used units.
     driver: AtomicU64,
     ledger: AtomicU64,
     limit: u64,
     grows_by: u64,
-    /// How many claims were refused.
+    /// The number of refused claims.
     refused: AtomicU64,
     ticks: std::sync::atomic::AtomicU64,
 }
@@ -31,7 +32,7 @@ struct World {
 const USED: u64 = 1 << 32;
 
 impl World {
-    /// A pool that has so many units reserved, which nobody uses.
+    /// A pool with that many reserved units, none of them in use.
     fn new(reserved: u64, limit: u64, grows_by: u64) -> World {
         let world = World {
             pool: Reserve::default(),
@@ -46,7 +47,7 @@ impl World {
         world
     }
 
-    /// What the driver does: (reserved, used) of the two before.
+    /// Changes the driver's state: `change` maps the old (reserved, used) to the new one.
     fn drive(&self, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
         let changed = self.driver.fetch_update(SeqCst, SeqCst, |both| {
             let (reserved, used) = change(both % USED, both / USED);
@@ -55,7 +56,7 @@ impl World {
         changed.unwrap()
     }
 
-    /// A call that takes so many units, as the shim makes it; whether it got them.
+    /// A call that allocates units as the shim does; returns whether they were granted.
     fn takes(&self, wanted: u64) -> bool {
         let given = match self.given(wanted) {
             Some(given) => given,
@@ -109,7 +110,7 @@ impl World {
         self.pool.settle(Growth::OfOthers, self);
     }
 
-    /// What is reserved was claimed before, where the driver adds no more than what is asked for.
+    /// Checks that reserved memory was claimed before, if the driver adds no more than requested.
     fn is_covered(&self) {
         if self.grows_by == 1 {
             let reserved = self.drive(|reserved, used| (reserved, used)) % USED;
@@ -118,7 +119,7 @@ impl World {
         }
     }
 
-    /// Nobody is at it: the ledger has what is reserved, and not more than it may.
+    /// Checks the state at rest: the ledger counts the reserved memory, within its limit.
     fn rests(&self, used: u64) {
         let both = self.driver.load(SeqCst);
         assert_eq!(both / USED, used);
@@ -172,13 +173,13 @@ impl Charged for World {
     }
 
     fn clock(&self) -> u64 {
-        // Not loom's: looking at a clock orders nothing.
+        // Not loom's atomic: reading a clock orders nothing.
         self.ticks
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 }
 
-/// Both at once; what came of each.
+/// Runs both at once, and returns both results.
 fn both<A: Send + 'static>(
     world: &Arc<World>,
     one: impl FnOnce(&World) -> A + Send + 'static,
@@ -213,7 +214,7 @@ fn two_that_grow_at_once_are_both_served_where_they_fit_exactly() {
         let world = Arc::new(World::new(0, 7, 1));
         let served = both(&world, |world| world.takes(3), |world| world.takes(4));
         assert_eq!(served, (true, true));
-        // Nothing is claimed twice, not for a moment: who else asks then would be refused.
+        // No memory is claimed twice, even for a moment: another claim would then be refused.
         assert_eq!(world.refused.load(SeqCst), 0);
         world.rests(7);
     });

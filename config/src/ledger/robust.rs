@@ -1,14 +1,14 @@
 //! The hint that the kernel writes when a thread ends in any way, SIGKILL included: the slot's
 //! node, entered into the robust list of the calling thread as glibc enters a mutex.
 //! Touches: this thread's robust list. Never: a pointer that was read from the shared file.
-//! Law: what a hostile neighbour writes into a node is followed by nobody in this process.
+//! Law: no code in this process follows a pointer that a hostile neighbour has written into a node.
 //!
-//! Why this is sound beside the mutexes of the program, glibc's code and the kernel's being what
-//! they are: entering a mutex writes `prev` of the node that was first (ours, perhaps) and reads
-//! nothing of it; leaving reads the leaving mutex's own two pointers and writes to its neighbours
-//! (ours, perhaps). We never leave a list: a thread's end takes the list with it. So our two
-//! pointers are only ever read by the kernel, which checks every address it walks to, gives up
-//! after 2048 nodes, and changes a word only where it finds the ending thread's own id.
+//! This is sound beside the program's mutexes, given the code of glibc and of the kernel. Entering
+//! a mutex writes `prev` of the node that was first (perhaps ours) and reads nothing of it. Leaving
+//! reads the leaving mutex's own two pointers and writes to its neighbours (perhaps ours). We never
+//! leave a list: a thread's end takes the list with it. So only the kernel reads our two pointers.
+//! It checks every address it walks to, gives up after 2048 nodes, and changes a word only where it
+//! finds the ending thread's own id.
 #![expect(unsafe_code, reason = "the robust list is made of raw pointers")]
 
 use super::layout::Node;
@@ -16,13 +16,14 @@ use super::protocol::{Kernel, Step};
 use super::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// From a node's `next` to its word.
+/// The distance from a node's `next` to its word.
 const WORD: usize = core::mem::offset_of!(Node, next).wrapping_neg();
 
-/// Enters the node into this thread's list. None where the thread's list has another shape: the
-/// slot then has no hint, and its lock is asked at every look.
+/// Enters the node into this thread's list. Returns `None` if the thread's list has another layout.
+/// The slot then has no hint, and its lock is checked on every read.
 ///
-/// The node must be in no living thread's list, and stay mapped until the process ends.
+/// The node must not be in the list of any live thread, and must stay mapped until the process
+/// ends.
 pub(super) fn arm(node: &'static Node, kernel: &impl Kernel) -> Option<u32> {
     let head = sys::robust_list()?;
     let here = head.as_ptr() as usize;

@@ -1,4 +1,4 @@
-//! The ledger as its users see it: open, claim, release, sum.
+//! The ledger's interface: open, claim, release, sum.
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::calls::{Calls, Flights, Here};
@@ -22,10 +22,10 @@ use thiserror::Error;
 /// Why a file cannot be used as a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LedgerError {
-    /// The path is too long to be kept.
+    /// The path is too long to be stored.
     #[error("the path of the ledger is longer than {PATH_MAX} bytes")]
     Path,
-    /// It cannot be opened, or is reached by a symbolic link.
+    /// The file cannot be opened, or its path is a symbolic link.
     #[error("cannot open the ledger: {0}")]
     Open(#[source] Errno),
     /// It is a directory, a pipe, a device.
@@ -40,12 +40,12 @@ pub enum LedgerError {
     /// It was made by another version of gpuslice.
     #[error("the ledger has version {0}, not {ours}", ours = layout::VERSION)]
     Version(u32),
-    /// It is a ledger, and not the one that the slice was given.
+    /// The file is a ledger, but not the one that the slice was given.
     #[error(
         "it is another ledger than the one that the slice was started with (start the slice again)"
     )]
     Another,
-    /// A process that used it has found that it was overwritten.
+    /// A process that used the ledger has found that it was overwritten.
     #[error(
         "the ledger was overwritten while it was in use (end the slice's programs and start the slice again)"
     )]
@@ -53,13 +53,13 @@ pub enum LedgerError {
     /// It cannot be mapped.
     #[error("cannot map the ledger: {0}")]
     Map(#[source] Errno),
-    /// The kernel gives this process no page of its own.
+    /// The kernel provides no private page for this process.
     #[error("there is no memory for what this process holds")]
     Memory,
 }
 
 impl LedgerError {
-    /// Whether the next attempt may succeed with nothing repaired: this process has run out of
+    /// Whether the next attempt may succeed without any repair: this process has run out of
     /// descriptors or memory, or was interrupted.
     #[must_use]
     pub fn is_passing(self) -> bool {
@@ -71,7 +71,7 @@ impl LedgerError {
     }
 }
 
-/// Turns what the first words of a file say into a refusal.
+/// Checks the first words of a file, and returns the error that they cause.
 pub(super) fn refuse(magic: u64, version: u32, slots: u32, room: usize) -> Result<(), LedgerError> {
     let room = u32::try_from(room).unwrap_or(0);
     file::check(magic, version, slots, room).map_err(LedgerError::from)
@@ -87,23 +87,23 @@ impl From<Foreign> for LedgerError {
     }
 }
 
-/// Whether a ledger must be there.
+/// The conditions under which a ledger is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// It must.
+    /// The ledger must exist.
     Existing,
-    /// It must, and be the one that [`Ledger::identify`] has given this number.
+    /// The ledger must exist, with this id from [`Ledger::identify`].
     Known(u64),
-    /// It is made where there is none, with exactly this mode, whatever the umask.
+    /// The ledger is created if it is missing, with exactly this mode, whatever the umask.
     Create {
         /// 0o600 for the processes of one user, 0o666 where a container has several.
         mode: u32,
-        /// For how many devices it has room.
+        /// The number of devices that it has room for.
         devices: usize,
     },
 }
 
-/// What becomes of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The bytes are this process's until it releases them or ends.
@@ -113,10 +113,10 @@ pub enum Claim {
         /// Bytes held by the slice's processes.
         used: Bytes,
     },
-    /// Nothing was taken: this process has no slot, so nothing that it took would be seen.
+    /// Nothing was taken: this process has no slot, so other processes could not see its bytes.
     NoSlot(NoSlot),
-    /// The limit was [`Bytes::MAX`] and this process has no slot: it alone counts the bytes, and
-    /// moves them into its slot when it gets one.
+    /// The limit was [`Bytes::MAX`] and this process has no slot. It counts the bytes by itself,
+    /// and moves them into its slot when it gets one.
     Private(NoSlot),
 }
 
@@ -132,13 +132,13 @@ pub enum NoSlot {
     /// The file system drops locks that a mapping should keep.
     #[error("it is not on tmpfs, and its file system drops locks")]
     LocksDoNotStay,
-    /// The whole ledger cannot be used.
+    /// The ledger as a whole cannot be used.
     #[error("it cannot be used")]
     Closed,
-    /// It has no room for another device, or the device's entry is garbled.
+    /// The ledger has no room for another device, or the device's entry is garbled.
     #[error("it has no room for another device")]
     Unlisted,
-    /// It was overwritten while it was in use. Nothing is granted in it any more.
+    /// The ledger was overwritten while it was in use. It grants nothing any more.
     #[error(
         "it was overwritten while it was in use (end the slice's programs and start the slice again)"
     )]
@@ -155,7 +155,7 @@ const DESCRIPTOR_MAX: usize = 31;
 pub(super) struct Path<const N: usize>([u8; N]);
 
 impl<const N: usize> Path<N> {
-    /// The file of another name in the same folder.
+    /// The path of the file `name` in the same folder.
     pub(super) fn beside(path: &CStr, name: &[u8]) -> Option<Path<N>> {
         let path = path.to_bytes();
         let folder = path.iter().rposition(|byte| *byte == b'/')?;
@@ -165,7 +165,7 @@ impl<const N: usize> Path<N> {
         start.copy_from_slice(folder);
         let (to, end) = rest.split_at_mut_checked(name.len())?;
         to.copy_from_slice(name);
-        // The name ends in NUL.
+        // The name must have room for its NUL.
         let _ = end.first()?;
         Some(Path(bytes))
     }
@@ -182,30 +182,31 @@ impl<const N: usize> Path<N> {
     }
 }
 
-/// A slice's ledger, as one process has it.
+/// A slice's ledger, as mapped in one process.
 ///
-/// It stays mapped until the process ends, dropped or not: the kernel and libc know of it.
+/// It stays mapped until the process ends, dropped or not, because the kernel and libc refer to it.
 pub struct Ledger {
     pub(super) header: &'static Header,
-    /// The first words of the header, as they were.
+    /// The first words of the header, at the time of opening.
     begins: Beginning,
     pub(super) table: Table<'static>,
-    /// The first slot, for the process that has its slice for itself.
+    /// The first slot, for the fast path of a process alone in its slice.
     first: Option<(&'static Node, Columns<'static>)>,
-    /// It cannot be used: nothing is granted, and every sum is of this process alone.
+    /// Whether the ledger cannot be used: nothing is granted, and every sum covers this process
+    /// only.
     pub(super) closed: bool,
-    /// What this process calls the devices, where that is not what the file calls them.
+    /// This process's numbers of the devices, where they differ from the file's.
     pub(super) places: Option<&'static Places>,
     pub(super) private: &'static Private,
-    /// The file that is locked.
+    /// The path of the file that carries the locks.
     pub(super) path: Path<{ PATH_MAX + 1 }>,
-    /// Where somebody has it open; empty where nobody does.
+    /// The path of another process's descriptor of the ledger; empty where there is none.
     pub(super) descriptor: Path<{ DESCRIPTOR_MAX + 1 }>,
     pub(super) flights: Flights,
     identity: Identity,
 }
 
-/// Which file is locked.
+/// The identity of the file that carries the locks.
 enum Identity {
     /// The ledger itself.
     Ledger(Stat),
@@ -213,7 +214,7 @@ enum Identity {
     Beside([AtomicU64; 2]),
 }
 
-/// The file of locks beside a sealed ledger, whose own locks no mapping keeps.
+/// The lock file beside a sealed ledger, because no mapping keeps that ledger's own locks.
 pub(super) const LOCKS: &[u8] = b"locks";
 
 impl core::fmt::Debug for Ledger {
@@ -224,38 +225,40 @@ impl core::fmt::Debug for Ledger {
     }
 }
 
-/// One slot, for people.
+/// One slot, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which slot.
+    /// The slot's number.
     pub slot: usize,
-    /// The process, in its own pid namespace; nothing is decided by it.
+    /// The pid, in the process's own pid namespace; for display only.
     pub pid: u32,
     /// The device; None where the file's table is garbled.
     pub device: Option<DeviceUuid>,
-    /// What it holds, in bytes.
+    /// The bytes that it holds.
     pub used: u64,
-    /// What it holds, by kind.
+    /// The bytes that it holds, by kind.
     pub by_kind: [(Kind, u64); KINDS],
-    /// Whether the kernel says that it is alive.
+    /// Whether it is alive, as the kernel reports.
     pub alive: bool,
 }
 
 impl Ledger {
-    /// Maps the ledger of that path. Takes no slot yet, and leaves no descriptor open.
+    /// Maps the ledger at `path`. Takes no slot yet, and leaves no descriptor open.
     ///
-    /// The path should be absolute: it is used again when a slot is taken or somebody has died.
+    /// The path should be absolute: it is used again when a slot is taken, or when a process has
+    /// died.
     ///
     /// # Errors
-    /// What cannot be opened or mapped, or is not a ledger of this version.
+    /// When the file cannot be opened or mapped, or is not a ledger of this version.
     pub fn open(path: &CStr, open: Open) -> Result<Ledger, LedgerError> {
         let private = map::private().map_err(LedgerError::Map)?;
         Ledger::open_with(path, c"", open, private)
     }
 
-    /// The same, where the caller keeps what this process knows of its own slots: zeros at first,
-    /// and zeros again in every child that it forks. `descriptor`, where it is not empty, says where
-    /// somebody has the ledger open, `/proc/PID/fd/N`: it is used when the path leads there no more.
+    /// Like [`Ledger::open`], with the caller's memory for this process's own slots: zeros at
+    /// first, and zeros again in every forked child. `descriptor`, if not empty, is the path of
+    /// another process's descriptor of the ledger, `/proc/PID/fd/N`. It is used when `path` no
+    /// longer leads to the ledger.
     ///
     /// # Errors
     /// As [`Ledger::open`].
@@ -270,7 +273,7 @@ impl Ledger {
             Open::Existing | Open::Known(_) => Access::Write,
             Open::Create { .. } => Access::Create,
         };
-        // Too long to be one: as none.
+        // A descriptor path that is too long is ignored.
         let descriptor = Path::new(descriptor).unwrap_or(Path([0; DESCRIPTOR_MAX + 1]));
         let fd = Fd::open(path, access).or_else(|why| {
             let there = elsewhere::open(path, descriptor.as_c_str());
@@ -282,7 +285,7 @@ impl Ledger {
             return Err(LedgerError::NotAFile);
         }
         if let (Open::Create { mode, devices }, 0) = (open, stat.length) {
-            // Whoever else makes it at this moment does the same.
+            // Another process that creates it at this moment sets the same mode.
             fd.set_mode(mode).map_err(LedgerError::Open)?;
             let length = layout::size_for(devices);
             fd.set_length(length).map_err(LedgerError::Open)?;
@@ -328,14 +331,15 @@ impl Ledger {
         })
     }
 
-    /// Gives a new ledger a number, by which processes know that it is theirs. False: it has another.
+    /// Gives a new ledger an id, by which processes recognise it. Returns false if it has another
+    /// id.
     #[must_use]
     pub fn identify(&self, id: u64) -> bool {
         self.header.identify(id)
     }
 
-    /// A ledger that grants nothing, for a slice whose own cannot be used. `private`: as for
-    /// [`Ledger::open_with`]; None where the kernel gives no page for it.
+    /// A ledger that grants nothing, for a slice whose own ledger cannot be used. `private` is as
+    /// for [`Ledger::open_with`]; `None` where the kernel provides no page for it.
     #[must_use]
     pub fn closed(private: Option<&'static Private>) -> Ledger {
         let header = closed::header();
@@ -362,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a file is the one that is locked.
+    /// Whether a file is the one that carries the locks.
     pub(super) fn is(&self, stat: &Stat) -> bool {
         match &self.identity {
             Identity::Ledger(ledger) => stat == ledger,
@@ -376,7 +380,7 @@ impl Ledger {
         }
     }
 
-    /// What claims call a device. None: the file has no room for another.
+    /// The device's number for claims; `None` if the file has no room for another device.
     #[must_use]
     pub fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
         match self.places {
@@ -385,7 +389,7 @@ impl Ledger {
         }
     }
 
-    /// What the file calls a device of this process's.
+    /// The file's number for a device of this process.
     #[inline(always)]
     pub(super) fn in_file(&self, device: Device) -> Device {
         match self.places {
@@ -394,8 +398,8 @@ impl Ledger {
         }
     }
 
-    /// The bytes that the living processes of the slice hold on a device. What a process without a
-    /// slot holds only that process knows.
+    /// The bytes that the slice's live processes hold on a device. Bytes of a process without a
+    /// slot are known only to that process.
     #[must_use]
     pub fn sum(&self, device: Device) -> Bytes {
         if let Some(alone) = self.sum_alone(device) {
@@ -416,7 +420,8 @@ impl Ledger {
         Bytes::new(protocol::sum(self.table, &calls, device))
     }
 
-    /// The same for the process that has its slice for itself: what its slot says. None: it has not.
+    /// Like [`Ledger::sum`], on the fast path: the bytes in the slot of a process alone in its
+    /// slice. `None` if it is not alone.
     #[inline(always)]
     fn sum_alone(&self, device: Device) -> Option<Bytes> {
         let (node, own) = self.first.as_ref()?;
@@ -429,7 +434,8 @@ impl Ledger {
         is_alone.then(|| own.sum_alone(&self.header.extent, &mine.holding))?
     }
 
-    /// Whether the ledger was overwritten, as far as this process can tell. Everybody is then told.
+    /// Checks whether the ledger was overwritten, as far as this process can tell. If so, marks it
+    /// as damaged for every process.
     #[inline(always)]
     fn finds_damage(&self, device: Device) -> bool {
         let mine = self.private.mine(device);
@@ -451,7 +457,7 @@ impl Ledger {
         damaged
     }
 
-    /// Whether the ledger was found to be overwritten. Nothing is granted in it any more.
+    /// Whether the ledger was found to be overwritten. It then grants nothing any more.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.private.damaged.load(Relaxed) != 0
@@ -465,9 +471,10 @@ impl Ledger {
         used.map_or(Bytes::ZERO, |used| Bytes::new(used.load(SeqCst)))
     }
 
-    /// Takes `bytes` if the slice then holds no more than `limit`.
+    /// Claims `bytes` if the slice then holds no more than `limit`.
     ///
-    /// [`Bytes::MAX`] as the limit only counts; so is recorded what the driver has already given.
+    /// With [`Bytes::MAX`] as the limit, the claim only counts. This records memory that the driver
+    /// has already given.
     #[inline(always)]
     pub fn claim(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
         if bytes.get() <= protocol::MOST
@@ -518,7 +525,8 @@ impl Ledger {
         let (slot, fresh) = match mine.slot() {
             Some(slot) => (slot, false),
             None => {
-                // A first claim is the program's own doing, filter or not.
+                // The program itself causes a first claim, so the kernel is queried even under a
+                // seccomp filter.
                 calls.insist();
                 match self.enter(&calls, mine, device) {
                     Ok(slot) => (slot, true),
@@ -548,8 +556,8 @@ impl Ledger {
         }
     }
 
-    /// Gives back what was granted. More than that gives back all; what a parent held before a
-    /// fork is not the child's to give back.
+    /// Releases granted bytes; a larger amount releases all of them. A child cannot release bytes
+    /// that its parent held before the fork.
     #[inline]
     pub fn release(&self, device: Device, bytes: Bytes, kind: Kind) {
         let mine = self.private.mine(device);
@@ -563,7 +571,7 @@ impl Ledger {
         }
     }
 
-    /// The slots that are taken, for people; the dead are cleared away on the way.
+    /// The slots that are taken, for display. Slots of dead processes are cleared on the way.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
         let table = self.table;
         let calls = Calls::of(self);
@@ -588,21 +596,21 @@ impl Ledger {
             })
     }
 
-    /// Claims of the slice that found no slot.
+    /// The number of the slice's claims that found no slot.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.header.uncounted.load(Relaxed)
     }
 
-    /// Whether this ledger grants nothing, whatever is free.
+    /// Whether this ledger grants nothing, even if memory is free.
     #[inline]
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether what this process takes on a device is counted, or would be: false once it was
-    /// refused for want of a slot. It looks for one again, at most once a second.
+    /// Whether this process's memory on a device is counted, or would be. False once it was refused
+    /// for lack of a slot. It looks for a slot again, at most once a second.
     #[inline(always)]
     #[must_use]
     pub fn counts(&self, device: Device) -> bool {
@@ -611,7 +619,8 @@ impl Ledger {
             && (self.private.slotless.load(Relaxed) == 0 || slotless::look_again(self, device))
     }
 
-    /// In a forked child: closes what the parent had open in the moment of the fork.
+    /// In a forked child: closes the descriptors that the parent had open at the moment of the
+    /// fork.
     pub(super) fn settle(&self) {
         if self.private.settled.load(Relaxed) == 0 {
             self.settle_now();
@@ -672,7 +681,7 @@ impl Ledger {
         match mine.slot.compare_exchange(0, number, SeqCst, SeqCst) {
             Ok(_) => {
                 slotless::entered(self, device, slot, held);
-                // The claim that follows asks the kernel about everybody.
+                // The following claim queries the kernel about every slot.
                 let verify_at = &self.private.verify_at;
                 verify_at.store(now.saturating_add(1), Relaxed);
                 Ok(slot)
@@ -686,7 +695,7 @@ impl Ledger {
         }
     }
 
-    /// Gives the slot a hint of this thread's end, if no living thread has one in it.
+    /// Gives the slot a hint of this thread's end, unless a live thread already has one in it.
     fn arm(&self, mine: &Mine, slot: usize) {
         if let Some(node) = self.table.nodes.get(slot)
             && !node.head().hinted_alive()
@@ -699,9 +708,9 @@ impl Ledger {
     #[cold]
     fn arm_now(&self, mine: &Mine, node: &'static Node) {
         let carrier = mine.thread.load(SeqCst);
-        // A thread that is still there may have the node in its list. That it is said to be gone
-        // is early (it is leaving), an old number that is used again, or a neighbour's lie: then
-        // there is no hint, and who looks asks the kernel.
+        // A thread that still exists may have the node in its list. The report of its end may be
+        // early (it is leaving), refer to a reused id, or be a neighbour's false value. Then there
+        // is no hint, and readers query the kernel.
         if carrier == NO_THREAD || (carrier != 0 && !sys::thread_is_gone(carrier)) {
             return;
         }

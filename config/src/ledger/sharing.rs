@@ -1,17 +1,19 @@
-//! Memory that one process of a slice has exported and others have imported: who pays for it.
+//! Decides which process pays for memory that one process of a slice has exported and others have
+//! imported.
 //! Touches: the rows of the ledger's sharers, one for each process and device that exports or
-//! imports; nobody but that process writes to its row, and who wipes its slot when it is dead.
-//! Law: the exporter pays while it holds what it has exported; afterwards whoever has imported it,
-//! once for each object. A charge is summed from the rows, never stored.
+//! imports. Only that process writes to its row, or the process that wipes its slot when it is
+//! dead.
+//! Law: the exporter pays while it holds the exported memory. Afterwards its importers pay, once
+//! for each object. A charge is summed from the rows, never stored.
 //!
-//! An object is known by a key of which a driver gives no more than it likes: the 64 bytes of an IPC
-//! handle, or the device and inode of a descriptor, which may be the same for all objects. Keys fall
-//! into [`CLASSES`]. Of each class the charge is the most that one process has imported, less all
-//! that is still held by those who have exported it: so many who import the same pay once, and
-//! several objects of one class are never charged twice.
+//! An object is identified by a key, and the driver decides how distinct keys are: the 64 bytes of
+//! an IPC handle, or the device and inode of a descriptor, which may be equal for all objects. Keys
+//! fall into [`CLASSES`]. The charge of a class is the most that one process has imported, minus
+//! all that its exporters still hold. So several importers of one object pay once, and several
+//! objects of one class are never charged twice.
 //!
-//! An exporter takes its row's bytes away before it releases what the ledger has of them, and rows
-//! are read after what is used: in between the bytes count twice, never not at all.
+//! An exporter subtracts from its row before it releases the bytes in the ledger, and rows are read
+//! after the used bytes. In between the bytes count twice, but are never missed.
 
 use super::layout::{Device, Head, Table};
 use super::step::STEP;
@@ -20,21 +22,21 @@ use crate::units::Bytes;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// How many kinds of objects are told apart.
+/// The number of classes of objects.
 pub const CLASSES: usize = 128;
-/// How many processes and devices can have a row.
+/// The number of rows, one for each process and device.
 pub(super) const SHARERS: usize = 64;
 
-/// One row. All zeros: nobody's.
+/// One row. All zeros: free.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Sharer {
-    /// One more than the slot of the process and device that it is for.
+    /// The slot of the row's process and device, plus one.
     owner: AtomicU32,
     spare: [AtomicU32; 15],
-    /// What it has exported and still holds: steps, and above them how many objects.
+    /// The exported memory that it still holds: steps, and above them the number of objects.
     exported: [AtomicU64; CLASSES],
-    /// What it has imported, in steps.
+    /// The imported memory, in steps.
     imported: [AtomicU32; CLASSES],
 }
 
@@ -43,7 +45,7 @@ pub(super) const SIZE: usize = SHARERS * size_of::<Sharer>();
 
 const _: () = assert!(SIZE.is_multiple_of(4096));
 
-/// What kind of object something is, as far as it can be told.
+/// The class of an object; different objects may share a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class(u8);
 
@@ -55,7 +57,7 @@ impl Class {
         Class::numbered(folded)
     }
 
-    /// The class with a number that [`Class::number`] gave.
+    /// The class for a number from [`Class::number`].
     #[must_use]
     pub const fn numbered(number: u8) -> Class {
         Class(number & 127)
@@ -68,10 +70,10 @@ impl Class {
     }
 }
 
-/// The key of an object that is known by these bytes.
+/// The key of an object that these bytes identify.
 #[must_use]
 pub fn key_of(bytes: &[u8]) -> u64 {
-    // FNV-1a, and what splitmix64 ends with: every bit of the key depends on every byte.
+    // FNV-1a, then the final mixing of splitmix64: every bit of the key depends on every byte.
     let mixed = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -107,7 +109,7 @@ pub(super) fn row<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
         .find(|row| row.owner.load(SeqCst) == owner)
 }
 
-/// The same, which a slot of this process gets if it has none. None: all are taken.
+/// The row of a slot of this process; a free row is taken if it has none. `None` if all are taken.
 pub(super) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
     if let Some(row) = row(table, slot) {
         return Some(row);
@@ -118,15 +120,15 @@ pub(super) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
         taken.map_or_else(|found| found == owner, |_| true)
     };
     let place = table.sharing.iter().position(|row| free(&row))?;
-    // Nobody has the slice for itself any more, as far as claims are concerned: they sum.
+    // This disables the fast path for a process alone in its slice: claims sum from now on.
     table.extent.fetch_max(2, SeqCst);
     let end = u32::try_from(place.saturating_add(1)).ok()?;
     table.sharers.fetch_max(end, SeqCst);
     table.sharing.get(place)
 }
 
-/// Takes away what a dead owner of a slot has left in its row. Needs the slot's seat; before
-/// anything else of the slot is wiped.
+/// Clears the row of a slot's dead owner. Requires the slot's seat; call before the rest of the
+/// slot is wiped.
 pub(super) fn wipe(table: Table<'_>, slot: usize) {
     if let Some(row) = row(table, slot) {
         row.exported.iter().for_each(|word| word.store(0, SeqCst));
@@ -135,8 +137,8 @@ pub(super) fn wipe(table: Table<'_>, slot: usize) {
     }
 }
 
-/// What is charged for imports on a device. `lives`: whether the owner of a slot with this head is
-/// to be counted. To be asked after what is used was read.
+/// The charge for imports on a device. `lives`: whether the owner of a slot with this head counts.
+/// Call after the used bytes were read.
 #[inline]
 pub(super) fn imported(
     table: Table<'_>,
@@ -190,8 +192,8 @@ fn is_on(
     head.is(device) && lives(slot, head)
 }
 
-/// What is charged for a class on a device, and what it would be if the owner of this slot had
-/// imported so many steps more.
+/// The charge for a class on a device, now, and if the owner of this slot imported so many more
+/// steps.
 fn charge_with(
     table: Table<'_>,
     device: Device,
@@ -216,7 +218,7 @@ fn charge_with(
     (most.saturating_sub(held), after.saturating_sub(held))
 }
 
-/// By how many bytes the slice's charge would grow if the owner of this slot imported so much.
+/// The growth of the slice's charge if the owner of this slot imported this much.
 pub(super) fn growth(
     table: Table<'_>,
     device: Device,
@@ -229,7 +231,7 @@ pub(super) fn growth(
     Bytes::new(bytes(after.saturating_sub(now)))
 }
 
-/// The size of one object of a class, where somebody has exported it: of several the average.
+/// The size of one exported object of a class; the average if there are several.
 pub(super) fn object(
     table: Table<'_>,
     device: Device,
@@ -265,7 +267,7 @@ fn change32(word: &AtomicU32, by: impl Fn(u32) -> u32) {
 }
 
 impl Sharer {
-    /// Nobody's.
+    /// A free row.
     #[cfg(test)]
     pub(super) fn empty() -> Sharer {
         Sharer {
@@ -276,7 +278,7 @@ impl Sharer {
         }
     }
 
-    /// One more object was exported.
+    /// Adds an exported object.
     pub(super) fn export(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
             let size = u64::from(steps(size));
@@ -287,7 +289,7 @@ impl Sharer {
         }
     }
 
-    /// One that was exported is not held any more.
+    /// Removes an exported object that is no longer held.
     pub(super) fn unexport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
             let size = u64::from(steps(size));
@@ -298,14 +300,14 @@ impl Sharer {
         }
     }
 
-    /// So much was imported.
+    /// Adds imported memory.
     pub(super) fn import(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
             change32(word, |seen| seen.saturating_add(steps(size)));
         }
     }
 
-    /// So much of what was imported is not held any more.
+    /// Removes imported memory that is no longer held.
     pub(super) fn unimport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
             change32(word, |seen| seen.saturating_sub(steps(size)));
@@ -313,8 +315,8 @@ impl Sharer {
     }
 }
 
-/// What is charged for imports in a copy of all rows, and to the slot of whom: of each class to the
-/// process that has imported the most of it. `device`: which device a slot is counted on.
+/// The charges for imports in a copy of all rows, with the slots that pay. For each class, the
+/// process that has imported the most pays. `device`: the device that a slot counts on.
 pub(super) fn payers(
     copy: &[u8],
     device: impl Fn(usize) -> Option<Device>,

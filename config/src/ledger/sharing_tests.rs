@@ -1,4 +1,4 @@
-//! Who pays for what was exported and imported, in rows that tests write.
+//! Charges for exported and imported memory, in rows that tests write.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -19,7 +19,7 @@ const OTHER: Device = Device(1);
 const SLOTS: usize = 6;
 const MIB: u64 = 1 << 20;
 
-/// A ledger of slots that are taken, and rows.
+/// A ledger with taken slots, and with rows.
 struct Rows {
     extent: AtomicU32,
     sharers: AtomicU32,
@@ -69,7 +69,7 @@ impl Rows {
         sharing::row_for(self.table(), slot).unwrap()
     }
 
-    /// What is charged when only these slots are alive.
+    /// The charge when only these slots are alive.
     fn charge(&self, device: Device, alive: impl Fn(usize) -> bool) -> u64 {
         sharing::imported(self.table(), device, |slot, _| alive(slot)) / MIB
     }
@@ -178,8 +178,8 @@ fn keys_of_different_bytes_fall_into_many_classes() {
 }
 
 proptest! {
-    /// Any objects, of one class or of many: what is charged with what the exporters pay is never
-    /// less than what the one who has imported most has, and never more than all there is.
+    /// Any objects, of one class or of many. The charge plus the exporters' own memory is at least
+    /// the most that one process has imported, and at most the size of all objects.
     #[test]
     fn a_charge_is_between_the_most_that_one_has_and_all_there_is(
         objects in proptest::collection::vec((0u64..4, 1u64..100, any::<bool>(), 1u8..16), 0..40)

@@ -1,7 +1,7 @@
-//! A process that has no slot: its ledger cannot be used, or every slot is taken or locked.
+//! Handles a process without a slot: its ledger cannot be used, or every slot is taken or locked.
 //! Touches: this process's own tally.
-//! Law: it is granted nothing. What the driver has given it already is counted by itself, never
-//! refused to be freed, and moves into its slot when it gets one.
+//! Law: nothing is granted to such a process. It counts the memory that the driver has already
+//! given it by itself, can always free it, and moves the count into its slot when it gets one.
 
 use super::calls::{Calls, Here};
 use super::holding::Holding;
@@ -13,10 +13,10 @@ use super::shared::{Claim, Ledger, NoSlot};
 use crate::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// What of a process's tally was moved into its slot before the slot was known to it.
+/// The part of a process's tally that was moved into its slot before its threads knew the slot.
 pub(super) type Moved = [u64; KINDS];
 
-/// What becomes of a claim.
+/// Handles a claim of a process without a slot.
 #[cold]
 pub(super) fn claim(
     ledger: &Ledger,
@@ -34,22 +34,22 @@ pub(super) fn claim(
     if !tally.is_some_and(|tally| tally.add(device, bytes.get(), kind)) {
         return Claim::NoSlot(why);
     }
-    // Another thread may have got the slot, and moved what there was before this; and who has one in
-    // a ledger that was overwritten goes on counting there.
+    // Another thread may have taken the slot and moved the older count. A process with a slot in an
+    // overwritten ledger continues to count there.
     if let Some(slot) = ledger.private.mine(device).and_then(Mine::slot) {
         drain(ledger, device, slot);
     }
     Claim::Private(why)
 }
 
-/// Gives back what only this process has counted.
+/// Releases memory that only this process has counted.
 #[cold]
 pub(super) fn release(ledger: &Ledger, device: Device, bytes: Bytes, kind: Kind) {
     let Some(tally) = map::tally_at(&ledger.private.tally) else {
         return;
     };
     let bytes = tally.take(device, bytes.get(), kind);
-    // What is not here any more is in the slot that another thread has got meanwhile.
+    // The rest is in the slot that another thread has taken meanwhile.
     if bytes != 0
         && let Some(slot) = ledger.private.mine(device).and_then(Mine::slot)
     {
@@ -57,7 +57,7 @@ pub(super) fn release(ledger: &Ledger, device: Device, bytes: Bytes, kind: Kind)
     }
 }
 
-/// Looks for a slot again, for a process that was refused for want of one.
+/// Looks for a slot again, after a refusal for lack of one.
 #[cold]
 pub(super) fn look_again(ledger: &Ledger, device: Device) -> bool {
     if ledger.private.slotless.load(Relaxed) & bit(device) == 0 {
@@ -74,8 +74,8 @@ pub(super) fn look_again(ledger: &Ledger, device: Device) -> bool {
     mine.slot().is_some() || ledger.enter(&calls, mine, device).is_ok()
 }
 
-/// A slot was taken, which no other thread of this process knows yet: it gets what the process
-/// holds already.
+/// Moves the memory that the process already holds into a new slot, which no other thread of this
+/// process knows yet.
 pub(super) fn enter(ledger: &Ledger, device: Device, slot: usize) -> Moved {
     let mut moved = [0; KINDS];
     if let Some(held) = held(ledger, device) {
@@ -87,8 +87,8 @@ pub(super) fn enter(ledger: &Ledger, device: Device, slot: usize) -> Moved {
     moved
 }
 
-/// The slot is known to all threads: what was moved leaves the tally, and what was given back in the
-/// meantime leaves the slot.
+/// Completes the move once all threads know the slot: moved memory leaves the tally, and memory
+/// freed in the meantime leaves the slot.
 pub(super) fn entered(ledger: &Ledger, device: Device, slot: usize, moved: Moved) {
     ledger.private.slotless.fetch_and(!bit(device), Relaxed);
     known(ledger, device, moved.iter().sum());
@@ -102,9 +102,9 @@ pub(super) fn entered(ledger: &Ledger, device: Device, slot: usize, moved: Moved
     drain(ledger, device, slot);
 }
 
-/// Another thread was faster: the slot is given up, and holds nothing.
+/// Gives up the slot, which holds nothing, because another thread was faster.
 pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
-    // It was never known to hold anything.
+    // The slot was never known to hold anything.
     let holding = Holding::nothing();
     for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
         let amount = Amount { bytes, kind };
@@ -112,7 +112,7 @@ pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
     }
 }
 
-/// Moves what is still in the tally.
+/// Moves the rest of the tally.
 fn drain(ledger: &Ledger, device: Device, slot: usize) {
     if let Some(held) = held(ledger, device) {
         for (kind, word) in Kind::ALL.into_iter().zip(held) {
@@ -123,7 +123,7 @@ fn drain(ledger: &Ledger, device: Device, slot: usize) {
     }
 }
 
-/// The slot has got so much more.
+/// Records that the slot has grown by this much.
 fn known(ledger: &Ledger, device: Device, bytes: u64) {
     if let Some(mine) = ledger.private.mine(device) {
         mine.holding.add(bytes);

@@ -1,4 +1,4 @@
-//! Processes without a slot, and processes that must not ask the kernel.
+//! Processes without a slot, and processes that must not query the kernel.
 //! Touches: files on tmpfs, real processes.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
@@ -44,7 +44,7 @@ fn a_closed_ledger_grants_nothing_and_fails_no_free() {
 #[test]
 fn what_was_counted_alone_moves_into_the_ledger_that_can_be_used_again() {
     let place = Place::new();
-    // The file knows the devices in another order.
+    // The file lists the devices in another order.
     assert_eq!(place.gpu.number(), 0);
     let mut child = Child::fork(|_| {
         let private = map::private().unwrap();
@@ -119,7 +119,7 @@ fn a_ledger_for_eight_devices_has_eight_times_the_slots() {
     assert_eq!(opened.unwrap_err(), LedgerError::Version(VERSION));
 }
 
-/// A process under a filter, and its neighbour, which is killed; what becomes of the first.
+/// Runs a process under a filter while its neighbour is killed; returns the first one's fate.
 fn in_a_filter_when_a_neighbour_ends(quiet: bool) -> Result<(), ()> {
     let place = Place::new();
     let neighbour = Child::fork(|voice| {
@@ -147,11 +147,11 @@ fn in_a_filter_when_a_neighbour_ends(quiet: bool) -> Result<(), ()> {
     }
     assert_eq!(filtered.hear(), 15);
     neighbour.kill();
-    // More than the pipe holds: it goes on after the other's end.
+    // More than the pipe holds, so that it continues after the other process's end.
     for _ in 0..100_000 {
         assert_eq!(filtered.hear(), 15, "the dead one stays counted");
     }
-    // Until somebody who may ask has cleared its slot.
+    // Until a process that may query the kernel has cleared its slot.
     assert_eq!(place.claim(1), Claim::Granted);
     while filtered.hear() != 6 {}
     Ok(())

@@ -1,9 +1,10 @@
-//! A ledger as it was at one moment, for who looks from outside: the host's status, a collector.
-//! Touches: the file, by reading it. Never: a mapping, so a file that is cut short harms nobody.
+//! Copies a ledger as it was at one moment, for observers outside the slice: the host's status, a
+//! collector.
+//! Touches: the file, by reading it. Never: a mapping, so a truncated file harms no observer.
 //!
-//! It is read until two readings in a row are the same: then that is what it said in the moment
-//! between them. A slice that is never still for so long is shown as it was read, each process
-//! within what it was just taking or giving back.
+//! The file is read until two consecutive readings are equal: then that was its content at the
+//! moment between them. If a slice never rests for that long, its last reading is used. Each
+//! process is then off by at most the amount that it was just claiming or releasing.
 
 use super::file::{DEVICES_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
 use super::layout::{DEVICES, Device, Head, KINDS, Kind, Node, columns_at, sharing_at, slots_of};
@@ -15,10 +16,10 @@ use crate::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
 
-/// As often as it is read again.
+/// The maximum number of further readings.
 const READINGS: usize = 16;
 
-/// Reads it again, and takes over what is not as it was.
+/// Reads the file again and copies the differences. Returns whether there were none.
 fn is_unchanged(fd: &Fd, bytes: &mut [u8]) -> Result<bool, LedgerError> {
     let (mut again, mut from, mut unchanged) = ([0; 4096], 0usize, true);
     for known in bytes.chunks_exact_mut(again.len()) {
@@ -35,22 +36,22 @@ fn is_unchanged(fd: &Fd, bytes: &mut [u8]) -> Result<bool, LedgerError> {
     Ok(unchanged)
 }
 
-/// A copy of a ledger file, and the file, to ask who is alive.
+/// A copy of a ledger file, with the file open to query which owners are alive.
 pub struct Snapshot<'a> {
     bytes: &'a [u8],
     slots: usize,
-    /// The file that is locked.
+    /// The file that carries the locks.
     locks: Fd,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Copies the ledger of that path to a place of [`MAX_SIZE`] bytes, or as many as it is known to
-    /// have.
+    /// Copies the ledger at `path` into `place`. That must have [`MAX_SIZE`] bytes, or the ledger's
+    /// length where it is known.
     ///
     /// [`MAX_SIZE`]: super::MAX_SIZE
     ///
     /// # Errors
-    /// What cannot be opened or is not a ledger of this version.
+    /// When the file cannot be opened, or is not a ledger of this version.
     pub fn read(path: &CStr, place: &'a mut [u8]) -> Result<Snapshot<'a>, LedgerError> {
         let fd = Fd::open(path, Access::Read).map_err(LedgerError::Open)?;
         let stat = fd.stat().map_err(LedgerError::Open)?;
@@ -94,8 +95,8 @@ impl<'a> Snapshot<'a> {
         self.u32(LOCKS_AT) == 1
     }
 
-    /// The slots that are taken. What a process has imported, and pays for because nobody who has
-    /// exported it holds it any more, is in what it holds.
+    /// The slots that are taken. A process may be charged for imported memory that no exporter
+    /// holds any more; its bytes include that.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
         let charges = self.imports();
         (0..self.slots).filter_map(move |slot| {
@@ -111,7 +112,7 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// Which slots are charged for what they have imported, and how much.
+    /// The slots that are charged for imported memory, with the amounts.
     fn imports(&self) -> [Option<(usize, u64)>; SHARERS] {
         let mut charges = [None; SHARERS];
         let copy = self.bytes.get(sharing_at(self.slots)..).unwrap_or_default();
@@ -139,13 +140,13 @@ impl<'a> Snapshot<'a> {
         Head(self.u64(nodes.saturating_add(at)))
     }
 
-    /// Claims that found no slot.
+    /// The number of claims that found no slot.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.u64(UNCOUNTED_AT)
     }
 
-    /// What was refused on each device of the ledger.
+    /// The refusals on each device of the ledger.
     pub fn refusals(&self) -> impl Iterator<Item = (crate::device::DeviceUuid, Refusals)> + '_ {
         (0..DEVICES).filter_map(|index| {
             let device = Device(u8::try_from(index).ok()?);

@@ -7,10 +7,10 @@ pub(super) use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 #[cfg(all(test, loom))]
 pub(super) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-/// Stands between publishing a claim and looking at the others'.
+/// A barrier between publishing a claim and reading the others' claims.
 ///
-/// Every access to a claim is sequentially consistent already, which orders them by itself and
-/// costs nothing more on the machines that we run on. loom knows that order only from fences.
+/// Every access to a claim is already sequentially consistent, which orders them without further
+/// cost on the machines that we run on. loom derives that order only from fences.
 #[inline(always)]
 pub(super) fn published() {
     #[cfg(all(test, loom))]

@@ -7,7 +7,7 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicUsize;
 
-/// The kernel's reason for a failure.
+/// The kernel's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -47,7 +47,7 @@ mod number {
     pub(super) const OPENAT: usize = 257;
     pub(super) const READLINKAT: usize = 267;
     pub(super) const GET_ROBUST_LIST: usize = 274;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
     pub(super) const O_NOFOLLOW: usize = 0o400_000;
 }
@@ -73,19 +73,19 @@ mod number {
     pub(super) const MUNMAP: usize = 215;
     pub(super) const MMAP: usize = 222;
     pub(super) const MADVISE: usize = 233;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
     pub(super) const O_NOFOLLOW: usize = 0o100_000;
 }
 
-/// The file of this path is not the one that is meant.
+/// The file at this path is not the expected one.
 pub(super) const ESTALE: Errno = Errno(116);
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_RDWR: usize = 2;
 const O_CREAT: usize = 0o100;
 const O_NOCTTY: usize = 0o400;
-/// A pipe or a device in the place of the file must not make a program wait.
+/// A pipe or a device in the file's place must not block a program.
 const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2_000_000;
 const S_IFMT: u32 = 0o170_000;
@@ -145,11 +145,11 @@ fn outcome(answer: isize) -> Result<usize, Errno> {
     }
 }
 
-/// An open file description of our own. Closed when it goes; its locks go with it, unless a
-/// mapping of it remains.
+/// An open file description of our own. Closed on drop; its locks end with it, unless a mapping of
+/// it remains.
 pub(super) struct Fd(usize);
 
-/// Which file it is and what it is.
+/// The identity and the type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) device: u64,
@@ -158,16 +158,16 @@ pub(super) struct Stat {
     pub(super) length: u64,
 }
 
-/// What a file is opened for.
+/// The access that a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
-    /// Made if it is not there.
+    /// Created if it is missing.
     Create,
 }
 
-/// Where a symbolic link leads, as far as there is place.
+/// The target of a symbolic link, up to the length of `place`.
 pub(super) fn read_link<'a>(path: &CStr, place: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let (path, to, length) = (
         path.as_ptr() as usize,
@@ -204,7 +204,7 @@ impl Fd {
             .not_standard()
     }
 
-    /// Opens what a link of the kernel's leads to, for writing.
+    /// Opens the target of a link that the kernel provides, for writing.
     pub(super) fn open_link(path: &CStr) -> Result<Fd, Errno> {
         let flags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
@@ -214,7 +214,7 @@ impl Fd {
             .not_standard()
     }
 
-    /// A descriptor above 2: where a program has closed its standard error, what it writes there
+    /// Moves the descriptor above 2. If a program has closed its standard error, its error output
     /// must not land in the ledger.
     fn not_standard(self) -> Result<Fd, Errno> {
         if self.0 > 2 {
@@ -225,7 +225,7 @@ impl Fd {
         unsafe { syscall(number::FCNTL, wanted) }.map(Fd)
     }
 
-    /// The descriptor of that number, whatever it is.
+    /// The descriptor of that number, whatever it refers to.
     pub(super) fn numbered(number: usize) -> Fd {
         Fd(number)
     }
@@ -278,14 +278,14 @@ impl Fd {
         unsafe { syscall(number::FCHMOD, [self.0, mode, 0, 0, 0, 0]) }.map(drop)
     }
 
-    /// Reads from the start of the file; how much of it there was.
+    /// Reads at an offset; returns the number of bytes read.
     pub(super) fn read(&self, to: &mut [u8], from: usize) -> Result<usize, Errno> {
         let (at, room) = (to.as_mut_ptr() as usize, to.len());
         // SAFETY: `to` is `room` bytes long and ours alone.
         unsafe { syscall(number::PREAD64, [self.0, at, room, from, 0, 0]) }
     }
 
-    /// Locks one byte for this open file description, if nobody else has it.
+    /// Locks one byte for this open file description, unless another one has locked it.
     pub(super) fn lock(&self, byte: usize) -> bool {
         self.set_lock(byte, F_WRLCK).is_ok()
     }
@@ -294,7 +294,7 @@ impl Fd {
         self.fcntl(F_OFD_SETLK, byte, kind).map(drop)
     }
 
-    /// Gives the byte back.
+    /// Unlocks the byte.
     pub(super) fn unlock(&self, byte: usize) {
         let _ = self.set_lock(byte, F_UNLCK);
     }
@@ -327,7 +327,7 @@ impl Drop for Fd {
     }
 }
 
-/// Maps pages where the kernel likes.
+/// Maps pages at an address of the kernel's choice.
 pub(super) fn mmap(
     length: usize,
     protection: usize,
@@ -335,25 +335,25 @@ pub(super) fn mmap(
     fd: Option<&Fd>,
 ) -> Result<usize, Errno> {
     let fd = fd.map_or(usize::MAX, |fd| fd.0);
-    // SAFETY: a new mapping takes nobody's place (no MAP_FIXED among our flags).
+    // SAFETY: a new mapping replaces no other mapping (no MAP_FIXED among our flags).
     unsafe { syscall(number::MMAP, [0, length, protection, flags, fd, 0]) }
 }
 
 /// # Safety
-/// Nobody uses these pages any more.
+/// These pages are no longer in use.
 pub(super) unsafe fn munmap(at: usize, length: usize) {
     // SAFETY: the caller's.
     let _ = unsafe { syscall(number::MUNMAP, [at, length, 0, 0, 0, 0]) };
 }
 
 /// # Safety
-/// The advice is one that the users of these pages expect.
+/// The users of these pages expect this advice.
 pub(super) unsafe fn madvise(at: usize, length: usize, advice: usize) -> Result<(), Errno> {
     // SAFETY: the caller's.
     unsafe { syscall(number::MADVISE, [at, length, advice, 0, 0, 0]) }.map(drop)
 }
 
-/// This process, in its own pid namespace.
+/// The pid of this process, in its own pid namespace.
 pub(super) fn getpid() -> u32 {
     // SAFETY: no pointers.
     let pid = unsafe { syscall(number::GETPID, [0; 6]) };
@@ -362,7 +362,7 @@ pub(super) fn getpid() -> u32 {
         .unwrap_or(0)
 }
 
-/// This thread, in its own pid namespace.
+/// The id of this thread, in its own pid namespace.
 pub(super) fn gettid() -> u32 {
     // SAFETY: no pointers.
     let tid = unsafe { syscall(number::GETTID, [0; 6]) };
@@ -381,8 +381,8 @@ pub(super) fn thread_is_gone(tid: u32) -> bool {
     found == Err(ESRCH)
 }
 
-/// `struct robust_list_head`: what the kernel looks at when this thread ends. libc writes to it
-/// too, in this thread only.
+/// `struct robust_list_head`: the kernel reads it when this thread ends. libc writes to it, too, in
+/// this thread only.
 #[repr(C)]
 pub(super) struct RobustList {
     pub(super) first: AtomicUsize,
@@ -390,7 +390,7 @@ pub(super) struct RobustList {
     pub(super) list_op_pending: AtomicUsize,
 }
 
-/// Where that of this thread is; None where there is none.
+/// The list head of this thread; `None` where there is none.
 pub(super) fn robust_list() -> Option<NonNull<RobustList>> {
     let (mut head, mut length) = (core::ptr::null_mut(), 0usize);
     let (to, size) = (&raw mut head as usize, &raw mut length as usize);
@@ -399,7 +399,7 @@ pub(super) fn robust_list() -> Option<NonNull<RobustList>> {
     NonNull::new(head).filter(|_| length == size_of::<RobustList>())
 }
 
-/// Seconds of a clock that does not jump; 0 when there is none.
+/// Seconds of a monotonic clock; 0 when there is none.
 pub(super) fn seconds() -> u64 {
     let mut time = [0u64; 2];
     let to = time.as_mut_ptr() as usize;

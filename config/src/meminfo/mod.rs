@@ -1,10 +1,10 @@
-//! The host's `/proc/meminfo`, as far as memory that programs share with a GPU goes.
+//! Parses the fields of `/proc/meminfo` that matter for memory shared with a GPU.
 //! Touches: its arguments; the caller has read the file.
 
 use crate::units::Bytes;
 
-/// How much of the file is worth reading: the lines we want are the first three, on old kernels
-/// the first thirty.
+/// The bytes of the file to read: the needed lines are the first three, on old kernels the first
+/// thirty.
 pub const HEAD: usize = 2048;
 
 /// The host's memory at one moment.
@@ -12,18 +12,18 @@ pub const HEAD: usize = 2048;
 pub struct HostMemory {
     /// `MemTotal`.
     pub total: Bytes,
-    /// `MemFree`: not what can be allocated, page cache counts as used in it.
+    /// `MemFree`: less than can be allocated, because it counts page cache as used.
     pub free: Bytes,
-    /// `MemAvailable`: what the kernel could give out without swapping.
+    /// `MemAvailable`: the memory that the kernel could provide without swapping.
     pub available: Bytes,
 }
 
-/// Reads a meminfo file.
+/// Parses a meminfo file.
 ///
-/// None when one of the lines is missing or garbled, or when they contradict each other (more
-/// free or available than there is): a number that cannot be trusted is not used. A kernel before
-/// 3.14 does not say what is available: then it is computed from lines that it has, and comes out
-/// as less than what a newer one would say, never as more.
+/// Returns `None` when a line is missing or garbled, or when the lines contradict each other (free
+/// or available exceeds the total): a number that cannot be trusted is not used. A kernel before
+/// 3.14 does not report available memory. Then it is computed from other lines, and is less than a
+/// newer kernel would report, never more.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<HostMemory> {
     let total = line(text, b"MemTotal:")?.ok()?;
@@ -40,8 +40,9 @@ pub fn parse(text: &[u8]) -> Option<HostMemory> {
     })
 }
 
-/// What the kernel could give out, where it does not say: it keeps at most half of the files'
-/// pages and of its caches, and of what is free its watermarks, a hundredth or so.
+/// Estimates the available memory for a kernel that does not report it. The kernel keeps at most
+/// half of the files' pages and of its caches, and about a hundredth of the free memory as
+/// watermarks.
 fn guess(text: &[u8], total: Bytes, free: Bytes) -> Bytes {
     let names: [&[u8]; 3] = [b"Active(file):", b"Inactive(file):", b"SReclaimable:"];
     let half = |name: &[u8]| match line(text, name) {
@@ -55,10 +56,10 @@ fn guess(text: &[u8], total: Bytes, free: Bytes) -> Bytes {
         .at_most(total)
 }
 
-/// A line is there, and cannot be read.
+/// The line exists but cannot be parsed.
 struct Garbled;
 
-/// The number of the first line with this name. None: there is none.
+/// The number of the first line with this name; `None` if there is no such line.
 fn line(text: &[u8], name: &[u8]) -> Option<Result<Bytes, Garbled>> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let line = lines.find(|line| line.starts_with(name))?;
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_old_kernel_is_believed_to_have_less_and_never_more() {
-        // A kernel of today with this line taken out: it said 23492760.
+        // From a current kernel, without its line MemAvailable, which read 23492760.
         let text = b"MemTotal: 24683668 kB\nMemFree: 21178128 kB\nBuffers: 97456 kB\n\
             Active(file): 1128540 kB\nInactive(file): 1353008 kB\nSReclaimable: 164932 kB\n";
         let available = parse(text).unwrap().available;

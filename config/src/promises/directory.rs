@@ -1,19 +1,19 @@
-//! A folder's entries, as the kernel lists them: `struct linux_dirent64`, one after the other.
-//! Touches: its arguments; the caller has asked the kernel.
+//! Parses a folder's entries as the kernel lists them: consecutive `struct linux_dirent64`.
+//! Touches: its arguments; the caller has queried the kernel.
 
 use core::ffi::CStr;
 
-/// Where the length of an entry stands in it, and where its name.
+/// The offsets of an entry's length and of its name.
 const LENGTH: usize = 16;
 const NAME: usize = 19;
 
-/// The names in what `getdents64` has written.
+/// The names in a buffer that `getdents64` has filled.
 pub fn names(mut listed: &[u8]) -> impl Iterator<Item = &CStr> {
     core::iter::from_fn(move || {
         let length = listed.get(LENGTH..)?.first_chunk()?;
         let length = usize::from(u16::from_ne_bytes(*length));
         let entry = listed.get(..length)?;
-        // A length that does not lead on would be read for ever.
+        // A length too short to advance would cause an endless loop.
         listed = listed.get(length.max(NAME)..).unwrap_or_default();
         CStr::from_bytes_until_nul(entry.get(NAME..)?).ok()
     })

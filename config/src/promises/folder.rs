@@ -1,6 +1,6 @@
-//! The promises of a machine, read by the host.
-//! Touches: one folder, read-only. Law: nothing is followed, nothing is mapped; what is not a
-//! promise is not there.
+//! Reads the promises of a machine, on the host's side.
+//! Touches: one folder, read-only. Law: no link is followed, nothing is mapped, and any file that
+//! is not a promise is ignored.
 
 use super::{HEAD, Promise};
 use crate::units::Bytes;
@@ -14,22 +14,23 @@ use std::vec::Vec;
 /// A promise that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// What the slice was admitted for.
+    /// The budget that the slice was admitted for.
     pub budget: Bytes,
-    /// Which slice.
+    /// The slice's id.
     pub slice: String,
-    /// What it has not spent yet.
+    /// The part of the budget that is not spent yet.
     pub unused: Bytes,
 }
 
-/// The name of a slice's file. None: no such slice can have one.
+/// The file name of a slice's promise; `None` if no valid name exists for the slice.
 #[must_use]
 pub fn file_name(budget: Bytes, slice: &str) -> Option<String> {
     let name = std::format!("{}.{slice}", budget.get());
     (Promise::named(name.as_bytes()).is_some() && name.len() <= 255).then_some(name)
 }
 
-/// Every promise in a folder, by name. One that cannot be opened counts as all unused.
+/// Reads every promise in a folder, by name. A promise that cannot be opened counts as entirely
+/// unused.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -38,7 +39,7 @@ pub fn read_folder(folder: &Path) -> std::io::Result<Vec<Held>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        // The kernel's own word for what it is, without following it.
+        // The file type as the kernel reports it, without following a link.
         let regular = entry.file_type().is_ok_and(|kind| kind.is_file());
         let (true, Some(promise)) = (regular, Promise::named(name.as_bytes())) else {
             continue;
@@ -53,7 +54,7 @@ pub fn read_folder(folder: &Path) -> std::io::Result<Vec<Held>> {
     Ok(held)
 }
 
-/// The first bytes of a file that is still what it was when it was listed.
+/// The first bytes of a file, if it is still the file that was listed.
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::os::unix::fs::OpenOptionsExt;
     const O_NONBLOCK: i32 = 0o4000;

@@ -1,11 +1,12 @@
-//! Promises: what every slice of a unified-memory machine was admitted for, and has spent of it.
+//! Promises: the budget that each slice of a unified-memory machine was admitted for, and the part
+//! of it that is spent.
 //! Touches: its arguments; `folder` reads one folder, on the host's side.
-//! Law: the budget stands in the file's name, which only the host can write; what a tenant writes
-//! into the file is clamped to it, so that a liar claims no more than it was admitted for.
+//! Law: the budget is in the file's name, which only the host can write. A tenant's value in the
+//! file is clamped to the budget, so a false value claims no more than was admitted.
 //!
 //! A promise is a regular file `<budget in bytes>.<slice id>` of 4096 bytes, zeros when it is made.
-//! Its first eight bytes, little-endian, are what the slice has spent: its device memory, and its
-//! host memory beyond the allowance. Readers never follow a link and never map a promise.
+//! Its first eight bytes, little-endian, are the bytes that the slice has spent: its device memory,
+//! and its host memory beyond the allowance. Readers never follow a link and never map a promise.
 
 pub mod directory;
 #[cfg(feature = "std")]
@@ -16,29 +17,29 @@ pub use folder::{Held, file_name, read_folder};
 
 use crate::units::Bytes;
 
-/// How long the file is.
+/// The length of the file.
 pub const SIZE: usize = 4096;
 
-/// How much of it says what was spent.
+/// The length of the spent value at its start.
 pub const HEAD: usize = 8;
 
-/// What the name of a promise says.
+/// The fields in a promise's file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise<'a> {
-    /// What the slice was admitted for.
+    /// The budget that the slice was admitted for.
     pub budget: Bytes,
-    /// Which slice.
+    /// The slice's id.
     pub slice: &'a [u8],
 }
 
 impl<'a> Promise<'a> {
-    /// Reads a file name. None: it is not that of a promise.
+    /// Parses a file name; `None` if it is not the name of a promise.
     #[must_use]
     pub fn named(name: &'a [u8]) -> Option<Promise<'a>> {
         let dot = name.iter().position(|letter| *letter == b'.')?;
         let (digits, slice) = (name.get(..dot)?, name.get(dot..)?.get(1..)?);
         let plain = |letter: &u8| !matches!(letter, b'/' | 0);
-        // The one way to write a number: two names never mean the same promise.
+        // Only the canonical spelling of a number is accepted, so two names never mean one promise.
         let canonical = digits.first().is_some_and(|first| *first != b'0');
         if !canonical || slice.is_empty() || !slice.iter().all(plain) {
             return None;
@@ -54,8 +55,8 @@ impl<'a> Promise<'a> {
         })
     }
 
-    /// What the slice may still spend, by the contents of its file. One that is too short says
-    /// that nothing is spent: the promise stands.
+    /// The bytes that the slice may still spend, by its file's contents. If the file is too short,
+    /// nothing counts as spent, and the promise remains.
     #[must_use]
     pub fn unused(&self, contents: &[u8]) -> Bytes {
         let spent = contents
@@ -65,7 +66,7 @@ impl<'a> Promise<'a> {
     }
 }
 
-/// What a slice writes at the start of its file.
+/// The bytes that a slice writes at the start of its file.
 #[must_use]
 pub const fn spent(bytes: Bytes) -> [u8; HEAD] {
     bytes.get().to_le_bytes()

@@ -1,6 +1,6 @@
-//! A slice: how much memory of which GPU a container may use, and how it is shown.
+//! A slice: the memory of each GPU that a container may use, and its presentation to programs.
 //! Touches: its arguments; the caller has read the file.
-//! Law: a key that is not understood is an error, never skipped: `memroy` must not mean "no limit".
+//! Law: an unknown key is an error, never skipped: `memroy` must not mean "no limit".
 
 mod page_cache;
 mod read;
@@ -25,45 +25,45 @@ pub const MAX_FILE: usize = 64 << 10;
 /// The most devices that one slice lists (8 GPUs of 7 MIG instances are 56).
 pub const MAX_DEVICES: usize = 64;
 
-/// What TOTAL says.
+/// The value reported as total memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Total {
-    /// The slice's budget: the container believes in a small card.
+    /// The slice's budget: the container sees a small card.
     #[default]
     Slice,
-    /// The device's own, for flags that are percentages of the whole machine. What the others
-    /// hold or may hold then reads as used.
+    /// The device's own total, for settings that are percentages of the whole machine. Memory that
+    /// other slices hold or may hold then reads as used.
     Device,
 }
 
-/// How a slice of unified memory looks to programs that also read `/proc/meminfo`.
+/// The presentation of a slice of unified memory to programs that also read `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresentAs {
     /// An integrated device, as it is.
     #[default]
     Uma,
-    /// A discrete device, for programs that would rather ask `/proc/meminfo` of the other kind.
+    /// A discrete device, for programs that would otherwise read `/proc/meminfo`.
     Discrete,
 }
 
-/// What happens when the host of a unified-memory slice runs short.
+/// The reaction when the host of a unified-memory slice runs short of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pressure {
-    /// What would take the host below its reserve is refused.
+    /// Refuses allocations that would take the host below its reserve.
     #[default]
     Refuse,
-    /// That, and before it comes to that, PyTorch's allocator is asked for its cache by one
-    /// refusal, and malloc for what it keeps.
+    /// Like `Refuse`, with an earlier step: one refusal makes PyTorch's allocator release its
+    /// cache, and malloc releases its free memory.
     Release,
 }
 
-/// What `cuMemAllocManaged` takes of the slice.
+/// Whether `cuMemAllocManaged` counts against the slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Managed {
-    /// All of it, at the call: it cannot be larger than what is free.
+    /// All of it, at the call: it cannot exceed the free memory.
     #[default]
     Count,
-    /// Nothing: the driver brings to the device what fits there, and moves the rest.
+    /// Nothing: the driver keeps as much on the device as fits, and moves the rest.
     Allow,
 }
 
@@ -72,11 +72,11 @@ pub enum Managed {
 pub struct DeviceSlice {
     /// The enforced limit B.
     pub memory: Bytes,
-    /// Kept back from TOTAL so that a program that fills what it sees still fits under B.
+    /// Subtracted from TOTAL, so that a program that fills the visible memory still fits under B.
     pub headroom: Bytes,
-    /// What TOTAL says.
+    /// The value reported as total memory.
     pub total: Total,
-    /// Whether the device shares the host's memory, where the writer of the slice has asked the
+    /// Whether the device shares the host's memory, where the slice's writer has queried the
     /// driver. NVML alone cannot tell.
     pub integrated: Option<bool>,
 }
@@ -84,67 +84,67 @@ pub struct DeviceSlice {
 /// A device that the slice names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedDevice {
-    /// Which device.
+    /// The device.
     pub uuid: DeviceUuid,
     /// Its budget; None takes the slice's own `memory`.
     pub memory: Option<Bytes>,
     /// Its headroom; None takes the slice's.
     pub headroom: Option<Bytes>,
-    /// Whether it shares the host's memory, where that is known.
+    /// Whether it shares the host's memory, if known.
     pub integrated: Option<bool>,
 }
 
-/// A slice file, read.
+/// A parsed slice file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slice {
-    /// What people call it; in logs and in `gpuslice status`.
+    /// Its display name, in logs and in `gpuslice status`.
     pub name: Text<128>,
-    /// What TOTAL says.
+    /// The value reported as total memory.
     pub total: Total,
-    /// How a slice of unified memory looks.
+    /// The presentation of a slice of unified memory.
     pub present_as: PresentAs,
     /// Whether an allocation over the limit is refused, or only counted.
     pub enforce: bool,
     /// The host reserve R on unified memory; None takes the default for the machine.
     pub reserve: Option<Bytes>,
-    /// Where the host's live meminfo is; None means `/.gpuslice/meminfo`, then `/proc/meminfo`.
+    /// The path of the host's live meminfo; None means `/.gpuslice/meminfo`, then `/proc/meminfo`.
     pub meminfo: Option<Text<256>>,
-    /// Where the slice's ledger is; None means `/.gpuslice/ledger/ledger` for a mounted slice, and
-    /// no ledger for any other.
+    /// The path of the slice's ledger; None means `/.gpuslice/ledger/ledger` for a mounted slice,
+    /// and no ledger for any other.
     pub ledger: Option<Text<256>>,
-    /// What the ledger says that it is: another file in its place is refused. None: any ledger is
-    /// taken, as slice files from before this key and those of people say nothing.
+    /// The ledger's id; a file with another id is refused. None accepts any ledger: slice files
+    /// written by hand, or before this key, have no id.
     pub ledger_id: Option<u64>,
-    /// Where the watcher of a run has that ledger open, `/proc/PID/fd/N`: for whoever comes when the
-    /// path leads there no more.
+    /// The descriptor of the ledger in the run's watcher, `/proc/PID/fd/N`. It is used once the
+    /// path no longer leads to the ledger.
     pub ledger_descriptor: Option<Text<32>>,
-    /// What becomes of model files' pages in the page cache.
+    /// The treatment of model files' pages in the page cache.
     pub page_cache: PageCache,
-    /// Whether processes of different slices tell each other, by locks on a model's file, which
-    /// of its bytes they still need.
+    /// Whether processes of different slices share, by locks on a model's file, which of its bytes
+    /// they still need.
     pub page_cache_share: bool,
-    /// Which files are a model's.
+    /// The files that belong to a model.
     pub model_files: ModelFiles,
     /// The folder with the promises of every slice of this machine; None means
     /// `/.gpuslice/promises` for a mounted slice, and none for any other.
     pub promises: Option<Text<256>>,
-    /// The file in which this slice says what it has spent; None means `/.gpuslice/promise` for a
-    /// mounted slice, and none for any other.
+    /// The file in which this slice records the memory that it has spent; None means
+    /// `/.gpuslice/promise` for a mounted slice, and none for any other.
     pub promise: Option<Text<256>>,
-    /// The folder of the memory cgroup that is this slice's alone; None means `/sys/fs/cgroup`
-    /// for a mounted slice. Any other counts its processes.
+    /// The folder of the memory cgroup that contains only this slice. None means `/sys/fs/cgroup`
+    /// for a mounted slice; any other slice counts its processes.
     pub cgroup: Option<Text<256>>,
-    /// How much host memory is not charged to the slice; None takes the default.
+    /// The host memory that is not charged to the slice; None takes the default.
     pub host_allowance: Option<Bytes>,
-    /// What happens when the host runs short.
+    /// The reaction when the host runs short of memory.
     pub pressure: Pressure,
-    /// What `cuMemAllocManaged` takes of the slice.
+    /// Whether `cuMemAllocManaged` counts against the slice.
     pub managed: Managed,
-    /// From where on, where the slice says otherwise than the policy.
+    /// The pressure thresholds, where they differ from the policy's.
     pub thresholds: Thresholds,
-    /// The budget of every device that is not listed; None leaves those alone.
+    /// The budget of every device that is not listed; None leaves such devices without a limit.
     pub memory: Option<Bytes>,
-    /// The headroom of every device that does not say its own.
+    /// The headroom of every device without its own.
     pub headroom: Bytes,
     devices: [Option<ListedDevice>; MAX_DEVICES],
 }
@@ -199,12 +199,12 @@ impl Slice {
         Err(SliceFault::TooManyDevices)
     }
 
-    /// The devices that the slice names.
+    /// The listed devices.
     pub fn devices(&self) -> impl Iterator<Item = &ListedDevice> {
         self.devices.iter().map_while(Option::as_ref)
     }
 
-    /// The budget of a device; None when the slice says nothing of it.
+    /// The budget of a device; None when the slice does not limit it.
     #[must_use]
     pub fn device(&self, uuid: DeviceUuid) -> Option<DeviceSlice> {
         let listed = self.devices().find(|listed| listed.uuid == uuid);

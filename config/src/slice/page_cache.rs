@@ -1,20 +1,20 @@
-//! Defines model files by name and size, and what is done with their pages in the page cache.
+//! Defines model files by name and size, and the treatment of their pages in the page cache.
 //! Touches: its arguments.
 
 use super::SliceFault;
 use crate::text::Text;
 use crate::units::Bytes;
 
-/// What becomes of a model file's pages.
+/// The treatment of a model file's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
-    /// They stay, as without gpuslice.
+    /// The pages stay cached, as without gpuslice.
     #[default]
     Keep,
-    /// They go when the process has the file neither open nor mapped any more.
+    /// Evicts the file from the page cache once the process has closed and unmapped it.
     Drop,
-    /// They go while the file is loaded, a window behind what the loader has consumed; and what
-    /// is left of them at the end.
+    /// Evicts pages while the file is loaded, a window behind the loader's position. The rest is
+    /// evicted at the end.
     DropBehind,
 }
 
@@ -24,26 +24,27 @@ const LONGEST: usize = 16;
 /// The most suffixes that a slice lists.
 pub const MAX_SUFFIXES: usize = 16;
 
-/// Which files are a model's: by name and size, because `.bin` and `.pth` are other files too.
+/// The files that belong to a model: by name and size, because `.bin` and `.pth` are used for other
+/// files, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelFiles {
-    /// The smallest that is one.
+    /// The size of the smallest model file.
     pub smallest: Bytes,
     suffixes: [Text<16>; MAX_SUFFIXES],
     ends: Ends,
 }
 
-/// How the names end: most others do not, and are known by that in a few instructions.
+/// A summary of the suffixes, which rules out most file names in a few instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// The last two letters of the suffixes, one bit each.
     pub letters: u64,
-    /// Whether a checksum is a name.
+    /// Whether names made of a checksum count.
     pub checksums: bool,
 }
 
 impl Ends {
-    /// Whether a path may end in a name of a model's; [`ModelFiles::has_name`] knows.
+    /// Whether a path may be a model file's name; [`ModelFiles::has_name`] decides.
     #[inline]
     #[must_use]
     pub fn may_be_of(self, path: &[u8]) -> bool {
@@ -54,12 +55,12 @@ impl Ends {
     }
 }
 
-/// The suffix that stands for names made of a checksum: `sha256-…` and 64 hexadecimal digits, as
-/// stores of models name what they have downloaded.
+/// The suffix that stands for names made of a checksum: `sha256-…` and 64 hexadecimal digits. Model
+/// stores name their downloads in this way.
 pub const CHECKSUM: &str = "sha256";
 
 impl ModelFiles {
-    /// What a slice that says nothing takes for a model's files.
+    /// The model files of a slice that does not define any.
     #[must_use]
     pub fn usual() -> ModelFiles {
         let mut files = ModelFiles {
@@ -68,13 +69,13 @@ impl ModelFiles {
             ends: Ends::default(),
         };
         for suffix in ["safetensors", "gguf", "pt", "pth", "bin", "ckpt", CHECKSUM] {
-            // There is room for them all.
+            // The list has room for all of them.
             let _ = files.add(suffix);
         }
         files
     }
 
-    /// No suffix yet.
+    /// A list without suffixes.
     #[must_use]
     pub fn none(smallest: Bytes) -> ModelFiles {
         ModelFiles {
@@ -84,10 +85,10 @@ impl ModelFiles {
         }
     }
 
-    /// Adds a suffix, which is written without its point.
+    /// Adds a suffix, written without its point.
     ///
     /// # Errors
-    /// When it is none, or the list is full.
+    /// When it is not a valid suffix, or the list is full.
     pub fn add(&mut self, suffix: &str) -> Result<(), SliceFault> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if suffix.is_empty() || suffix.len() > LONGEST || !suffix.bytes().all(good) {
@@ -118,14 +119,14 @@ impl ModelFiles {
             .filter(|suffix| !suffix.is_empty())
     }
 
-    /// Whether a file with this path has the name of a model's. Its size must be asked for.
+    /// Whether a path has the name of a model file. The caller must check its size.
     #[inline]
     #[must_use]
     pub fn has_name(&self, path: &[u8]) -> bool {
         self.ends.may_be_of(path) && self.compare(path)
     }
 
-    /// How the names end.
+    /// The summary of the suffixes.
     #[must_use]
     pub fn ends(&self) -> Ends {
         self.ends
@@ -140,7 +141,7 @@ impl ModelFiles {
         match tail.iter().rposition(|byte| matches!(byte, b'.' | b'/')) {
             Some(place) if tail.get(place) == Some(&b'.') => {
                 let own = tail.get(place.saturating_add(1)..).unwrap_or_default();
-                // Lengths first: they tell nearly all apart.
+                // Compare lengths first: they rule out nearly all names.
                 own != CHECKSUM.as_bytes()
                     && suffixes.any(|suffix| suffix.len() == own.len() && suffix == own)
             }
@@ -156,8 +157,8 @@ impl Default for ModelFiles {
     }
 }
 
-/// The bit of a suffix's end. Some share one, which costs a comparison: with 22 few do that programs
-/// often open, with the usual suffixes.
+/// The bit of a suffix's end. Some ends share a bit, which costs a comparison. With the factor 22,
+/// few files that programs often open share a bit with the usual suffixes.
 #[inline]
 fn end(before: u8, last: u8) -> u64 {
     1 << (u32::from(before)
@@ -166,10 +167,10 @@ fn end(before: u8, last: u8) -> u64 {
         & 63)
 }
 
-/// How long a SHA-256 is in hexadecimal digits.
+/// The length of a SHA-256 in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// Whether a name, or what follows a name's `sha256-`, is as long.
+/// Whether a name, or the part after its `sha256-`, has that length.
 #[inline]
 fn may_be_checksum(path: &[u8]) -> bool {
     path.len().checked_sub(DIGITS).is_some_and(|start| {

@@ -13,47 +13,47 @@ use crate::json::{JsonError, Reader};
 use crate::text::Text;
 use crate::units::Bytes;
 
-/// What is wrong with a slice file.
+/// An error in a slice file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {fault}")]
 pub struct SliceError {
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong there.
+    /// The error.
     pub fault: SliceFault,
 }
 
-/// What can be wrong in a slice file.
+/// The kinds of errors in a slice file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SliceFault {
     /// The file is not JSON.
     #[error("not a slice file: {0}")]
     Json(#[from] JsonError),
-    /// The file is larger than any slice.
+    /// The file exceeds the maximum size.
     #[error("larger than a slice file can be (64 KiB)")]
     TooLarge,
-    /// The file does not say its version.
+    /// The file has no version.
     #[error("no \"version\" (this gpuslice writes version 1)")]
     NoVersion,
     /// A newer gpuslice wrote the file.
     #[error("version {0} is newer than this gpuslice reads (1): update gpuslice here")]
     NewerVersion(u64),
-    /// A version that there never was.
+    /// The version never existed.
     #[error("there is no version {0} of slice files (this gpuslice writes version 1)")]
     NoSuchVersion(u64),
-    /// A key that no slice has.
+    /// The key is unknown.
     #[error("unknown key \"{0}\"")]
     UnknownKey(Text<32>),
-    /// A key stands twice.
+    /// A key occurs twice.
     #[error("key \"{0}\" stands twice")]
     Twice(Text<32>),
-    /// A value that is not one of those that the key takes.
+    /// The value is not one of those that the key accepts.
     #[error("\"{0}\" is not one of {1}")]
     NotOneOf(Text<32>, &'static str),
     /// A device without a uuid.
     #[error("a device has no \"uuid\"")]
     NoUuid,
-    /// A uuid that is none.
+    /// The text is not a UUID.
     #[error(
         "\"{0}\" is not a device uuid (they look like GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4)"
     )]
@@ -64,49 +64,49 @@ pub enum SliceFault {
     /// A listed device has no budget.
     #[error("device {0} has no \"memory\", and the slice has none for all devices")]
     NoMemory(Text<64>),
-    /// A budget of nothing.
+    /// A budget of zero.
     #[error("\"{0}\" is zero")]
     Zero(Text<32>),
     /// A percentage over a hundred.
     #[error("\"{0}\" is not a percentage (0 to 100)")]
     Percent(Text<32>),
-    /// A path that means another file in every working directory.
+    /// A relative path, which would mean another file in every working directory.
     #[error("\"{0}\" is not an absolute path")]
     Relative(Text<32>),
-    /// A number that is none.
+    /// The text is not a hexadecimal number.
     #[error("\"{0}\" is not a number of up to 16 hexadecimal digits")]
     Hexadecimal(Text<32>),
-    /// Headroom that leaves nothing.
+    /// The headroom leaves no memory.
     #[error("\"headroom\" is not less than \"memory\"")]
     Headroom,
     /// A text that is too long.
     #[error("\"{0}\" is too long")]
     TooLong(Text<32>),
-    /// A suffix of files' names that is none.
+    /// The text is not a file name's suffix.
     #[error("\"{0}\" is not a suffix (they are written without the point, like gguf)")]
     Suffix(Text<32>),
-    /// More suffixes than a slice lists.
+    /// More suffixes than a slice can list.
     #[error("more than 16 suffixes")]
     TooManySuffixes,
-    /// More devices than a slice lists.
+    /// More devices than a slice can list.
     #[error("more than 64 devices")]
     TooManyDevices,
 }
 
-/// Reads the slice file `text`.
+/// Parses the slice file `text`.
 ///
 /// # Errors
-/// [`SliceError`] names the line and what is wrong with it.
+/// [`SliceError`] names the line and the error.
 pub fn parse(text: &[u8]) -> Result<Slice, SliceError> {
     let mut slice = Slice::default();
     parse_into(text, &mut slice).map(|()| slice)
 }
 
-/// Reads the slice file `text` into a slice that says nothing yet: a slice has 6 KiB, which the
-/// thread that asks first may not have on its stack.
+/// Parses the slice file `text` into an empty slice. A slice has 6 KiB, which may be too much for
+/// the stack of the calling thread.
 ///
 /// # Errors
-/// As [`parse`]; the slice is then of no use.
+/// As [`parse`]; the slice must then not be used.
 pub fn parse_into(text: &[u8], slice: &mut Slice) -> Result<(), SliceError> {
     let mut reader = Reader::new(text);
     let read = match text.len() > MAX_FILE {
@@ -119,7 +119,7 @@ pub fn parse_into(text: &[u8], slice: &mut Slice) -> Result<(), SliceError> {
     })
 }
 
-/// Remembers which keys an object has had, by their number.
+/// The keys that an object has had, by their number.
 struct Seen(u32);
 
 impl Seen {
@@ -135,7 +135,7 @@ impl Seen {
     }
 }
 
-/// The number of a key of a slice. No list of texts: the loader would have to relocate it in every
+/// The number of a slice's key. Not a list of texts: the loader would have to relocate it in every
 /// process that starts.
 fn slice_key(key: &str) -> Option<u32> {
     Some(match key {
@@ -197,8 +197,8 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
         match key {
             "version" => {
                 let number = reader.number()?;
-                // The writer puts it first: a newer file may well have keys that this code does
-                // not know, and "update" is the better answer to them.
+                // The version is written first. A newer file may have keys that this code does not
+                // know, and the advice to update is then the better message.
                 if number > VERSION {
                     return Err(SliceFault::NewerVersion(number));
                 }
@@ -370,7 +370,7 @@ fn short<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
     }
 }
 
-/// A path leaves room for the NUL that C ends it with.
+/// A path must leave room for C's final NUL.
 fn path<const N: usize>(key: &str, text: &str) -> Result<Text<N>, SliceFault> {
     if !text.starts_with('/') {
         return Err(SliceFault::Relative(Text::new(key)));

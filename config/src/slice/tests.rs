@@ -1,4 +1,4 @@
-//! What a slice file may say, what it may not, and that both JSON readers agree.
+//! The accepted and refused contents of a slice file, and the agreement of both JSON readers.
 
 use super::*;
 use proptest::prelude::*;
@@ -160,7 +160,7 @@ fn what_is_wrong_is_named() {
     assert_eq!(fault(&bare), SliceFault::NoMemory(Text::new(UUID)));
 }
 
-/// A relative path named another ledger, and so another budget, in every working directory.
+/// A relative path would name another ledger, and so another budget, in every working directory.
 #[test]
 fn a_relative_path_is_refused_whatever_it_is_of() {
     for key in [
@@ -205,7 +205,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// What a slice may say of unified memory.
+    /// Any setting of a slice of unified memory.
     fn any_unified()(
         paths in proptest::collection::vec(proptest::option::of("/[a-z/]{0,60}"), 4),
         allowance in proptest::option::of(any::<u64>()), release in any::<bool>(),
@@ -273,7 +273,7 @@ prop_compose! {
     }
 }
 
-/// Pieces from which almost-right files are made.
+/// Pieces of nearly valid files.
 fn almost_json() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(
         [

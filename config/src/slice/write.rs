@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-/// The file's keys, in the order in which they are written: the version first, so that an older
-/// reader knows why it does not know a key.
+/// The file's keys, in the order in which they are written. The version comes first, so that an
+/// older reader can explain an unknown key.
 #[derive(Serialize)]
 struct File<'a> {
     version: u64,
@@ -79,7 +79,7 @@ struct Device {
 }
 
 impl Slice {
-    /// The slice file, as [`super::parse`] reads it back.
+    /// The text of the slice file; [`super::parse`] reads it back.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(&self.file()).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Slice {
         text
     }
 
-    /// The same on one line, for the environment.
+    /// Like [`Slice::to_json`], on one line, for the environment.
     #[must_use]
     pub fn to_json_line(&self) -> String {
         serde_json::to_string(&self.file()).unwrap_or_default()
@@ -125,7 +125,7 @@ impl Slice {
             promise: self.promise.as_ref().map(|path| path.as_str()),
             cgroup: self.cgroup.as_ref().map(|path| path.as_str()),
             host_allowance: self.host_allowance.map(|amount| amount.get()),
-            // What nobody has asked for is not written: older readers need not know it.
+            // Default values are not written, because older readers may not know the key.
             pressure: match self.pressure {
                 Pressure::Refuse => None,
                 Pressure::Release => Some("release"),

@@ -1,7 +1,7 @@
 //! Decides whether one more slice fits.
 //! Touches: its arguments.
-//! Law: more than there is is promised only where the operator's policy says so, and a refusal
-//! names who holds what.
+//! Law: memory is promised beyond what exists only where the operator's policy allows it. A refusal
+//! names the slices that hold the memory.
 
 use crate::devices::{Devices, Target};
 use crate::policy::Policy;
@@ -13,38 +13,38 @@ use gpuslice_config::policy::default_reserve;
 use gpuslice_config::units::Bytes;
 use std::fmt;
 
-/// Who asks.
+/// The slice that requests admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
     /// The slice's id.
     pub slice: &'a str,
-    /// The namespace that it counts for.
+    /// The namespace whose share it counts against.
     pub namespace: Option<&'a str>,
-    /// What it asks for.
+    /// The budgets that it requests.
     pub budgets: &'a [Budget],
 }
 
 /// The host's own memory, where a GPU shares it.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What the kernel says at this moment.
+    /// The kernel's current reading.
     pub memory: HostMemory,
-    /// What was promised and is not spent.
+    /// The promises that are not yet used up.
     pub unused: Vec<Unused>,
 }
 
-/// What a slice was promised and has not spent.
+/// The part of a slice's promise that the slice does not use yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unused {
     /// The slice's id.
     pub slice: String,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// How much.
+    /// The unused bytes.
     pub memory: Bytes,
 }
 
-/// Who holds what.
+/// The slices that hold memory, with their sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holders(pub Vec<(String, Bytes)>);
 
@@ -67,15 +67,15 @@ impl fmt::Display for Holders {
     }
 }
 
-/// Why there is no room.
+/// Why a slice is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
     /// The GPU is smaller than the slice.
     #[error("{asked} is more than {device} has")]
     Device {
-        /// Which GPU.
+        /// The GPU.
         device: String,
-        /// How much was asked for.
+        /// The requested size.
         asked: Bytes,
     },
     /// The GPU is full.
@@ -85,33 +85,33 @@ pub enum AdmissionError {
         .asked.beside(*.left)
     )]
     Full {
-        /// Which GPU.
+        /// The GPU.
         device: String,
-        /// What is left of it.
+        /// The bytes left on it.
         left: Bytes,
-        /// How much was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// Who has the rest.
+        /// The slices that hold the rest.
         holders: Holders,
     },
-    /// The namespace has had its part.
+    /// The namespace would exceed its share.
     #[error(
         "namespace {namespace} may have {maximum} of {device} (this host's policy), {asked} are asked \
          for: {holders}"
     )]
     Namespace {
-        /// Which namespace.
+        /// The namespace.
         namespace: String,
         /// The policy's bound.
         maximum: Bytes,
-        /// Which GPU.
+        /// The GPU.
         device: String,
-        /// How much was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// Who has the rest.
+        /// The slices that hold the rest.
         holders: Holders,
     },
-    /// The host's memory is spoken for.
+    /// The host's memory is already promised.
     #[error(
         "this host has {available} available, keeps {reserve} for itself and has promised {promised} \
          that are not used yet: {left} are left, {asked} are asked for; of the promises, {holders}"
@@ -121,13 +121,13 @@ pub enum AdmissionError {
         available: Bytes,
         /// The reserve R.
         reserve: Bytes,
-        /// What others may still use.
+        /// Unused promises of the other slices.
         promised: Bytes,
-        /// What is left.
+        /// The bytes left.
         left: Bytes,
-        /// How much was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// Whose the promises are.
+        /// The slices with those promises.
         holders: Holders,
     },
     /// The host's memory cannot be read.
@@ -135,13 +135,13 @@ pub enum AdmissionError {
     NoHost,
 }
 
-/// Whether the slice fits beside those that are there: containers, and the runs that hold cards with
-/// memory of their own. Where policy lets in more of the host's
-/// memory than is left, what it can be promised of it is returned: more would be taken from those
-/// that were admitted.
+/// Checks that the slice fits beside the containers, and beside the runs on GPUs with memory of
+/// their own. If `overcommit` admits a slice larger than the remaining host memory, returns the
+/// amount that it can be promised. A larger promise would take memory from the slices admitted
+/// before.
 ///
 /// # Errors
-/// [`AdmissionError`] says what is short.
+/// [`AdmissionError`] names the memory that is short.
 pub fn admit(
     asking: &Asking<'_>,
     held: &[Record],
@@ -170,7 +170,8 @@ pub fn admit(
         asked => {
             let fits = host_fits(asked, asking, policy, host.ok_or(AdmissionError::NoHost)?);
             match fits {
-                // A promise of nothing has no name. A byte is nobody's loss.
+                // A promise of 0 bytes cannot be encoded in a file name, so the minimum is one
+                // byte.
                 Err(AdmissionError::Host { left, .. }) if policy.overcommit => {
                     Ok(Some(left.at_least(Bytes::new(1))))
                 }
@@ -246,8 +247,8 @@ fn namespace_fits<'a>(
     }
 }
 
-/// The host as it is now has what it uses at idle already taken off: that is why this is asked
-/// when a container starts, and of MemAvailable, not of MemTotal.
+/// `MemAvailable` already excludes the memory that the host uses when idle. So admission checks it,
+/// not `MemTotal`, and checks it when a container starts.
 fn host_fits(
     asked: Bytes,
     asking: &Asking<'_>,

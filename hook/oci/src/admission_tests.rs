@@ -1,4 +1,4 @@
-//! Who fits beside whom.
+//! Admission of slices beside others.
 //! Touches: its arguments.
 
 use super::*;
@@ -102,7 +102,7 @@ fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
         refusal.contains("has 4.00 GiB left") && refusal.contains("llama (pid 12) 8.00 GiB"),
         "{refusal}"
     );
-    // It is in no namespace.
+    // This slice has no namespace.
     let mut policy = Policy::default();
     policy.maximum.namespace = Some(Bytes::gib(4));
     assert_eq!(ask(4, &policy), Ok(None));
@@ -131,7 +131,7 @@ fn what_is_left_is_given_and_a_byte_more_is_refused_with_the_names_of_who_has_it
         ..Policy::default()
     };
     assert_eq!(asked(budget(CARD, more), &held, &over, None), Ok(None));
-    // A slice's own record, of another container of its pod, is no other's.
+    // The slice's own record, of another container of its pod, does not count against it.
     let own = [record("new", None, budget(CARD, Bytes::gib(24)))];
     assert_eq!(
         asked(budget(CARD, Bytes::gib(24)), &own, &policy, None),
@@ -187,7 +187,7 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
          are not used yet: 52.00 GiB are left, 53.00 GiB are asked for; of the promises, held by team/a \
          40.00 GiB"
     );
-    // What a neighbour has spent is not counted twice: it is gone from MemAvailable already.
+    // Memory that a neighbour has spent does not count twice: MemAvailable already excludes it.
     let spent = host(Bytes::gib(60), &[("team/a", Bytes::ZERO)]);
     let fits = asked(budget(SPARK, Bytes::gib(52)), &[], &policy, Some(&spent));
     assert_eq!(fits, Ok(None));
@@ -219,7 +219,7 @@ fn a_machine_with_hundreds_of_slices_does_not_fill_the_runtimes_log() {
 }
 
 proptest! {
-    /// However they come and go, those that are in never have more than there is.
+    /// In any order of starts and stops, the admitted slices never exceed the memory.
     #[test]
     fn never_promises_more_than_there_is(
         steps in proptest::collection::vec((0u8..40, 1u64..=16 << 30), 1..120),

@@ -9,19 +9,19 @@ use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::units::{Bytes, ParseBytesError};
 use std::fmt;
 
-/// What every key begins with.
+/// The prefix of every key.
 pub const PREFIX: &str = "gpuslice.io/";
 
-/// The keys, for who has mistyped one.
+/// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
                         host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
 
-/// A GPU, as people name it.
+/// A GPU, as a user names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// By its index in nvidia-smi.
     Index(u32),
-    /// By its identity.
+    /// By its UUID.
     Uuid(DeviceUuid),
 }
 
@@ -40,7 +40,7 @@ impl std::str::FromStr for Selector {
     fn from_str(text: &str) -> Result<Selector, ()> {
         match text.parse() {
             Ok(uuid) => Ok(Selector::Uuid(uuid)),
-            // `00` is no second name of GPU 0.
+            // `00` is not accepted as another spelling of GPU 0.
             Err(_) if text.starts_with('0') && text != "0" => Err(()),
             Err(_) if text.bytes().all(|letter| letter.is_ascii_digit()) => {
                 text.parse().map(Selector::Index).map_err(|_| ())
@@ -50,83 +50,83 @@ impl std::str::FromStr for Selector {
     }
 }
 
-/// What is asked for.
+/// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The budget of every GPU that is not named.
     pub memory: Option<Bytes>,
-    /// The budgets of those that are.
+    /// The budgets of the named GPUs.
     pub devices: Vec<Named>,
-    /// What TOTAL says.
+    /// The value reported as total memory.
     pub total: Option<Total>,
-    /// How unified memory looks.
+    /// How unified memory is presented.
     pub present_as: Option<PresentAs>,
-    /// Kept back from TOTAL.
+    /// The bytes subtracted from the reported total.
     pub headroom: Option<Bytes>,
     /// Host memory that is not charged.
     pub host_allowance: Option<Bytes>,
-    /// What managed memory takes of the slice.
+    /// Whether managed memory counts against the slice.
     pub managed: Option<Managed>,
-    /// When memory is short.
+    /// The reaction to memory pressure.
     pub pressure: Option<Pressure>,
-    /// Of model files.
+    /// The handling of model files in the page cache.
     pub page_cache: Option<PageCache>,
-    /// Whether the pod's containers have one slice together.
+    /// Whether the pod's containers share one slice.
     pub shared: bool,
 }
 
 /// The budget of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Which, as it was named.
+    /// The GPU, as the annotation names it.
     pub selector: Selector,
-    /// How much.
+    /// Its budget.
     pub memory: Bytes,
-    /// Whether it is the container's own, and not its pod's.
+    /// Whether the budget is the container's own rather than its pod's.
     pub own: bool,
 }
 
 impl Request {
-    /// Whether any memory is asked for.
+    /// Whether a memory size is requested.
     #[must_use]
     pub fn limits_something(&self) -> bool {
         self.memory.is_some() || !self.devices.is_empty()
     }
 }
 
-/// What annotations say of one container.
+/// The request that annotations make for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// There is none of ours.
+    /// No annotation is ours.
     Nothing,
     /// The pod's `containers` does not name this one.
     NotThisContainer,
-    /// This.
+    /// The container requests this slice.
     Slice(Request),
 }
 
-/// What is wrong with an annotation.
+/// An error in an annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
-    /// Nobody knows the key.
+    /// The key is unknown.
     #[error("unknown annotation {PREFIX}{0} (known: {KEYS})")]
     Unknown(String),
-    /// Not a size.
+    /// The value is not a size.
     #[error("annotation {PREFIX}{0}: \"{1}\": {2}")]
     Size(String, String, ParseBytesError),
-    /// Not a device.
+    /// The key does not name a device.
     #[error("annotation {PREFIX}{0}: \"{1}\" is neither the index nor the uuid of a GPU")]
     Device(String, String),
-    /// Not one of the words.
+    /// The value is not one of the accepted words.
     #[error("annotation {PREFIX}{0}: \"{1}\" is not one of {2}")]
     Word(String, String, &'static str),
-    /// Containers are named, but the engine does not say which this is.
+    /// The annotation names a container, but the engine does not pass container names.
     #[error(
         "annotation {PREFIX}{0} names a container, and this engine does not pass container names to \
          its hooks"
     )]
     NoName(String),
-    /// Options of no slice.
+    /// Options are given without a memory size.
     #[error("annotation {PREFIX}{0} needs a size (add {PREFIX}memory)")]
     NoMemory(&'static str),
 }
@@ -137,7 +137,7 @@ pub fn any(annotations: &Annotations) -> bool {
     annotations.keys().any(|key| key.starts_with(PREFIX))
 }
 
-/// Reads what is asked for one container.
+/// Reads the request for one container.
 ///
 /// # Errors
 /// [`AnnotationError`] names the annotation.
@@ -145,7 +145,7 @@ pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, Annotati
     read_beside(annotations, who, None)
 }
 
-/// The same, where the operator's own configuration may give the size already.
+/// Like [`read`], for callers where the operator's own configuration may already give the size.
 ///
 /// # Errors
 /// [`AnnotationError`] names the annotation.
@@ -189,7 +189,7 @@ pub fn read_beside(
             set(&mut request, key, own_key, value)?;
             named = true;
         } else {
-            // Another container's: it must make sense all the same.
+            // The key is for another container; its value is validated all the same.
             set(&mut Request::default(), key, own_key, value)?;
         }
     }
@@ -204,13 +204,13 @@ pub fn read_beside(
     }
     match request.limits_something() {
         true => Ok(Asked::Slice(request)),
-        // All of it was for other containers.
+        // Every key was for other containers.
         false if request == Request::default() => Ok(Asked::NotThisContainer),
         false => Err(AnnotationError::NoMemory(first_option(&request))),
     }
 }
 
-/// What begins a key that is one container's.
+/// The prefix of a key that applies to one container only.
 const CONTAINER: &str = "container.";
 
 fn first_option(request: &Request) -> &'static str {
@@ -227,7 +227,7 @@ fn first_option(request: &Request) -> &'static str {
     first.map_or("share", |(name, _)| name)
 }
 
-/// Sets one key. `full` is how it was written.
+/// Sets one key. `full` is the key as written, for errors.
 fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), AnnotationError> {
     let size = || {
         let fault = |fault| AnnotationError::Size(shown(full), shown(value), fault);
@@ -240,7 +240,7 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
         "present-as" => {
             request.present_as = Some(present_as(value).ok_or_else(|| word("uma, discrete"))?);
         }
-        // Nothing kept back is a headroom, though nothing is not a size.
+        // A headroom of 0 is valid, although 0 is not a valid size.
         "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
         "headroom" => request.headroom = Some(size()?),
         "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),

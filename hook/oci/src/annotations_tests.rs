@@ -1,4 +1,4 @@
-//! What annotations mean.
+//! The meaning of annotations.
 //! Touches: its arguments.
 
 use super::*;
@@ -80,7 +80,7 @@ fn a_sidecar_that_nobody_names_has_no_slice() {
     assert_eq!(read_as(Some("log"), &[]), Ok(Asked::Nothing));
 }
 
-/// podman does not: without a name nobody would be limited.
+/// podman passes no container names, so a key with a name would limit no container.
 #[test]
 fn where_containers_have_no_names_none_is_meant_by_its_name() {
     for named in [

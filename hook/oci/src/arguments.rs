@@ -7,7 +7,7 @@ use gpuslice_config::units::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What `--help` says.
+/// The text of `--help`.
 pub const HELP: &str = "\
 gpuslice-hook [OPTIONS] createRuntime|prestart|createContainer|poststart|poststop
 
@@ -22,36 +22,36 @@ input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 
   --version       print the version
 ";
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    /// Where things are.
+    /// The paths on the host.
     pub places: Places,
-    /// The slice, where the operator says it.
+    /// The slice size, where the operator gives one.
     pub memory: Option<Bytes>,
-    /// The bundle, where the operator says it.
+    /// The bundle, where the operator gives one.
     pub bundle: Option<PathBuf>,
     /// Only print the plan.
     pub dry_run: bool,
-    /// Where to be killed.
+    /// The steps at which tests kill the hook.
     pub steps: Steps,
-    /// What the runtime does.
+    /// The runtime's operation.
     pub verb: String,
 }
 
-/// What a command line asks for.
+/// The action that a command line requests.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    /// A stage.
+    /// Run a stage.
     Stage(Arguments),
-    /// A text.
+    /// Print a text.
     Print(String),
 }
 
-/// Reads a command line, without the program's name.
+/// Parses a command line, given without the program's name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A message about the argument that is wrong.
 pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     let mut arguments = Arguments::default();
     let mut given = given.into_iter();

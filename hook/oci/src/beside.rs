@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use gpuslice_config::meminfo;
 use gpuslice_config::units::Bytes;
 
-/// Who wants in.
+/// A container that requests a slice.
 pub(crate) struct Wanted<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) devices: &'a Devices,
@@ -26,24 +26,24 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stage: Stage,
 }
 
-/// What becomes of it.
+/// The decision about a container.
 pub(crate) enum Beside {
-    /// An earlier stage has recorded it, and this is what it is promised of the host.
+    /// An earlier stage has recorded the container, with this promise of host memory.
     Known(Bytes),
-    /// It is let in.
+    /// The container is admitted.
     Fits {
-        /// Its slice, of which it is no member yet.
+        /// Its slice; the container is not a member of it yet.
         record: Record,
-        /// What is told.
+        /// A message to report.
         note: Option<String>,
     },
 }
 
 impl Wanted<'_> {
-    /// Decides. Those are the slices of which somebody lives.
+    /// Decides. `records` are the slices with at least one live process.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason for the refusal.
     pub(crate) fn among(&self, records: &[Record]) -> anyhow::Result<Beside> {
         let plan = self.plan;
         let known = records.iter().find_map(|record| {
@@ -63,7 +63,8 @@ impl Wanted<'_> {
             ),
             None => {}
         }
-        // What is mounted here no other container sees, nor the host: each would be promised all.
+        // Mounts made in this stage are visible neither to other containers nor to the host. So
+        // every container would be promised all of the memory.
         if self.stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
             bail!(
                 "{} requests unified memory, which requires the hook at createRuntime: at \
@@ -136,7 +137,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether a slice is that of the plan's pod. Its name alone says nothing: tenants see it.
+/// Whether a slice belongs to the plan's pod. Its name proves nothing, because tenants can see it.
 fn is_of_pod(record: &Record, plan: &Plan) -> bool {
     plan.shared
         && record.shared
@@ -144,7 +145,7 @@ fn is_of_pod(record: &Record, plan: &Plan) -> bool {
         && (&record.sandbox, &record.namespace) == (&plan.sandbox, &plan.namespace)
 }
 
-/// What is told of a slice that policy lets in without room for it.
+/// The message for a slice that policy admits although there is no room for it.
 fn overcommitted(plan: &Plan, promised: Bytes) -> String {
     let asked = unified(&plan.devices);
     format!(
@@ -154,12 +155,12 @@ fn overcommitted(plan: &Plan, promised: Bytes) -> String {
     )
 }
 
-/// What the host has of its own memory, or has promised of it, cannot be read.
+/// The host's available memory, or its promises, cannot be read.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("cannot read this host's memory or its promises, so no slice of it is admitted")]
 pub(crate) struct HostUnread;
 
-/// What people call a run, whose promise has its process in its name.
+/// The display name of a run; the name of its promise contains its process.
 fn run_name(slice: &str) -> String {
     let mut parts = slice.splitn(4, '.');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -168,7 +169,7 @@ fn run_name(slice: &str) -> String {
     }
 }
 
-/// The host's memory, and what of it was promised.
+/// The host's memory, with the unused part of its promises.
 fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
     let path = places.meminfo();
     let head = read::capped(
@@ -179,7 +180,7 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
         meminfo::parse(&head).with_context(|| format!("{} is not a meminfo", path.display()))?;
     let folder = places.promises();
     let held = match folder.try_exists() {
-        // Since boot nobody has asked for any.
+        // No promise has been made since boot.
         Ok(false) => Ok(Vec::new()),
         _ => tenants::promised(&folder),
     };

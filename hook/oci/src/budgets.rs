@@ -1,6 +1,6 @@
 //! Computes the memory that a container requests of each GPU.
-//! Touches: its arguments. Law: more than the policy allows is asked for in vain, and what is asked for
-//! in two ways is asked for in none.
+//! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
+//! different sizes for one GPU.
 
 use crate::annotations::{Named, Request, Selector};
 use crate::devices::Target;
@@ -11,13 +11,13 @@ use crate::registry::Budget;
 use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::units::Bytes;
 
-/// What is asked for of each GPU, and what people should know of it.
+/// The budget of each GPU, with a note for the user.
 pub(crate) struct Budgets {
     pub(crate) each: Vec<Budget>,
     pub(crate) note: Option<String>,
 }
 
-/// Decides.
+/// Computes the budgets.
 pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<Budgets, PlanError> {
     let devices = given.devices;
     let names = |selector: Selector, target: &Target<'_>| {
@@ -40,7 +40,7 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
             return Err(PlanError::NotForSlices(selector.to_string()));
         }
     }
-    // A pod's containers have one slice, whichever of them is given which GPU.
+    // A pod's containers share one slice, whichever GPU each of them is given.
     let seen = match asked.shared {
         true => None,
         false => given_gpus::of(given.spec, devices),
@@ -104,7 +104,7 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
     }
 }
 
-/// The one size that those names give; a container's own beat its pod's.
+/// The one size that those names give; the container's own sizes override its pod's.
 fn one<'a>(
     named: impl Iterator<Item = &'a Named>,
     uuid: DeviceUuid,

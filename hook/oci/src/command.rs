@@ -1,6 +1,6 @@
 //! Runs `gpuslice` on the host for queries of the driver, which a static hook cannot make.
 //! Touches: a child process, with nothing in its environment.
-//! Law: no container's start waits for a driver without end.
+//! Law: a container's start never waits for a driver without a time limit.
 
 use crate::place::Places;
 use crate::policy::Policy;
@@ -17,7 +17,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The command: root's alone, like everything that root runs for a container.
+/// The command's path. Only root may be able to write to it, as to everything that root runs for a
+/// container.
 fn command(places: &Places, policy: &Policy) -> anyhow::Result<PathBuf> {
     let path = policy.command.clone().unwrap_or_else(|| places.command());
     let file = read::open(&path).with_context(|| format!("cannot run {}", path.display()))?;
@@ -25,11 +26,12 @@ fn command(places: &Places, policy: &Policy) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// How long it may take: a runtime waits for its hook, and somebody for the runtime. A driver that is
-/// loaded answers within a second; one that is not takes longer than anybody should wait here.
+/// The command's time limit: a runtime waits for its hook, and the user for the runtime. A loaded
+/// driver answers within a second. An unloaded driver takes longer than a container's start should
+/// wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// It has not ended in that time.
+/// The command has not ended within the time limit.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} has not ended after {seconds} s: the NVIDIA driver hangs or is still loading (check \
@@ -55,8 +57,8 @@ fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<(
     }
 }
 
-/// How the command ends, and what it has said on standard error; None where it does not in that
-/// time. Then it and all that it has started are killed.
+/// Returns the command's exit status and its standard error, or `None` if it exceeds the time
+/// limit. Then it and all of its descendants are killed.
 fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
     let start = Instant::now();
     let mut child = command
@@ -74,7 +76,7 @@ fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitSt
     loop {
         let ended = child.try_wait()?;
         if let Some(pipe) = &mut heard {
-            // `read_to_end` keeps what it has read when it stops for want of more.
+            // `read_to_end` keeps what it has read when the pipe has no more data.
             match pipe.take(SAID).read_to_end(&mut said) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(read) if read > 0 => {}
@@ -87,7 +89,7 @@ fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitSt
         }
         let Some(left) = patience.checked_sub(start.elapsed()) else {
             let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-            // One that hangs in the kernel does not even die; it is not waited for.
+            // A process that hangs in the kernel does not even die, so it is not waited for.
             let _ = killpg(group, Signal::SIGKILL);
             let _ = child.try_wait();
             return Ok(None);
@@ -97,13 +99,13 @@ fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitSt
     }
 }
 
-/// How much is heard at a time, and at the end: what a pipe holds.
+/// The bytes read from the pipe at a time, and at the end: a pipe's capacity.
 const SAID: u64 = 64 << 10;
 
-/// Has the list of GPUs made.
+/// Runs the command that writes the list of GPUs.
 ///
 /// # Errors
-/// When it is not made.
+/// When the list is not written.
 pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
     let file = format!("--write={}", places.devices().display());
     run(places, policy, &["devices", &file]).context(
@@ -112,10 +114,10 @@ pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
     )
 }
 
-/// Has the driver hold a cgroup to a budget.
+/// Runs the command that sets the driver's limit for a cgroup.
 ///
 /// # Errors
-/// When it does not; a driver that cannot is one of the reasons.
+/// When the limit is not set, for example because the driver does not support limits.
 pub fn limit_driver(
     places: &Places,
     policy: &Policy,

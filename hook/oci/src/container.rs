@@ -14,8 +14,8 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The container's first process. In its own pid namespace the runtime's number is not ours, but
-/// the runtime's child that runs us is that process.
+/// The container's first process. In its own pid namespace, the pid that the runtime reports is not
+/// valid. There the first process is our parent, the runtime's child that runs us.
 pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
     match stage {
         Stage::Container => Owner::parent().context("cannot find the container's first process"),
@@ -35,12 +35,12 @@ fn open(path: &str) -> anyhow::Result<File> {
     opened.with_context(|| format!("cannot open {path}"))
 }
 
-/// The mount namespace that we are in.
+/// Opens our own mount namespace.
 pub(crate) fn own_namespace() -> anyhow::Result<File> {
     open("/proc/self/ns/mnt")
 }
 
-/// The container's mount namespace, which must not be ours.
+/// Opens the container's mount namespace, which must not be ours.
 pub(crate) fn namespace(pid: i32, own: &File) -> anyhow::Result<File> {
     let namespace = open(&format!("/proc/{pid}/ns/mnt"))?;
     let identity = |file: &File| file.metadata().map(|facts| (facts.dev(), facts.ino()));
@@ -50,13 +50,13 @@ pub(crate) fn namespace(pid: i32, own: &File) -> anyhow::Result<File> {
     Ok(namespace)
 }
 
-/// That this hook runs where `createContainer` hooks do: before `pivot_root` /proc is still the
-/// host's, and process 1 there has another mount namespace than the container. A hook that is
-/// configured at another stage would mount onto the host.
+/// Checks that this hook runs at the `createContainer` stage. Before `pivot_root`, /proc is still
+/// the host's, and its process 1 has another mount namespace than the container. A hook configured
+/// at another stage would mount onto the host.
 pub(crate) fn is_in_one() -> anyhow::Result<()> {
     let identity = |path: &str| std::fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
     let own = identity("/proc/self/ns/mnt").context("cannot look at /proc/self/ns/mnt")?;
-    // Who may not look (a user namespace) is not in the host's.
+    // A process that may not read it (user namespace) is not in the host's namespace.
     match identity("/proc/1/ns/mnt") {
         Ok(first) if first == own => bail!(
             "refusing createContainer in the host's mount namespace: the hook's first argument must \
@@ -66,9 +66,10 @@ pub(crate) fn is_in_one() -> anyhow::Result<()> {
     }
 }
 
-/// That processes of other containers, which see this one where they share its pid namespace, cannot write
-/// to its executable (CVE-2019-5736): whoever may trace it opens `/proc/PID/exe` while it runs, and
-/// writes when it has ended. Only a read-only mount keeps him from that.
+/// Checks that no process of another container can write to this executable (CVE-2019-5736). Such a
+/// process can see this one where they share its pid namespace. It may open `/proc/PID/exe` while
+/// this process runs, and write to it after this process has ended. Only a read-only mount prevents
+/// that.
 pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     if !spec.shares_pids() {
         return Ok(());
@@ -84,7 +85,7 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the hook's root is another user of the host: a rootless engine has started it.
+/// Whether the hook's root is another user on the host, because a rootless engine started it.
 pub(crate) fn is_rootless() -> bool {
     let map = read::file(Path::new("/proc/self/uid_map"), 1 << 16).unwrap_or_default();
     let map = String::from_utf8_lossy(&map).into_owned();
@@ -93,13 +94,13 @@ pub(crate) fn is_rootless() -> bool {
     !map.is_empty() && own != (Some("0"), Some("0"), Some("4294967295"))
 }
 
-/// The device that the host's own /dev is on.
+/// The device number of the file system of the host's own /dev.
 pub(crate) fn hosts_dev() -> anyhow::Result<u64> {
     let facts = std::fs::metadata("/dev").context("cannot look at /dev")?;
     Ok(facts.dev())
 }
 
-/// Who the container's root is on the host; None where it is root there, too.
+/// The host's ids of the container's root user; `None` where it is the host's root, too.
 pub(crate) fn mapped_root(pid: i32) -> anyhow::Result<Option<(Uid, Gid)>> {
     let first = |name: &str| {
         let path = format!("/proc/{pid}/{name}");

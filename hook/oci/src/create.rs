@@ -1,4 +1,4 @@
-//! A container is created: it is given its slice, or the reason why not.
+//! Creates a container's slice, or reports why it has none.
 //! Touches: everything below.
 
 mod injection;
@@ -16,12 +16,12 @@ use crate::state::State;
 use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, toolkit_limit};
 use anyhow::{Context, bail};
 
-/// In whose namespaces the hook runs.
+/// The namespaces that the hook runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The runtime's, which are the host's: `createRuntime`, `prestart`.
     Runtime,
-    /// The container's, before its root is: `createContainer`.
+    /// The container's, before its root is mounted: `createContainer`.
     Container,
 }
 
@@ -30,7 +30,7 @@ pub enum Stage {
 pub enum Failure {
     /// The policy, or what others hold, does not allow it. It does not start.
     Refused(anyhow::Error),
-    /// Something went wrong. The policy says what becomes of it.
+    /// Something went wrong. The policy decides whether the container starts.
     Failed(anyhow::Error, OnError),
 }
 
@@ -46,7 +46,7 @@ pub struct Report {
     pub logged: Lines,
 }
 
-/// What is to be done for a container, and for whom.
+/// The decision about a container: its plan and its first process.
 struct Decided {
     plan: Plan,
     devices: Devices,
@@ -86,7 +86,7 @@ impl Outcomes {
     }
 }
 
-/// Decides; None where there is nothing to be done.
+/// Decides. Returns `None` where there is nothing to be done.
 fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, Failure> {
     let spec = spec::read(&state.bundle);
     let annotated = given.memory.is_some()
@@ -102,7 +102,7 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
         match error.downcast_ref::<PlanError>() {
             None => on.by_host(error),
             Some(PlanError::Annotation(_)) => on.by_container(error),
-            // What policy does not allow it does not allow by way of an error either.
+            // A request that policy does not allow is refused whatever `on-error` says.
             Some(_) => Failure::Refused(error),
         }
     })?;
@@ -115,17 +115,17 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
     }))
 }
 
-/// Whether a hook of the container, this one or another, gives a size. Sizes that differ are asked
-/// for, too.
+/// Whether any hook definition of the container, including this hook's, gives a size. Sizes that
+/// conflict count as a request, too.
 fn asks_by_hook(spec: &Spec) -> bool {
     !matches!(hook_sizes::of(spec, None), Ok(None))
 }
 
-/// What would become of the container: its plan, None where there is nothing to be done, and what
-/// would be told. Nothing is changed, and no room is taken.
+/// The plan that a container would get, and the messages that would be reported. The plan is `None`
+/// where there is nothing to be done. Nothing is changed, and no memory is reserved.
 ///
 /// # Errors
-/// As [`create`], as far as that can be seen without a container.
+/// Those of [`create`], as far as they can occur without a container.
 pub fn would(
     state: &State,
     stage: Stage,
@@ -142,7 +142,7 @@ pub fn would(
         devices: &decided.devices,
         policy: &decided.policy,
         places: &given.places,
-        // One that is described and not there is nobody who is there.
+        // A dry run may describe a container that does not exist. Then it has no owner.
         owner: container::owner(state, stage).ok(),
         stage,
     };
@@ -173,7 +173,7 @@ fn unless_host(error: anyhow::Error, on: Outcomes) -> Failure {
     }
 }
 
-/// Creates.
+/// Creates the slice of a container.
 ///
 /// # Errors
 /// [`Failure`] says whether the container may start all the same.
@@ -207,8 +207,8 @@ pub fn create(
         container::is_out_of_reach(&spec).map_err(|error| on.by_container(error))?;
     }
     let known = run.admit(state, owner, stage)?;
-    // An earlier stage has done what can be done for this image. Here the host's own mounts, the
-    // ledger's among them, may not be seen.
+    // An earlier stage has done what can be done for this image. In this namespace the host's own
+    // mounts, including the ledger's, may be invisible.
     if known && stage == Stage::Container {
         return Ok(());
     }
@@ -237,7 +237,7 @@ pub fn create(
 /// The plan, if there is anything to be done, and the GPUs that it was made for.
 ///
 /// # Errors
-/// When the container cannot have what it asks for.
+/// When the container cannot have the slice that it requests.
 fn planned(
     state: &State,
     spec: &Spec,
@@ -255,7 +255,7 @@ fn planned(
             memory: given.memory,
         })
     };
-    // What is wrong with the container, or not allowed to it, needs no list of GPUs to be said.
+    // Errors in the container, or policy violations, can be reported without a list of GPUs.
     let without = wanted(&Devices::none());
     if matches!(
         without,
@@ -263,7 +263,7 @@ fn planned(
     ) {
         return Ok(without.map(|_| None)?);
     }
-    // Most containers need none: whatever is wrong with the list is no business of theirs.
+    // Most containers need no GPU. An error in the list of GPUs does not affect them.
     if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
         return Ok(None);
     }
@@ -284,7 +284,7 @@ fn planned(
     }
 }
 
-/// What is told where NVIDIA's toolkit replaces the driver's limit by a higher one.
+/// The message for a limit of the driver that NVIDIA's toolkit replaces by a higher one.
 fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
     let limit = toolkit_limit::raised(spec, &plan.devices)?;
     (policy.driver_limits != DriverLimits::Off).then(|| {
@@ -297,7 +297,7 @@ fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
     })
 }
 
-/// Takes back what was recorded and made.
+/// Removes the record, and the files and mounts that were made.
 fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
     let registry = Registry::lock(places)?;
     let (records, _) = registry::survey(places)?;
@@ -320,8 +320,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Records the container, if there is room for its slice, and makes what it needs. Whether an
-    /// earlier stage has done so is returned.
+    /// Records the container if there is room for its slice, and prepares the host. Returns whether
+    /// an earlier stage has already done so.
     fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
         let on = self.on;
         let (plan, given) = (&self.plan, self.given);

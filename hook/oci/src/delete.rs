@@ -1,4 +1,4 @@
-//! A container has stopped: what it held is free.
+//! Releases the resources of a container that has stopped.
 //! Touches: /run/gpuslice, the page cache of models.
 
 use crate::arguments::Arguments;
@@ -9,16 +9,17 @@ use crate::{gc, page_cache, traces};
 use std::thread;
 use std::time::Duration;
 
-/// Forgets a container. One that is not known is forgotten already.
+/// Deletes a container's record. An unknown container is not an error: its record is already
+/// deleted.
 ///
 /// # Errors
-/// What cannot be removed; the next hook tries again.
+/// When something cannot be removed; the next hook tries again.
 pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
     let mut lines = Lines::new();
     if !given.places.slices().exists() {
         return Ok(lines);
     }
-    // One that was refused has no record: it waits for nobody.
+    // A refused container has no record, so the lock is not needed.
     if !is_recorded(state, given)? {
         return Ok(lines);
     }
@@ -36,7 +37,7 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
         drops.extend(member.drops.iter().cloned());
         lines.extend(leave(&registry, record, &state.id)?);
     }
-    // Its own record, when nothing of it lives.
+    // A damaged record of the container's own slice is removed once no process of it is alive.
     let own = |damaged: &Damaged| damaged.slice == state.id;
     for damaged in damaged {
         if own(&damaged) && traces::of_life(&given.places, &damaged).is_none() {
@@ -56,11 +57,11 @@ fn is_recorded(state: &State, given: &Arguments) -> anyhow::Result<bool> {
     Ok(!damaged.is_empty() || members.any(|member| member.id == state.id))
 }
 
-/// How often a slice is looked at again of which the kernel still has a process: the last of one that
-/// was killed is gone within a millisecond.
+/// How many times a slice is checked again while the kernel still has a process of it. The last
+/// process of a killed container is gone within a millisecond.
 const ROUNDS: u32 = 50;
 
-/// Takes a container out of its slice; what is to be told where a process of it goes on.
+/// Takes a container out of its slice. Returns a message if a process of it is still running.
 fn leave(registry: &Registry<'_>, record: Record, id: &str) -> anyhow::Result<Option<String>> {
     let ids = [id.to_owned()];
     let name = record.name.clone();

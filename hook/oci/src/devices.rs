@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// How much is read: eight GPUs of seven instances are 8 KiB.
+/// The largest list that is read. Eight GPUs of seven instances each take 8 KiB.
 pub const CAP: usize = 1 << 20;
 
 /// The list.
@@ -26,7 +26,7 @@ pub struct Devices {
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Device {
-    /// Its identity.
+    /// Its UUID.
     #[serde(deserialize_with = "uuid")]
     pub uuid: DeviceUuid,
     /// Its index in nvidia-smi.
@@ -41,10 +41,10 @@ pub struct Device {
     /// Its MIG instances.
     #[serde(default)]
     pub mig: Vec<Instance>,
-    /// Which `/dev/nvidiaN` it is, where the driver says so.
+    /// N of its `/dev/nvidiaN`, where the driver reports it.
     #[serde(default)]
     pub minor: Option<u32>,
-    /// Whether its driver limits cgroups itself; absent: nobody has asked.
+    /// Whether its driver limits cgroups itself; `None` if this has not been queried.
     #[serde(default)]
     pub driver_limits: Option<bool>,
 }
@@ -52,7 +52,7 @@ pub struct Device {
 /// A part of a GPU that MIG divides.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Instance {
-    /// Its identity.
+    /// Its UUID.
     #[serde(deserialize_with = "uuid")]
     pub uuid: DeviceUuid,
     /// Its memory, in bytes.
@@ -62,7 +62,7 @@ pub struct Instance {
 /// Something that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Its identity.
+    /// Its UUID.
     pub uuid: DeviceUuid,
     /// All its memory.
     pub memory: Bytes,
@@ -82,7 +82,7 @@ impl fmt::Display for Target<'_> {
 }
 
 impl Device {
-    /// What of it programs allocate from: itself, or its instances.
+    /// The targets that programs allocate from: the GPU itself, or its MIG instances.
     pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         let own = Target {
             uuid: self.uuid,
@@ -98,7 +98,7 @@ impl Device {
         whole.into_iter().chain(self.mig.iter().map(instance))
     }
 
-    /// Whether a person means it, or a part of it.
+    /// Whether a selector names this GPU, or an instance of it.
     #[must_use]
     pub fn is(&self, selector: Selector) -> bool {
         match selector {
@@ -131,7 +131,7 @@ impl Devices {
         }
     }
 
-    /// What a person means; a GPU that MIG divides is all its instances.
+    /// The targets that a selector names; a GPU divided by MIG yields all its instances.
     #[must_use]
     pub fn select(&self, selector: Selector) -> Vec<Target<'_>> {
         let part = |target: &Target<'_>| match selector {
@@ -149,27 +149,27 @@ pub enum DevicesError {
     /// It cannot be read, or is not root's alone.
     #[error("cannot use {path}")]
     Read {
-        /// Which.
+        /// The list's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a list of GPUs.
     #[error("{path} is not a list of GPUs (run gpuslice devices --write)")]
     Json {
-        /// Which.
+        /// The list's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Reads the list; None where there is none.
+/// Reads the list; `None` where there is no list.
 ///
 /// # Errors
-/// When there is one that cannot be used.
+/// When the list cannot be used.
 pub fn read(places: &Places) -> Result<Option<Devices>, DevicesError> {
     let path = places.devices();
     let text = match text(&path) {
@@ -189,10 +189,10 @@ fn text(path: &std::path::Path) -> io::Result<Vec<u8>> {
     read::whole(file, CAP)
 }
 
-/// Reads the text of a list.
+/// Parses the text of a list.
 ///
 /// # Errors
-/// When it is none, or a newer gpuslice wrote it.
+/// When the text is not a list, or a newer gpuslice wrote it.
 pub fn parse(text: &[u8]) -> serde_json::Result<Devices> {
     let devices: Devices = serde_json::from_slice(text)?;
     match devices.version {
@@ -208,7 +208,7 @@ fn uuid<'de, D: Deserializer<'de>>(from: D) -> Result<DeviceUuid, D::Error> {
 }
 
 impl Devices {
-    /// No GPU at all.
+    /// A list without GPUs.
     #[must_use]
     pub const fn none() -> Devices {
         Devices {

@@ -1,7 +1,7 @@
-//! The driver's own limit for a container's cgroup, where the driver has such limits: it holds
-//! also what no library is loaded into.
+//! Sets the driver's own limit for a container's cgroup, where the driver supports such limits. It
+//! also limits processes that do not load the library.
 //! Touches: /proc/PID/cgroup, the host's folder of cgroups; `gpuslice driver-limit` on the host.
-//! Law: what the driver does not do is told, and stops no container.
+//! Law: a limit that the driver does not set is reported, and stops no container.
 
 use crate::command;
 use crate::create::Lines;
@@ -13,10 +13,10 @@ use crate::registry::Budget;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
-/// Where version 2 of the cgroups is mounted: beside version 1, or alone.
+/// The mount points of cgroup version 2: beside version 1, or alone.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
-/// Has the driver hold the cgroup of a container's first process to its budgets.
+/// Asks the driver to limit the cgroup of a container's first process to its budgets.
 pub fn set(
     pid: i32,
     budgets: &[Budget],
@@ -28,19 +28,19 @@ pub fn set(
     if policy.driver_limits == DriverLimits::Off {
         return lines;
     }
-    // Asked for once, and only where it is needed.
+    // Looked up once, and only where it is needed.
     let mut cgroup = None;
     for budget in budgets {
         let found = devices.targets().find(|target| target.uuid == budget.uuid);
         let Some(target) = found.filter(|target| target.uuid == target.device.uuid) else {
-            // The driver has no limits for MIG's instances.
+            // The driver has no limits for MIG instances.
             continue;
         };
         match limit(pid, &target, budget, &mut cgroup, policy, places) {
             Ok(()) => {}
             Err(error) => {
                 lines.push(format!("{target}: {error:#}"));
-                // The container has waited for this driver once.
+                // The container has already waited once for this driver.
                 if error.is::<command::Hung>() {
                     break;
                 }
@@ -86,7 +86,7 @@ fn path_of(file: &str) -> anyhow::Result<String> {
     Ok(version_2(&String::from_utf8_lossy(&text)).to_owned())
 }
 
-/// The path in version 2, among those of the controllers of version 1.
+/// The path in cgroup version 2, from a list that also has the controllers of version 1.
 fn version_2(text: &str) -> &str {
     let mut lines = text.lines();
     lines

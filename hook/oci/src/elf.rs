@@ -1,32 +1,32 @@
-//! As much of an ELF file as it takes to say whether a library will load beside a libc.
-//! Touches: the file, by `pread`. Law: the file is an image's and may say anything: every number
-//! in it is bounded before it is used.
+//! Reads the parts of an ELF file that decide whether a library will load beside a libc.
+//! Touches: the file, by `pread`. Law: the file comes from an image and may contain anything, so
+//! every number in it is bounded before it is used.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The most of anything that is looked at.
+/// The bound of every count of entries.
 const MANY: u64 = 4096;
 
-/// The longest name.
+/// The longest name, in bytes.
 const NAME: u64 = 128;
 
-/// A kind of machine, as `e_machine` numbers it.
+/// A machine type, as in `e_machine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine(pub u16);
 
-/// A file, and the parts of it that were read last: a few tables are looked at in turn.
+/// A file, and its blocks that were read last: a few tables are read in turn.
 #[derive(Debug)]
 struct Reader<'a> {
     file: &'a File,
     blocks: RefCell<Vec<(u64, Vec<u8>)>>,
 }
 
-/// How much is read at once.
+/// The bytes of one block.
 const BLOCK: usize = 4096;
 
-/// How many parts are kept.
+/// The number of blocks that are kept.
 const BLOCKS: usize = 6;
 
 impl Reader<'_> {
@@ -38,7 +38,7 @@ impl Reader<'_> {
         let start = at & !511;
         let mut bytes = match blocks.len() < BLOCKS {
             true => vec![0; BLOCK],
-            // The oldest makes room.
+            // Evict the oldest block.
             false => blocks.remove(0).1,
         };
         bytes.resize(BLOCK, 0);
@@ -67,10 +67,10 @@ fn copy(block: &(u64, Vec<u8>), into: &mut [u8], at: u64) -> Option<()> {
 pub struct Elf<'a> {
     file: Reader<'a>,
     machine: Machine,
-    /// Where in the file addresses are: address, offset, length.
+    /// The loaded segments: address, file offset, length.
     loaded: Vec<(u64, u64, u64)>,
     dynamic: Vec<(u64, u64)>,
-    /// Where the loader's path is: offset, length.
+    /// The loader's path in the file: offset, length.
     interpreter: Option<(u64, u64)>,
 }
 
@@ -98,7 +98,7 @@ fn u64_in(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl<'a> Elf<'a> {
-    /// Reads the headers. None: it is not such a file.
+    /// Reads the headers. Returns `None` if the file is not such an ELF file.
     #[must_use]
     pub fn read(file: &'a File) -> Option<Elf<'a>> {
         let file = Reader {
@@ -149,13 +149,13 @@ impl<'a> Elf<'a> {
         Some(())
     }
 
-    /// For which machines it is.
+    /// The machine that the file is built for.
     #[must_use]
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// How long the file must be for all that the loader maps of it.
+    /// The length that the file needs so that the loader can map all of it.
     #[must_use]
     pub fn length(&self) -> u64 {
         let ends = self.loaded.iter();
@@ -190,7 +190,7 @@ impl<'a> Elf<'a> {
         Some(path)
     }
 
-    /// Where in the file the table of that tag is. Before it is loaded its value is an address.
+    /// The file offset of the table with that tag. Before loading, the tag's value is an address.
     fn table(&self, tag: u64) -> Option<u64> {
         let (_, address) = self.dynamic.iter().find(|(known, _)| *known == tag)?;
         self.loaded.iter().find_map(|(start, offset, length)| {
@@ -217,7 +217,8 @@ impl<'a> Elf<'a> {
         self.file.bytes(at)
     }
 
-    /// The names without which it does not load. They stand before those that it defines.
+    /// The undefined symbols, without which the file does not load. They precede the defined
+    /// symbols.
     #[must_use]
     pub fn undefined(&self) -> Option<Vec<Vec<u8>>> {
         const GLOBAL: u8 = 1;
@@ -233,15 +234,15 @@ impl<'a> Elf<'a> {
         Some(names)
     }
 
-    /// Whether it defines a name, of any version. The table has only what is defined, and of that 31
-    /// bits of the name's hash: who looks at the name itself, too, reads ten times as much of the file,
-    /// and an image that lies harms itself.
+    /// Whether the file defines a symbol, in any version. The hash table lists only defined
+    /// symbols, with 31 bits of each name's hash. Comparing the names as well would read ten times
+    /// as much of the file, and an image that lies harms only itself.
     #[must_use]
     pub fn defines(&self, name: &[u8]) -> bool {
         self.find(name).is_some()
     }
 
-    /// Looks a name up as the loader does, in the table of hashes.
+    /// Looks a name up as the loader does, in the hash table.
     fn find(&self, name: &[u8]) -> Option<()> {
         let step = |sum: u32, byte: &u8| sum.wrapping_mul(33).wrapping_add(u32::from(*byte));
         let wanted = name.iter().fold(5381, step);
@@ -293,7 +294,7 @@ impl<'a> Elf<'a> {
         Some(versions)
     }
 
-    /// The versions that it defines.
+    /// The symbol versions that it defines.
     #[must_use]
     pub fn defined_versions(&self) -> Option<Vec<Vec<u8>>> {
         let Some(mut at) = self.table(VERDEF) else {

@@ -1,5 +1,6 @@
-//! Removes what nobody holds any more: after a crash, a kill, a container that no runtime deleted.
-//! Touches: /run/gpuslice, /proc. Law: the kernel, not we, says who is dead.
+//! Removes records and resources without a live owner: after a crash, a kill, or a container that
+//! no runtime deleted.
+//! Touches: /run/gpuslice, /proc. Law: the kernel, not we, decides which process is dead.
 
 use crate::host::{self, HostError};
 use crate::owner::Life;
@@ -9,44 +10,45 @@ use crate::{tenants, traces};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What was removed.
+/// The things that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Containers, by id.
     pub containers: Vec<String>,
     /// Slices, by id.
     pub slices: Vec<String>,
-    /// Records that nobody could read, by their files.
+    /// Unreadable records, by their files.
     pub records: Vec<PathBuf>,
-    /// What could not be removed, and why. It counts as held until it can be.
+    /// The failures to remove something, with their causes. It counts as held until it is removed.
     pub failures: Vec<String>,
 }
 
-/// Why something is still there.
+/// Why something was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum GcError {
-    /// The records.
+    /// The records cannot be read or changed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// What they stand for.
+    /// A resource on the host cannot be removed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Some of it is still there.
+    /// Some resources are left.
     #[error("{0}")]
     Left(String),
 }
 
-/// Drops every container whose first process is dead, and every slice without processes. A process
-/// that outlives its container's first one and holds memory keeps the slice.
-/// What is left is returned, so that it need not be read again.
+/// Removes every container whose first process is dead, and every slice without processes. A
+/// process that outlives its container's first process and holds memory keeps the slice.
+/// Returns the remaining records, so that they need not be read again.
 ///
 /// # Errors
-/// When the records cannot be read. What cannot be removed keeps nobody else from starting.
+/// When the records cannot be read. A resource that cannot be removed does not stop other
+/// containers from starting.
 pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), RegistryError> {
     Ok(drop_dead_of(registry, registry.records()?))
 }
 
-/// The same of those records.
+/// Like [`drop_dead`], for the given records.
 pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Record>, Collected) {
     let mut collected = Collected::default();
     let mut living = Vec::new();
@@ -94,7 +96,7 @@ pub(crate) fn names(record: &Record, ids: &[String]) -> bool {
     members.any(|member| ids.contains(&member.id))
 }
 
-/// The slices of which somebody lives, as [`drop_dead`] would leave them. Nothing is removed.
+/// The slices with a live process, as [`drop_dead`] would leave them. Removes nothing.
 #[must_use]
 pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
     let living = records.into_iter().filter_map(|mut record| {
@@ -108,11 +110,11 @@ pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
     living.collect()
 }
 
-/// Takes containers out of a slice, and removes the slice with the last of them, but not while a
-/// process lives in its ledger: then all of it stays. What is left of it is returned.
+/// Takes containers out of a slice, and removes the slice with its last container. While a process
+/// in its ledger is alive, the slice stays as it is. Returns the record that remains.
 ///
 /// # Errors
-/// What cannot be removed; the record then still names it.
+/// When something cannot be removed; the record then still names it.
 pub fn leave(
     registry: &Registry<'_>,
     mut record: Record,
@@ -136,10 +138,10 @@ pub fn leave(
     Ok(Some(record))
 }
 
-/// Everything: the dead, and what no record names.
+/// Removes everything without a live owner, and everything that no record names.
 ///
 /// # Errors
-/// What cannot be read or removed.
+/// When something cannot be read or removed.
 pub fn collect(places: &Places) -> Result<Collected, GcError> {
     let collected = collect_all(places, Unreadable::Keep)?;
     match collected.failures.is_empty() {
@@ -148,16 +150,16 @@ pub fn collect(places: &Places) -> Result<Collected, GcError> {
     }
 }
 
-/// What becomes of records that cannot be read.
+/// The treatment of records that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// They stay.
+    /// Keep them.
     Keep,
-    /// They go, unless something says that their container lives.
+    /// Remove them, unless there is a sign that their container is alive.
     Remove,
 }
 
-/// The same, with what could not be removed beside what was.
+/// Like [`collect`], but returns the failures together with what was removed.
 ///
 /// # Errors
 /// When the records cannot be listed, or what no record names cannot be removed.
@@ -166,7 +168,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         return Ok(Collected::default());
     }
     let registry = Registry::lock(places)?;
-    // Of a hook that was killed while it wrote a record: nobody else writes now.
+    // A hook was killed while it wrote a record. The lock keeps other writers out.
     for name in listed(&places.slices()) {
         let path = places.slices().join(name);
         if path.extension().is_some_and(|extension| extension == NEW) {
@@ -197,7 +199,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         kept = true;
         collected.failures.push(failure);
     }
-    // What belongs to a slice that cannot be read nobody knows.
+    // The resources of an unreadable slice are unknown.
     if kept {
         return Ok(collected);
     }
@@ -223,14 +225,14 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     Ok(collected)
 }
 
-/// Removes a record that cannot be read, and before it what its slice has on the host. Nobody lives
-/// in it.
+/// Removes a record that cannot be read, after its slice's resources on the host. No process in the
+/// slice is alive.
 ///
 /// # Errors
-/// What cannot be removed; the record is then still there.
+/// When something cannot be removed; the record is then still there.
 pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), GcError> {
     let slice = damaged.slice.as_str();
-    // A name that means a folder above would take what is everybody's.
+    // A name that means a parent folder would remove resources of other slices.
     if matches!(
         Path::new(slice).components().next(),
         Some(Component::Normal(_))
@@ -242,7 +244,7 @@ pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), G
     Ok(host::remove_file(&damaged.path)?)
 }
 
-/// Names that are no UTF-8 are not ours.
+/// Names that are not UTF-8 are not ours.
 fn listed(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,16 +1,16 @@
-//! Finds the GPUs that a container is given by its configuration. A size without an index counts on
-//! those, and not on every GPU of the host.
+//! Finds the GPUs that a container is given by its configuration. A size without an index applies
+//! to those, and not to every GPU of the host.
 //! Touches: its arguments. Never: the environment, which images set. Exception: the variable that
 //! tells NVIDIA's own hook to bring no GPU.
-//! Law: what cannot be told is every GPU. The library holds the limit on the others, too; it is only
-//! admission that does not count them.
+//! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
+//! limits the other GPUs, too; only admission does not count them.
 
 use crate::devices::Devices;
 use crate::spec::{DeviceRule, Linux, Spec, VISIBLE};
 use gpuslice_config::device::DeviceUuid;
 use std::path::Path;
 
-/// The kernel's number of NVIDIA's devices.
+/// The major number of NVIDIA's devices.
 const NVIDIA: i64 = 195;
 
 /// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
@@ -31,7 +31,7 @@ pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     let minors: Vec<i64> = minors.chain(mounts).collect();
     let mut given = Vec::new();
     for device in &devices.devices {
-        // A list of before it had these numbers tells nothing.
+        // A list written before it had minor numbers does not determine the GPU.
         if minors.contains(&i64::from(device.minor?)) {
             given.push(device.uuid);
         }
@@ -39,8 +39,8 @@ pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     (!given.is_empty() || is_given_none(spec, linux)).then_some(given)
 }
 
-/// Whether a container without a listed GPU has none for certain: its cgroup denies what is not listed,
-/// nothing that could be a GPU is listed, and no hook brings one.
+/// Whether a container without a listed GPU certainly has none: its cgroup denies every device that
+/// is not listed, no listed device could be a GPU, and no hook brings one.
 fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
     let rules = || {
         let all = linux.resources.iter();
@@ -73,9 +73,9 @@ fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
             .any(|path| name(path).contains("nvidia") && !(is_legacy(path) && wants_none(spec)))
 }
 
-/// Whether NVIDIA's hook of its legacy mode brings no GPU.
+/// Whether NVIDIA's legacy-mode hook is configured to bring no GPU.
 fn wants_none(spec: &Spec) -> bool {
-    // Which GPUs are wanted can be said by mounts, too.
+    // Mounts can request GPUs, too.
     let by_mounts = Path::new("/var/run/nvidia-container-devices");
     let mut mounts = spec.mounts.iter();
     let mut wanted = spec
@@ -108,7 +108,7 @@ fn is_legacy(path: &Path) -> bool {
         || name.starts_with("nvidia-container-toolkit")
 }
 
-/// `/dev/nvidia3` is 3; `/dev/nvidiactl` is none.
+/// The number in a device path: 3 for `/dev/nvidia3`, `None` for `/dev/nvidiactl`.
 fn minor(path: &Path) -> Option<i64> {
     let number = path.to_str()?.strip_prefix("/dev/nvidia")?;
     number
@@ -117,7 +117,7 @@ fn minor(path: &Path) -> Option<i64> {
         .filter(|number| (0..254).contains(number))
 }
 
-/// Whether the container may make devices of its own, or sees all of the host's.
+/// Whether the container may create device files of its own, or sees all of the host's.
 fn may_make_any(linux: &Linux) -> bool {
     let rules = linux
         .resources
@@ -129,7 +129,8 @@ fn may_make_any(linux: &Linux) -> bool {
             && rule.minor.is_none_or(|minor| minor < 0);
         rule.allow && (kind == "a" || kind == "c") && every_gpu
     };
-    // Runtimes themselves let containers make any device and open none: without `r` it is of no use.
+    // Runtimes themselves let containers create any device file and open none. Without `r` such a
+    // file is of no use.
     let opens = |rule: &DeviceRule| {
         rule.access
             .as_deref()
@@ -138,8 +139,8 @@ fn may_make_any(linux: &Linux) -> bool {
     rules.into_iter().any(|rule| any(rule) && opens(rule))
 }
 
-/// Whether somebody gives the container GPUs of whom the configuration says nothing: NVIDIA's hook
-/// of its legacy mode, or the whole of the host's /dev.
+/// Whether the container is given GPUs that its configuration does not list: by NVIDIA's
+/// legacy-mode hook, or because it sees the whole of the host's /dev.
 fn is_given_more_later(spec: &Spec) -> bool {
     let mut sources = spec
         .mounts

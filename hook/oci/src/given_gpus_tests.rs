@@ -1,4 +1,4 @@
-//! Configurations as engines write them, and which GPUs each gives.
+//! Configurations as engines write them, and the GPUs that each gives.
 
 use super::*;
 use crate::{devices, spec};
@@ -9,7 +9,7 @@ fn machine() -> Devices {
         json!({"uuid": format!("GPU-{index}b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4"), "index": index,
                "name": "Card", "memory": 24u64 << 30, "minor": minor})
     };
-    // The driver's numbers need not be in nvidia-smi's order.
+    // The driver's minor numbers need not be in nvidia-smi's order.
     let list = json!({"version": 1, "devices": [device(0, 1), device(1, 0), device(2, 2)]});
     devices::parse(list.to_string().as_bytes()).unwrap()
 }
@@ -78,7 +78,7 @@ fn what_a_configuration_does_not_say_is_not_guessed() {
     ] {
         assert_eq!(given(&config), None, "{what}");
     }
-    // A hook of NVIDIA's that is not known, a device that may be a GPU of another kind.
+    // An unknown hook of NVIDIA's, and a device that may be a GPU of another kind.
     let deny = json!({"devices": [{"allow": false, "access": "rwm"}]});
     for more in [
         json!({"linux": {"resources": deny}, "hooks": {"createContainer": [{"path": "/usr/bin/nvidia-ctk"}]}}),
@@ -88,7 +88,7 @@ fn what_a_configuration_does_not_say_is_not_guessed() {
     ] {
         assert_eq!(given(&more), None, "{more}");
     }
-    // What runtimes let every container do.
+    // The rule that runtimes add for every container.
     let mknod = rule(json!({"allow": true, "type": "c", "access": "m"}));
     assert_eq!(given(&mknod), Some(vec![0]));
 }

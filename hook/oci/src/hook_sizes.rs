@@ -9,7 +9,7 @@ use crate::spec::Spec;
 use gpuslice_config::units::Bytes;
 use std::path::Path;
 
-/// The hook's executable, as every definition of ours calls it.
+/// The name of the hook's executable in every hook definition of ours.
 pub const NAME: &str = "gpuslice-hook";
 
 /// The option that gives a size.
@@ -90,10 +90,10 @@ pub fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
     }
 }
 
-/// Holds the sizes of annotations to the size that hooks give.
+/// Checks that the sizes in annotations agree with the size that hooks give.
 ///
 /// # Errors
-/// When an annotation that counts for this container gives another.
+/// When an annotation that applies to this container gives another size.
 pub fn agree(asked: &Request, hook: Bytes) -> Result<(), SizeError> {
     let differs = |key: String, annotation: Bytes| SizeError::Annotation {
         hook,

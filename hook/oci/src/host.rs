@@ -1,7 +1,7 @@
 //! Creates and removes the host's part of a slice and a container: folders, the ledger's mount, a
 //! promise.
-//! Touches: /run/gpuslice. Law: what is made here can be made again, and removed again, whatever
-//! of it is there already.
+//! Touches: /run/gpuslice. Law: creating and removing can both be repeated, whichever parts already
+//! exist.
 
 use crate::create::Lines;
 use crate::place::Places;
@@ -44,7 +44,7 @@ pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error)
 /// Creates everything that the plan needs. Called under the lock. Returns the messages to report.
 ///
 /// # Errors
-/// What cannot be made.
+/// When a file or folder cannot be made.
 pub fn prepare(
     plan: &Plan,
     promised: Bytes,
@@ -69,13 +69,13 @@ pub fn prepare(
     Ok(lines.into_iter().collect())
 }
 
-/// Whether an earlier hook has made all of it. The list is the last that is made.
+/// Whether an earlier hook has created everything. The preload list is created last.
 #[must_use]
 pub fn is_prepared(places: &Places, container: &str) -> bool {
     preload(places, container).exists()
 }
 
-/// Makes a folder. Whether there was none is returned.
+/// Creates a folder. Returns whether it was missing.
 fn folder(path: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o755).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -83,17 +83,17 @@ fn folder(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// An empty file for something to be mounted on.
+/// Creates an empty file to mount something on.
 fn point(path: &Path) -> io::Result<()> {
     let mode = Mode::from_bits_truncate(0o444);
     Ok(mknod(path, SFlag::S_IFREG, mode, 0)?)
 }
 
-/// The folder that becomes `/.gpuslice`: files, and points for what is mounted into it.
+/// Creates the folder that becomes `/.gpuslice`: files, and mount points.
 fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
     let own = root.parent().unwrap_or(root);
     if !folder(own)? {
-        // An earlier life of this container.
+        // Left by an earlier container with this id.
         fs::remove_dir_all(own)?;
         folder(own)?;
     }
@@ -132,8 +132,8 @@ fn make_ledger(
     let is_new = folder(place).map_err(failed("make", place))?;
     steps.reached("ledger-folder");
     if !is_new && is_made(&path) {
-        // A pod's other containers use it, damaged or not: another in its place would be one more
-        // budget.
+        // A pod's other containers use it, damaged or not. A new ledger in its place would grant a
+        // second budget.
         return identify(&path, slice).map(|()| None);
     }
     if !is_new {
@@ -149,7 +149,7 @@ fn make_ledger(
     Ok(unsealed)
 }
 
-/// Has the ledger say that it is this slice's, as its slice file does.
+/// Writes the slice's ledger id into the ledger; its slice file has the same id.
 fn identify(path: &Path, slice: &str) -> Result<(), HostError> {
     let unusable = |error| failed("use", path)(io::Error::other(error));
     let ledger = Ledger::open(&c_path(path), Open::Existing).map_err(unusable)?;
@@ -172,7 +172,8 @@ fn make_plain(place: &Path, path: &Path, devices: usize) -> io::Result<()> {
     let size = CString::new(length.to_string())?;
     seal::folder_of(place, &size)?;
     seal::locks_file(&place.join("locks"))?;
-    // 0666: every user of the container counts; who may not enter the mount does not reach it.
+    // 0666, because every user of the container writes its counts here. A user without access to
+    // the mount cannot reach the file.
     let new = place.join("new");
     if let Some(file) = reserve(&new, 0o666, length)? {
         file.write_all_at(&ledger::beginning(devices, Locks::Ledger), 0)?;
@@ -188,8 +189,8 @@ fn open_folder(path: &Path) -> io::Result<File> {
     sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
 }
 
-/// Takes a file's pages from its file system at once: on one that is full, a program that comes
-/// to a page that is not there yet would be killed. None: the file was there.
+/// Allocates all pages of a file from its file system at once. On a full file system, a program
+/// would be killed when it touched an unallocated page. Returns `None` if the file already existed.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
     let file = sys::make(path, OFlag::O_RDWR | OFlag::O_NOFOLLOW, mode)?;
     if file.metadata()?.len() > 0 {
@@ -207,7 +208,7 @@ fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), Hos
     let name = promises::file_name(promised, slice).unwrap_or_default();
     let path = place.join(name);
     let made = match reserve(&path, 0o666, promises::SIZE) {
-        // A tenant may write to its own file, and so make it longer than a promise is.
+        // A tenant may have written to its own file and made it longer than a promise is.
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             cut(&place).and_then(|()| reserve(&path, 0o666, promises::SIZE))
         }
@@ -216,7 +217,7 @@ fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), Hos
     made.map(drop).map_err(failed("make", &path))
 }
 
-/// Cuts promises to what promises are.
+/// Truncates promises to the length of a promise.
 fn cut(place: &Path) -> io::Result<()> {
     let length = u64::try_from(promises::SIZE).unwrap_or(u64::MAX);
     for entry in fs::read_dir(place)? {
@@ -230,10 +231,10 @@ fn cut(place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what a container has. Nothing of it need be there.
+/// Removes the files of a container, whichever of them exist.
 ///
 /// # Errors
-/// What cannot be removed.
+/// When something cannot be removed.
 pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
     let path = places.containers().join(id);
     if remove_root(&path).is_none() {
@@ -242,8 +243,8 @@ pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Removes what [`make_root`] makes, by name: nobody need read what is there. None: something else
-/// is there, or something is not.
+/// Removes the files that [`make_root`] creates, by name, so that the folder need not be listed.
+/// Returns `None` if a file is missing, or an unexpected one is present.
 fn remove_root(own: &Path) -> Option<()> {
     let root = open_folder(&own.join("root")).ok()?;
     let remove = |name: &str, flags| unlinkat(&root, name, flags).ok();
@@ -266,10 +267,10 @@ fn remove_root(own: &Path) -> Option<()> {
     fs::remove_dir(own).ok()
 }
 
-/// Removes what a slice has. Nothing of it need be there.
+/// Removes the ledger and the promise of a slice, whichever of them exist.
 ///
 /// # Errors
-/// What cannot be removed.
+/// When something cannot be removed.
 pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
     remove_ledger(&places.ledger(&record.slice))?;
     if let Some(name) = promises::file_name(record.unified(), &record.slice) {
@@ -278,10 +279,10 @@ pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Removes what was promised to a slice, however much that was.
+/// Removes the promises of a slice, of any size.
 ///
 /// # Errors
-/// What cannot be read or removed.
+/// When something cannot be read or removed.
 pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
     let folder = places.promises();
     let held = match folder.exists() {
@@ -296,7 +297,7 @@ pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Removes a file that need not be there.
+/// Removes a file if it exists.
 ///
 /// # Errors
 /// When it cannot be removed.
@@ -309,7 +310,7 @@ pub fn remove_file(path: &Path) -> Result<(), HostError> {
 /// # Errors
 /// When it cannot be removed.
 pub fn remove_ledger(place: &Path) -> Result<(), HostError> {
-    // More than one may be there, of hooks that were killed.
+    // Hooks that were killed may have left more than one mount.
     seal::unmount(place).map_err(failed("unmount", place))?;
     gone(fs::remove_dir(place)).map_err(failed("remove", place))
 }

@@ -1,14 +1,14 @@
 //! Identifies a container among others by its name, pod and namespace, as engines record them.
 //! Touches: its arguments.
-//! Law: engines let images write annotations (podman before 4.6 copies them), so none of this
-//! may give more than the policy gives to everybody.
+//! Law: engines let images write annotations (podman before 4.6 copies them), so no identity may
+//! grant more than the policy grants to every container.
 
 use std::collections::BTreeMap;
 
 /// Annotations, by name.
 pub type Annotations = BTreeMap<String, String>;
 
-/// Where engines say what a container is: containerd, CRI-O and podman, the kubelet.
+/// The annotations with a container's name: containerd, CRI-O and podman, the kubelet.
 const NAMES: [&str; 2] = [
     "io.kubernetes.cri.container-name",
     "io.kubernetes.container.name",
@@ -27,7 +27,7 @@ const TYPES: [&str; 2] = [
     "io.kubernetes.cri-o.ContainerType",
 ];
 
-/// Where CRI-O keeps what a container was asked for with, in JSON.
+/// The annotation in which CRI-O keeps the container's metadata from the request, in JSON.
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 fn metadata_name(text: &str) -> Option<String> {
@@ -39,7 +39,7 @@ fn metadata_name(text: &str) -> Option<String> {
     Some(metadata.name).filter(|name| !name.is_empty())
 }
 
-/// Who a container is.
+/// The identity of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its id.
@@ -57,17 +57,17 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads it from the annotations.
+    /// Reads the identity from the annotations.
     #[must_use]
     pub fn of(id: &str, annotations: &Annotations) -> Identity {
         let first = |keys: [&str; 2]| {
             let mut values = keys.into_iter().filter_map(|key| annotations.get(key));
             values.find(|value| !value.is_empty()).cloned()
         };
-        // A kubelet labels its containers; of others CRI-O says it in the request's own words.
+        // A kubelet labels its containers. For others, CRI-O repeats the request's metadata.
         let name = first(NAMES).or_else(|| metadata_name(annotations.get(METADATA)?));
         let sandbox = first(SANDBOXES);
-        // An image that calls itself a sandbox does not know the id that it will have.
+        // An image that calls itself a sandbox cannot know the id that it will have.
         let own_sandbox = sandbox.as_deref() == Some(id);
         Identity {
             id: id.to_owned(),
@@ -79,7 +79,7 @@ impl Identity {
         }
     }
 
-    /// What people call it: `namespace/pod/name`, or its id.
+    /// The display name: `namespace/pod/name`, or its id.
     #[must_use]
     pub fn title(&self) -> String {
         let parts = [&self.namespace, &self.pod, &self.name];
@@ -88,7 +88,7 @@ impl Identity {
             Some(_) => parts.join("/"),
             None => self.id.clone(),
         };
-        // The slice file's reader knows no escapes.
+        // The reader of slice files does not support escapes.
         let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
         title.replace(strange, "_").chars().take(100).collect()
     }

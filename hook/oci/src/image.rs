@@ -1,4 +1,4 @@
-//! Checks whether an image can load the library: its libc, its machine, its age.
+//! Checks whether an image can load the library: by its libc, its machine and its libc's age.
 //! Touches: files below the image's root, which may be anything.
 
 use crate::elf::{Elf, Machine};
@@ -6,7 +6,7 @@ use crate::inject::root::Root;
 use std::fmt;
 use std::fs::File;
 
-/// What our library needs of a libc.
+/// The library's requirements on a libc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     machine: Machine,
@@ -14,18 +14,18 @@ pub struct Needs {
     versions: Vec<Vec<u8>>,
 }
 
-/// Why nothing is injected.
+/// Why the library is not injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsuited {
-    /// There is only musl.
+    /// The image has only musl.
     Musl,
-    /// There is no dynamic loader: static programs, or nothing at all.
+    /// The image has no dynamic loader: static programs, or nothing at all.
     NoLoader,
-    /// There is a loader, but no libc where distributions put it.
+    /// The image has a loader, but no libc where distributions put it.
     NoLibc,
-    /// Another kind of machine.
+    /// The image is for another machine type.
     Machine,
-    /// The libc lacks what the library needs.
+    /// The libc lacks something that the library needs.
     Old(String),
 }
 
@@ -45,13 +45,13 @@ impl fmt::Display for Unsuited {
     }
 }
 
-/// The loaders of glibc on the machines that we are built for, as programs name them.
+/// The paths of glibc's loader on the machines that we are built for, as programs name them.
 const LOADERS: [&str; 2] = ["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];
 
-/// musl's, likewise.
+/// The paths of musl's loader on the same machines.
 const MUSL: [&str; 2] = ["lib/ld-musl-x86_64.so.1", "lib/ld-musl-aarch64.so.1"];
 
-/// Where distributions put libc.so.6.
+/// The paths at which distributions put libc.so.6.
 const LIBC: [&str; 8] = [
     "lib/x86_64-linux-gnu/libc.so.6",
     "lib/aarch64-linux-gnu/libc.so.6",
@@ -63,7 +63,7 @@ const LIBC: [&str; 8] = [
     "lib/libc.so.6",
 ];
 
-/// Where programs are that are named without a path.
+/// The folders of programs that are named without a path.
 const PROGRAMS: [&str; 6] = [
     "usr/local/sbin",
     "usr/local/bin",
@@ -73,7 +73,7 @@ const PROGRAMS: [&str; 6] = [
     "bin",
 ];
 
-/// Whether a container's first program is known to be static. Of a script nothing is known.
+/// Whether a container's first program is known to be static. A script tells nothing.
 #[must_use]
 pub fn is_static(image: &Root, program: Option<&str>) -> bool {
     let Some(program) = program else { return false };
@@ -88,7 +88,7 @@ pub fn is_static(image: &Root, program: Option<&str>) -> bool {
 }
 
 impl Needs {
-    /// Reads what the library at hand needs. None: it is no library.
+    /// Reads the requirements of a library. Returns `None` if the file is not a library.
     #[must_use]
     pub fn of(library: &File) -> Option<Needs> {
         let elf = Elf::read(library)?;
@@ -99,7 +99,7 @@ impl Needs {
         })
     }
 
-    /// Whether the image has it.
+    /// Checks the image against the requirements. Returns the reason if it does not meet them.
     #[must_use]
     pub fn met_by(&self, image: &Root) -> Option<Unsuited> {
         let loader = |names: &[&str]| names.iter().any(|name| image.has(name));

@@ -1,41 +1,42 @@
-//! Reads JSON as a stream and keeps the members that a reader needs, so that the length of the rest
+//! Reads JSON as a stream and keeps only the members that a reader needs. The length of the rest
 //! does not matter.
 //! Touches: its arguments.
-//! Law: memory is bounded by the cap, nesting by [`DEPTH`], whatever the text is. What is kept is
-//! copied byte for byte and is the business of a strict parser; the rest is only skipped.
+//! Law: memory is bounded by the cap and nesting by [`DEPTH`], for every text. Kept text is copied
+//! byte for byte, and a strict parser checks it; the rest is only skipped.
 
 use std::io::{self, Read};
 
-/// How deep arrays and objects may be nested: as deep as Go's decoder goes.
+/// The deepest nesting of arrays and objects: the limit of Go's decoder.
 pub const DEPTH: usize = 10_000;
 
 /// The longest name of a member, and the longest string of [`Keep::Starting`], as written.
 const NAME: usize = 1 << 10;
 
-/// What is kept of a value. A value of another type is kept whole, for the parser to refuse.
+/// The part of a value to keep. A value of another type is kept whole, so that the parser refuses
+/// it.
 #[derive(Debug)]
 pub enum Keep {
     /// All of it.
     All,
-    /// These members of an object.
+    /// The listed members of an object, each with the part to keep.
     Members(&'static [(&'static str, Keep)]),
-    /// The members of an object whose names start with one of these.
+    /// The members of an object whose names start with one of the listed texts.
     Named(&'static [&'static str]),
-    /// This much of each element of an array.
+    /// The given part of each element of an array.
     Elements(&'static Keep),
-    /// This much of each member of an object.
+    /// The given part of each member of an object.
     Each(&'static Keep),
     /// The first element of an array.
     First,
-    /// The strings of an array that start with one of these.
+    /// The strings of an array that start with one of the listed texts.
     Starting(&'static [&'static str]),
 }
 
-/// Copies what is to be kept of the one value that the text holds.
+/// Copies the parts to keep of the one value in the text.
 ///
 /// # Errors
-/// When the text cannot be read, is not JSON as far as it is looked at, or more than `cap` bytes of it
-/// are to be kept.
+/// When the text cannot be read, is not JSON as far as it is checked, or has more than `cap` bytes
+/// to keep.
 pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     let mut filter = Filter {
         from,
@@ -52,10 +53,10 @@ pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// How much is read at a time.
+/// The bytes that are read at a time.
 const BLOCK: usize = 16 << 10;
 
-/// What is kept of an ordinary configuration.
+/// The bytes that are kept of an ordinary configuration.
 const FIRST: usize = 8 << 10;
 
 fn malformed(what: &'static str) -> io::Error {
@@ -71,7 +72,7 @@ struct Filter<R> {
     cap: usize,
 }
 
-/// The brackets that are open: one bit each.
+/// The open brackets: one bit each.
 struct Open {
     bits: [u8; DEPTH / 8],
     depth: usize,
@@ -121,7 +122,7 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// An object; what is kept of a member is decided by its name.
+    /// Reads an object; a member's name decides which part of it is kept.
     fn object(&mut self, keep: impl Fn(&[u8]) -> Option<&'static Keep>) -> io::Result<()>
     where
         R: Read,
@@ -161,7 +162,7 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// An array; what is kept of an element is decided by its index.
+    /// Reads an array; an element's index decides which part of it is kept.
     fn array(&mut self, keep: impl Fn(usize) -> Option<&'static Keep>) -> io::Result<()> {
         self.bump();
         self.keep(b"[")?;
@@ -187,8 +188,8 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// An array of strings, of which those that start with one of these texts are kept. One that is too
-    /// long is kept as that text and a question mark.
+    /// Reads an array of strings, and keeps those that start with one of the given texts. A string
+    /// that is too long is kept as that text followed by a question mark.
     fn strings(&mut self, starts: &[&str]) -> io::Result<()> {
         self.bump();
         self.keep(b"[")?;
@@ -226,7 +227,7 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// Whether the closing bracket follows, and not a comma.
+    /// Whether the closing bracket follows, rather than a comma.
     fn is_last(&mut self, close: u8) -> io::Result<bool> {
         match self.after_blanks()? {
             Some(b',') => {
@@ -246,7 +247,7 @@ impl<R: Read> Filter<R> {
         self.whole(false)
     }
 
-    /// A value of any kind, from its first byte on.
+    /// Reads a value of any type, from its first byte on.
     fn whole(&mut self, keep: bool) -> io::Result<()> {
         match self.peek()? {
             Some(b'{' | b'[') => self.nested(keep),
@@ -284,7 +285,7 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// A number, `true`, `false` or `null`.
+    /// Reads a number, `true`, `false` or `null`.
     fn word(&mut self, keep: bool) -> io::Result<()> {
         while let Some(byte) = self.peek()? {
             match byte {
@@ -298,7 +299,7 @@ impl<R: Read> Filter<R> {
         Ok(())
     }
 
-    /// A string, from its quotation mark on.
+    /// Reads a string, from its quotation mark on.
     fn string(&mut self, keep: bool) -> io::Result<()> {
         self.take(b'"', keep)?;
         let mut is_escaped = false;
@@ -333,8 +334,8 @@ impl<R: Read> Filter<R> {
         }
     }
 
-    /// A string as it is written, without its quotation marks: its first [`NAME`] bytes, and whether
-    /// they are all.
+    /// Reads a string as written, without its quotation marks. Returns its first [`NAME`] bytes,
+    /// and whether that is all of it.
     fn short_string(&mut self) -> io::Result<(Vec<u8>, bool)> {
         self.bump();
         let (mut raw, mut is_whole, mut is_escaped) = (Vec::new(), true, false);
@@ -371,7 +372,7 @@ impl<R: Read> Filter<R> {
         io::Error::new(io::ErrorKind::FileTooLarge, what)
     }
 
-    /// Steps over the byte that was seen last.
+    /// Skips the byte that was returned last.
     fn bump(&mut self) {
         self.at = self.at.saturating_add(1);
     }
@@ -402,7 +403,8 @@ impl<R: Read> Filter<R> {
     }
 }
 
-/// A name without its escapes. One that cannot be decoded stays as it is, which no known name is.
+/// A name without its escapes. A name that cannot be decoded is returned unchanged, and so matches
+/// no known name.
 fn plain(raw: &[u8]) -> Vec<u8> {
     if !raw.contains(&b'\\') {
         return raw.to_vec();

@@ -37,7 +37,7 @@ fn members_that_are_not_listed_are_left_out_and_the_others_kept_as_written() {
         reduced(r#"{"first":[],"env":[],"named":{}}"#),
         r#"{"first":[],"env":[],"named":{}}"#
     );
-    // A value of another type is the parser's to refuse.
+    // The parser refuses a value of another type.
     assert_eq!(
         reduced(r#"{"first":{"a":[1]},"env":null}"#),
         r#"{"first":{"a":[1]},"env":null}"#
@@ -114,7 +114,7 @@ fn nesting_is_followed_as_deep_as_go_follows_it_and_no_deeper() {
     );
 }
 
-/// Gives a byte at a time: every token is cut somewhere.
+/// Returns one byte at a time, so that every token is split somewhere.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {

@@ -1,19 +1,19 @@
-//! Changes to JSON that leave the rest of the text as it is: its order, its numbers, its spaces.
+//! Edits JSON and leaves the rest of the text unchanged: its order, its numbers, its spaces.
 //! Touches: its arguments.
-//! Law: what comes out is JSON when what went in was; a text that is not is refused, unchanged.
+//! Law: JSON stays JSON; a text that is not JSON is refused, unchanged.
 
 use std::ops::Range;
 
 /// Why a text cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonError {
-    /// It is not JSON: at this byte.
+    /// It is not JSON: the position of the first wrong byte.
     NotJson(usize),
-    /// It is nested deeper than anybody writes.
+    /// It is nested deeper than any real configuration.
     TooDeep,
-    /// It has the member twice or in another spelling, and readers differ in which they take.
+    /// The member occurs twice or in another spelling, and readers differ in which they use.
     Twice,
-    /// A value is of another type than the change needs: at this byte.
+    /// A value at this byte is of another type than the change needs.
     OtherType(usize),
 }
 
@@ -33,19 +33,19 @@ impl std::error::Error for JsonError {}
 /// One `"key": value` of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where its key is, with the quotes.
+    /// The position of its key, with the quotes.
     pub key: Range<usize>,
-    /// Where its value is.
+    /// The position of its value.
     pub value: Range<usize>,
 }
 
-/// What a change makes of a text.
+/// The changed text.
 pub type Changed = Result<String, JsonError>;
 
-/// As deep as serde_json goes.
+/// The nesting limit of serde_json.
 const DEEPEST: u32 = 128;
 
-/// Where the one value of the text is.
+/// The position of the one value in the text.
 ///
 /// # Errors
 /// When the text is not JSON.
@@ -87,11 +87,10 @@ pub fn elements(text: &str, array: &Range<usize>) -> Result<Vec<Range<usize>>, J
     Ok(found)
 }
 
-/// The member of that name. Keys are compared as they are written: one that hides behind an
-/// escape is another one.
+/// The member of that name. Keys are compared as written: a key with escapes is a different key.
 ///
 /// # Errors
-/// When `object` is not an object, or has two of that name.
+/// When `object` is not an object, or has two members of that name.
 pub fn member(text: &str, object: &Range<usize>, key: &str) -> Result<Option<Member>, JsonError> {
     let quoted = quoted(key);
     let mut same = members(text, object)?;
@@ -103,7 +102,7 @@ pub fn member(text: &str, object: &Range<usize>, key: &str) -> Result<Option<Mem
     }
 }
 
-/// The text of a string without escapes; None for another value.
+/// The text of a string without escapes; `None` for another value.
 #[must_use]
 pub fn plain<'a>(text: &'a str, value: &Range<usize>) -> Option<&'a str> {
     let inner = text.get(value.clone())?;
@@ -111,7 +110,8 @@ pub fn plain<'a>(text: &'a str, value: &Range<usize>) -> Option<&'a str> {
     (!inner.contains('\\')).then_some(inner)
 }
 
-/// Gives the object at `object` this member, in place of one of that name or after the others.
+/// Sets a member of the object at `object`. An existing member of that name is replaced; a new one
+/// is added at the end.
 ///
 /// # Errors
 /// As [`member`].
@@ -129,7 +129,7 @@ pub fn set(text: &str, object: &Range<usize>, key: &str, value: &str) -> Changed
     Ok(appended(text, object, spans, &new))
 }
 
-/// Gives the array at `array` one more element, after the others.
+/// Appends an element to the array at `array`.
 ///
 /// # Errors
 /// When it is not an array.
@@ -138,7 +138,7 @@ pub fn push(text: &str, array: &Range<usize>, element: &str) -> Changed {
     Ok(appended(text, array, there, element))
 }
 
-/// Takes the member of that name out of the object at `object`, where it is there.
+/// Removes the member of that name from the object at `object`, if it exists.
 ///
 /// # Errors
 /// As [`member`].
@@ -172,8 +172,8 @@ pub fn quoted(text: &str) -> String {
     quoted
 }
 
-/// What stands between the bracket and the first entry of the object or array at `of`: the new
-/// one gets the same, and looks like the others.
+/// The text between the bracket and the first entry of the object or array at `of`. A new entry
+/// gets the same text, so that it looks like the others.
 #[must_use]
 pub fn margin<'a>(text: &'a str, of: &Range<usize>) -> &'a str {
     let inner = text.get(of.start.saturating_add(1)..of.end);
@@ -202,7 +202,7 @@ fn spliced(text: &str, cut: &Range<usize>, new: &str) -> String {
     format!("{head}{new}{tail}")
 }
 
-/// Reads on from a place, strictly.
+/// Scans strictly from a position on.
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,

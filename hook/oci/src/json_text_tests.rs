@@ -1,4 +1,4 @@
-//! Nothing but what was asked for changes.
+//! Only the requested member changes.
 
 use super::*;
 use proptest::prelude::*;
@@ -99,7 +99,7 @@ proptest! {
             true => serde_json::to_string_pretty(&object).unwrap(),
             false => object.to_string(),
         };
-        // An escape that serde_json writes in another way makes another key of it.
+        // If serde_json escapes the key in another way, it is a different key.
         prop_assume!(serde_json::to_string(&key).unwrap() == quoted(&key));
         let read = |text: String| serde_json::from_str::<Value>(&text).unwrap();
         let mut with = object.clone();

@@ -1,6 +1,6 @@
 //! gpuslice in containers: an OCI hook decides, admits, prepares, injects and cleans up.
 //! Touches: see each part.
-//! Law: nothing that an image or a pod says is believed further than the operator's policy goes.
+//! Law: no claim of an image or a pod grants more than the operator's policy allows.
 
 pub mod admission;
 pub mod annotations;

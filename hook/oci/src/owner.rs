@@ -13,39 +13,39 @@ use std::sync::OnceLock;
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its number, in the pid namespace of the /proc that it was found in.
+    /// Its pid, in the pid namespace of the /proc that it was found in.
     pub pid: i32,
-    /// When it started, in ticks since boot, in the initial time namespace.
+    /// Its start time, in ticks since boot, in the initial time namespace.
     pub starttime: u64,
-    /// The inode of that pid namespace; 0: not known.
+    /// The inode of that pid namespace; 0: unknown.
     #[serde(default)]
     pub pid_namespace: u64,
-    /// Half of the kernel's boot id; 0: not known.
+    /// Half of the kernel's boot id; 0: unknown.
     #[serde(default)]
     pub boot: u64,
 }
 
-/// Whether a process lives.
+/// Whether a process is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It does.
+    /// It is alive.
     Lives,
-    /// It does not.
+    /// It has ended.
     Ended,
     /// It is in a pid namespace that cannot be seen from here.
     Unseen,
 }
 
-/// The /proc that we read, as [`Owner`] names it.
+/// The properties of the /proc that we read, as in [`Owner`].
 #[derive(Clone, Copy, Debug)]
 struct Here {
     pid_namespace: u64,
     boot: u64,
-    /// By how many ticks our time namespace is ahead of the initial one.
+    /// The ticks by which our time namespace is ahead of the initial one.
     ahead: i64,
 }
 
-/// The inode of the initial pid namespace, in which every process of the machine is seen.
+/// The inode of the initial pid namespace, in which every process of the machine is visible.
 const INITIAL: u64 = 0xEFFF_FFFC;
 
 fn here() -> Here {
@@ -65,10 +65,11 @@ fn here() -> Here {
     })
 }
 
-/// The pid namespace that /proc was mounted for. At createContainer that is the host's and not ours.
+/// The pid namespace that /proc was mounted for. At createContainer that is the host's and not
+/// ours.
 fn namespace_of_proc(status: &str) -> u64 {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    // A number for each namespace from that of /proc down to ours.
+    // One pid for each namespace, from that of /proc down to ours.
     let of = match numbers.map_or(0, |all| all.split_ascii_whitespace().count()) {
         1 => "self",
         _ => "1",
@@ -76,7 +77,7 @@ fn namespace_of_proc(status: &str) -> u64 {
     std::fs::metadata(format!("/proc/{of}/ns/pid")).map_or(0, |facts| facts.ino())
 }
 
-/// The offset of the clock that start times are told by, in ticks of 10 ms.
+/// The offset of the clock that start times use, in ticks of 10 ms.
 fn ahead(offsets: &str) -> i64 {
     let line = offsets
         .lines()
@@ -88,21 +89,21 @@ fn ahead(offsets: &str) -> i64 {
     seconds.saturating_mul(100).saturating_add(ticks)
 }
 
-/// What the kernel says of a process.
+/// A process's entry in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `R`, `S`, `Z`, ...
     pub state: u8,
-    /// Its parent.
+    /// Its parent's pid.
     pub parent: i32,
-    /// When it started.
+    /// Its start time.
     pub starttime: u64,
 }
 
 /// Reads `/proc/PID/stat`.
 #[must_use]
 pub fn parse(stat: &[u8]) -> Option<Facts> {
-    // The name may have spaces and parentheses in it; no field after it has.
+    // The name may contain spaces and parentheses; no later field does.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end..)?.get(2..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
@@ -119,10 +120,10 @@ fn facts(pid: i32) -> io::Result<Facts> {
 }
 
 impl Owner {
-    /// A process that lives.
+    /// Finds a live process.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such process.
     pub fn of(pid: i32) -> io::Result<Owner> {
         let here = here();
         Ok(Owner {
@@ -135,8 +136,8 @@ impl Owner {
         })
     }
 
-    /// The parent of this process, by the host's numbers: in the container's pid namespace
-    /// `getppid` would give another.
+    /// The parent of this process, by its pid on the host. In the container's pid namespace
+    /// `getppid` would return another.
     ///
     /// # Errors
     /// When /proc is not the host's.
@@ -146,13 +147,13 @@ impl Owner {
         Owner::of(facts.parent)
     }
 
-    /// Whether the process may still live. A process that cannot be seen counts as living.
+    /// Whether the process may still be alive. A process that cannot be seen counts as alive.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.life() != Life::Ended
     }
 
-    /// Whether it still lives. What is a zombie holds nothing any more.
+    /// Whether the process is still alive. A zombie counts as ended: it holds nothing any more.
     #[must_use]
     pub fn life(&self) -> Life {
         self.life_from(here())
@@ -180,7 +181,7 @@ impl Owner {
         }
     }
 
-    /// Whether both are one process.
+    /// Whether both refer to one process.
     #[must_use]
     pub fn is(&self, other: &Owner) -> bool {
         self.pid == other.pid
@@ -189,10 +190,10 @@ impl Owner {
     }
 }
 
-/// A start time in a time namespace is rounded at another place.
+/// Ticks by which a start time may differ, because a time namespace rounds at another offset.
 const ROUNDING: u64 = 1;
 
-/// Whether a pid namespace has a process, as seen from the initial one. When in doubt it has.
+/// Whether a pid namespace has a process, as seen from the initial one. Returns true in doubt.
 fn is_populated(namespace: u64) -> bool {
     let Ok(listed) = std::fs::read_dir("/proc") else {
         return true;
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(other.life_from(elsewhere(7)), Life::Unseen);
         assert!(is_populated(own.pid_namespace));
         assert_eq!(own.life_from(here), Life::Lives);
-        // Of a record of an earlier version nothing is known but the number.
+        // A record of an earlier version has only the pid.
         let early = Owner {
             pid_namespace: 0,
             boot: 0,

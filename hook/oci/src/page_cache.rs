@@ -1,6 +1,7 @@
-//! Drops the resident pages of a folder of models: they were read, and are not needed twice.
-//! Touches: the kernel's page cache, by `fadvise` on files that are only read. The folder may be a
-//! tenant's: links are not followed, other file systems not entered, only regular files opened.
+//! Drops the resident pages of a folder of models: they have been read, and are not needed again.
+//! Touches: the kernel's page cache, by `fadvise` on files opened for reading only. The folder may
+//! be a tenant's: links are not followed, other file systems not entered, only regular files
+//! opened.
 
 use crate::inject::root::{reopen, stands};
 use nix::dir::{Dir, Type};
@@ -15,21 +16,21 @@ use std::time::{Duration, Instant};
 /// not dropped by then stay cached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many files and folders are looked at, of all folders together: half a second's work. A folder of
-/// models has some hundreds.
+/// The most files and folders that are checked, of all folders together: half a second's work. A
+/// folder of models has some hundreds.
 const ENTRIES: u64 = 10_000;
 
-/// How deep folders lie in one another: a hub's cache has five.
+/// The deepest nesting of folders: a hub's cache has five levels.
 const DEPTH: u32 = 16;
 
-/// What was done.
+/// The result of dropping a folder's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Files whose pages were let go.
+    /// Files whose pages were dropped.
     pub files: u64,
     /// Files and folders that could not be read.
     pub unread: u64,
-    /// Whether time ran out, or there was too much to look at.
+    /// Whether the time limit or the limit on entries was reached.
     pub unfinished: bool,
 }
 

@@ -1,5 +1,5 @@
 //! The paths of gpuslice on a host.
-//! Touches: its arguments. The root is another only when the operator's own arguments say so.
+//! Touches: its arguments. Only the operator's own arguments can name another root.
 
 use std::path::{Path, PathBuf};
 
@@ -16,30 +16,30 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Everything below another root, for tests.
+    /// Places everything below another root, for tests.
     pub fn below(root: impl Into<PathBuf>) -> Places {
         Places { root: root.into() }
     }
 
-    /// What is known of slices until the next boot.
+    /// The folder with the state of slices until the next boot.
     #[must_use]
     pub fn run(&self) -> PathBuf {
         self.root.join("run/gpuslice")
     }
 
-    /// One hook at a time changes what is in [`Places::run`].
+    /// The lock file: one hook at a time changes [`Places::run`].
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.run().join("lock")
     }
 
-    /// The GPUs of this machine, as `gpuslice devices --write` lists them.
+    /// The list of this machine's GPUs, as `gpuslice devices --write` writes it.
     #[must_use]
     pub fn devices(&self) -> PathBuf {
         self.run().join("devices.json")
     }
 
-    /// One file for each slice.
+    /// The folder with one file for each slice.
     #[must_use]
     pub fn slices(&self) -> PathBuf {
         self.run().join("slices")
@@ -51,25 +51,25 @@ impl Places {
         self.slices().join(format!("{slice}.json"))
     }
 
-    /// One folder for each container.
+    /// The folder with one folder for each container.
     #[must_use]
     pub fn containers(&self) -> PathBuf {
         self.run().join("containers")
     }
 
-    /// What a container sees as `/.gpuslice`.
+    /// The folder that a container sees as `/.gpuslice`.
     #[must_use]
     pub fn container_root(&self, id: &str) -> PathBuf {
         self.containers().join(id).join("root")
     }
 
-    /// What a container that starts without its slice sees as `/.gpuslice`.
+    /// The folder that a container without its slice sees as `/.gpuslice`.
     #[must_use]
     pub fn container_reason(&self, id: &str) -> PathBuf {
         self.containers().join(id).join("no-slice")
     }
 
-    /// One mount for each slice.
+    /// The folder with one mount for each slice.
     #[must_use]
     pub fn ledgers(&self) -> PathBuf {
         self.run().join("ledgers")
@@ -99,7 +99,7 @@ impl Places {
         self.run().join("promises")
     }
 
-    /// What the operator allows.
+    /// The operator's policy.
     #[must_use]
     pub fn policy(&self) -> PathBuf {
         self.root.join("etc/gpuslice/config.toml")
@@ -117,7 +117,7 @@ impl Places {
         self.root.join("usr/bin/gpuslice")
     }
 
-    /// The host's live memory; under another root only where there is one.
+    /// The host's live memory counters; under another root only where the file exists.
     #[must_use]
     pub fn meminfo(&self) -> PathBuf {
         let own = self.root.join("proc/meminfo");
@@ -127,7 +127,7 @@ impl Places {
         }
     }
 
-    /// Where journald or syslogd listens.
+    /// The socket of journald or syslogd.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.root.join("dev/log")

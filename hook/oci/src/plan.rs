@@ -1,5 +1,6 @@
 //! Plans everything that is done for one container.
-//! Touches: its arguments. Law: pure, so that it can be printed and looked at before it is done.
+//! Touches: its arguments. Law: pure, so that the plan can be printed and checked before it is
+//! carried out.
 
 use crate::annotations::{self, AnnotationError, Asked, Request};
 use crate::budgets::{self, Budgets};
@@ -20,21 +21,22 @@ use gpuslice_config::units::Bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Where a container sees its slice.
+/// The folder in which a container sees its slice.
 pub const MOUNT: &str = ".gpuslice";
 
-/// Where its loader finds out about the library.
+/// The file in which the container's loader finds the library.
 pub const PRELOAD: &str = "etc/ld.so.preload";
 
 /// Below [`MOUNT`]: the slice's own promise.
 const PROMISE: &str = "promise";
 
-/// How the id of a pod's slice begins.
+/// The prefix of the id of a pod's slice.
 const POD: &str = "pod-";
 
-/// The id of a pod's slice. Every tenant of unified memory sees it, and whoever knew the id of the sandbox
-/// could ask for the slice by a forged annotation. The hash (FNV-1a) need not be a cryptographic one: 64
-/// bits do not determine the 256 that engines draw, and the record compares all of them.
+/// The id of a pod's slice. Every tenant of unified memory sees this id. If it were the sandbox's
+/// id, a tenant could request the slice by a forged annotation. The hash (FNV-1a) need not be a
+/// cryptographic one: 64 bits do not determine the 256 that engines draw, and the record compares
+/// all of them.
 fn pod_slice(sandbox: &str) -> String {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = sandbox.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
@@ -54,29 +56,29 @@ fn is_reserved(id: &str) -> bool {
         .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Everything that a plan is made of.
+/// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
-    /// What the runtime says.
+    /// The runtime's state of the container.
     pub state: &'a State,
-    /// What it was asked for.
+    /// The container's configuration.
     pub spec: &'a Spec,
-    /// What the operator allows.
+    /// The operator's policy.
     pub policy: &'a Policy,
-    /// The GPUs that there are.
+    /// The host's GPUs.
     pub devices: &'a Devices,
-    /// Where things are.
+    /// The paths on the host.
     pub places: &'a Places,
     /// The size that this hook's own arguments give.
     pub memory: Option<Bytes>,
 }
 
-/// What becomes of a container.
+/// The decision about a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is left alone, because.
+    /// It is left alone, for this reason.
     Nothing(&'static str),
-    /// It has a slice.
+    /// It gets a slice.
     Slice(Box<Plan>),
 }
 
@@ -85,7 +87,7 @@ pub enum Decision {
 pub struct Plan {
     /// The container.
     pub container: String,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
     /// The slice: the container's own, or its pod's.
     pub slice: String,
@@ -94,83 +96,83 @@ pub struct Plan {
     /// The id of that pod's sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// The namespace that it counts for.
+    /// The namespace whose share it counts against.
     pub namespace: Option<String>,
-    /// What is admitted.
+    /// The budgets to admit.
     pub devices: Vec<Budget>,
-    /// What is written on the host.
+    /// The files written on the host.
     pub files: Vec<File>,
-    /// What is mounted into the container, in this order.
+    /// The mounts made in the container, in this order.
     pub mounts: Vec<Mount>,
     /// The host's folders whose resident pages are dropped before it starts and after it stops.
     pub drops: Vec<PathBuf>,
-    /// What people should know of it.
+    /// A note for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// A file of the host's.
+/// A file on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct File {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its contents.
     pub text: String,
 }
 
 /// A mount in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mount {
-    /// What, on the host.
+    /// The source, on the host.
     pub source: PathBuf,
-    /// Where, in the container.
+    /// The target, in the container.
     pub target: PathBuf,
-    /// How.
+    /// The mount options.
     pub options: &'static str,
 }
 
-/// Why a container cannot have what it asks for.
+/// Why a container cannot have the slice that it requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// An annotation.
+    /// An annotation is wrong.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
     /// The sizes of hooks and annotations differ.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// The policy wants everybody to say.
+    /// The policy requires every container to request a size.
     #[error(
         "this host's policy refuses containers that do not say how much GPU memory they need \
          (annotation {}memory, for example 8GiB)",
         annotations::PREFIX
     )]
     Unannotated,
-    /// More than the policy allows.
+    /// The request exceeds the policy's maximum.
     #[error(
         "{asked} is more than this host's policy allows a container to have of a GPU ({maximum})"
     )]
     Maximum {
-        /// What was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// The bound.
+        /// The maximum.
         maximum: Bytes,
     },
-    /// There is no such GPU.
+    /// The host has no such GPU.
     #[error("there is no GPU {0} (this host has {1}; see gpuslice devices)")]
     NoSuchDevice(String, String),
-    /// There is one, but not for slices.
+    /// The GPU exists, but the policy does not slice it.
     #[error("this host's policy gives no slices of GPU {0}")]
     NotForSlices(String),
-    /// There is none.
+    /// The host has no GPU.
     #[error("this host has no GPU")]
     NoDevices,
-    /// There are some, but none that the policy and the container have in common.
+    /// The policy slices none of the container's GPUs.
     #[error(
         "this host's policy slices none of the container's GPUs (this host has {0}; see devices in \
          config.toml)"
     )]
     NoneForSlices(String),
-    /// One GPU, asked for in two ways.
+    /// One GPU is requested with two sizes.
     #[error(
         "{uuid} is asked for twice: {}memory.{} says {}, {}memory.{} says {}",
         annotations::PREFIX, one.0, one.1, annotations::PREFIX, other.0, other.1
@@ -178,29 +180,29 @@ pub enum PlanError {
     Twice {
         /// The GPU.
         uuid: String,
-        /// How, and how much.
+        /// One key, and its size.
         one: (String, Bytes),
-        /// And again.
+        /// The other key, and its size.
         other: (String, Bytes),
     },
-    /// A pod's slice without a pod.
+    /// A pod's slice is requested outside a pod.
     #[error("{}share: pod requires a container of a pod", annotations::PREFIX)]
     NoPod,
-    /// An id that means something else here.
+    /// The container's id is reserved.
     #[error(
         "container id {0:?} is reserved for gpuslice's own slices and runs (start the container with \
          another id)"
     )]
     Reserved(String),
-    /// The slice file would not be one.
+    /// The slice file would be invalid.
     #[error("the slice file would not be valid: {0}")]
     Slice(SliceError),
 }
 
-/// Decides.
+/// Decides whether a container gets a slice, and plans it.
 ///
 /// # Errors
-/// [`PlanError`] says why the container cannot have what it asks for.
+/// [`PlanError`] says why the container cannot have the slice that it requests.
 pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
     let annotations = both(given);
     let who = Identity::of(&given.state.id, &annotations);
@@ -236,7 +238,8 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
     plan(&asked, budgets, given, who).map(|plan| Decision::Slice(Box::new(plan)))
 }
 
-/// What the runtime passes on is in both; some pass on only one.
+/// The annotations of the state and of the configuration together. Some runtimes pass on only one
+/// of them.
 fn both(given: &Given<'_>) -> Annotations {
     let mut annotations = given.state.annotations.clone();
     let spec = given.spec.annotations.iter();
@@ -273,7 +276,7 @@ fn plan(
     }
     let slice = match (asked.shared, &who.sandbox) {
         (false, _) => id.clone(),
-        // A short one could be guessed.
+        // A short id could be guessed.
         (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
         (true, _) => return Err(PlanError::NoPod),
     };
@@ -300,7 +303,7 @@ fn plan(
     })
 }
 
-/// The number of a slice's ledger. A container's or pod's id is no other's, so neither is this.
+/// The id of a slice's ledger. No two containers or pods share an id, so neither do ledgers.
 #[must_use]
 pub fn ledger_id(slice: &str) -> u64 {
     key_of(slice.as_bytes()).max(1)
@@ -344,7 +347,7 @@ fn slice_file(
 }
 
 impl Plan {
-    /// The slice is promised so much of the host's memory, which may be less than its budget.
+    /// Sets the host memory that the slice is promised, which may be less than its budget.
     pub fn is_promised(&mut self, promised: Bytes, places: &Places) {
         let target = Path::new("/").join(MOUNT).join(PROMISE);
         let own = self.mounts.iter_mut().find(|mount| mount.target == target);
@@ -354,17 +357,17 @@ impl Plan {
     }
 }
 
-/// Where the promise of a slice is on the host.
+/// The path of a slice's promise on the host.
 fn promise(places: &Places, promised: Bytes, slice: &str) -> PathBuf {
     let name = promises::file_name(promised, slice).unwrap_or_default();
     places.promises().join(name)
 }
 
-/// Read-only, and nothing in it is a device or changes a user.
+/// Read-only, without device files or set-user-id programs.
 pub const READ_ONLY: &str = "ro,nosuid,nodev";
-/// The same, and nothing in it is a program.
+/// Like [`READ_ONLY`], and without programs.
 pub const READ_ONLY_DATA: &str = "ro,nosuid,nodev,noexec";
-/// What a container writes to.
+/// For files that a container writes to.
 pub const WRITABLE: &str = "rw,nosuid,nodev,noexec";
 
 fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Mount> {
@@ -390,7 +393,7 @@ fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Moun
             READ_ONLY,
         ),
         mount(places.meminfo(), "meminfo", READ_ONLY_DATA),
-        // The file, not its folder: out of a folder a container's root could remove it.
+        // Mount the file, not its folder: from a folder, a container's root could remove the file.
         mount(places.ledger_file(slice), "ledger/ledger", WRITABLE),
         mount(places.locks_file(slice), "ledger/locks", WRITABLE),
     ];
@@ -406,7 +409,7 @@ fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Moun
     mounts
 }
 
-/// The named mounts of this container that are folders of the host.
+/// The mounts that the policy names, as far as they are folders of the host in this container.
 fn drops(asked: &Request, given: &Given<'_>, is_unified: bool) -> Vec<PathBuf> {
     match page_cache(asked, given.policy, is_unified) {
         PageCache::Keep => Vec::new(),
@@ -418,8 +421,8 @@ fn drops(asked: &Request, given: &Given<'_>, is_unified: bool) -> Vec<PathBuf> {
     }
 }
 
-/// What is asked for, else what the policy says; page cache takes from a GPU only where it
-/// shares the host's memory.
+/// The requested page-cache mode, or else the policy's. The page cache takes memory from a GPU only
+/// where it shares the host's memory.
 fn page_cache(asked: &Request, policy: &Policy, is_unified: bool) -> PageCache {
     let unsaid = if is_unified {
         PageCache::Drop

@@ -1,4 +1,4 @@
-//! What is planned for which container.
+//! The plans of containers.
 //! Touches: its arguments; the recorded plans in `snapshots/`.
 
 use super::*;
@@ -185,7 +185,7 @@ fn who_asks_for_nothing_is_left_alone_or_has_the_default_or_is_refused() {
         case("deny-unannotated = true").decide(&[]),
         Err(PlanError::Unannotated)
     );
-    // An image that names only other containers must not get out of it.
+    // An image must not escape the limit by annotations that name only other containers.
     let mut sidecar = POD.to_vec();
     sidecar.extend([
         ("gpuslice.io/memory", "8GiB"),
@@ -259,7 +259,7 @@ fn one_gpu_that_is_named_twice_has_one_size() {
     );
     let same = case.plan(&[("gpuslice.io/memory.0", "8GiB"), (uuid, "8GiB")]);
     assert_eq!(budgets(&same), [("GPU-1".to_owned(), Bytes::gib(8))]);
-    // The container's own beats its pod's, however each names the GPU.
+    // The container's own size overrides its pod's, however each names the GPU.
     let mut pod = POD.to_vec();
     pod.push((uuid, "8GiB"));
     pod.push(("gpuslice.io/container.server.memory.0", "2GiB"));
@@ -289,16 +289,16 @@ fn a_slice_without_an_index_counts_on_the_gpus_that_the_container_is_given() {
     let plan = case.plan(&[memory]);
     assert_eq!(budgets(&plan), [("GPU-2".to_owned(), Bytes::gib(8))]);
     assert_eq!(plan.note, None);
-    // The library holds the limit on all of them.
+    // The library limits all of them.
     assert!(
         plan.files[0]
             .text
             .contains("\"memory\": 8589934592,\n  \"headroom\"")
     );
-    // What is named counts where it is named.
+    // A size for a named GPU counts on that GPU.
     let named = case.plan(&[memory, ("gpuslice.io/memory.0", "2GiB")]);
     assert_eq!(budgets(&named).len(), 2);
-    // Of a pod's slice nobody knows which container is given what.
+    // For a pod's slice it is unknown which container is given which GPU.
     let mut pod = POD.to_vec();
     pod.extend([memory, ("gpuslice.io/share", "pod")]);
     assert_eq!(budgets(&case.plan(&pod)).len(), 2);
@@ -340,7 +340,7 @@ fn a_cdi_size_takes_options_and_refuses_an_annotation_of_another_size() {
     let same = case.plan(&[("gpuslice.io/memory", "2048MiB")]);
     assert_eq!(same.devices[0].memory, Bytes::gib(2));
     assert_eq!(case.plan(&[]).devices[0].memory, Bytes::gib(2));
-    // The size is given: an option beside it needs no other.
+    // The size is given, so an option needs no further size.
     let option = case.plan(&[("gpuslice.io/total", "device")]);
     assert_eq!(option.devices[0].memory, Bytes::gib(2));
     assert!(option.files[0].text.contains("\"total\": \"device\""));
@@ -375,7 +375,7 @@ fn a_pods_slice_is_named_by_a_hash_that_does_not_give_its_sandbox_away() {
         pod_slice("0123456789abcdef0"),
         pod_slice("0123456789abcdef1")
     );
-    // The reference of FNV-1a's authors.
+    // The reference value of FNV-1a's authors.
     assert_eq!(pod_slice("foobar"), "pod-85944171f73967e8");
 }
 

@@ -16,40 +16,40 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How much is read.
+/// The bytes that are read of it.
 pub const CAP: usize = 1 << 20;
 
-/// Everything that an operator can say.
+/// The operator's policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Policy {
-    /// Another library than `/usr/lib/gpuslice/libgpuslice.so`.
+    /// Replaces `/usr/lib/gpuslice/libgpuslice.so`.
     pub library: Option<PathBuf>,
-    /// Another command than `/usr/bin/gpuslice`.
+    /// Replaces `/usr/bin/gpuslice`.
     pub command: Option<PathBuf>,
-    /// The GPUs that slices are made of, by index or uuid; absent: all.
+    /// The GPUs that may be sliced, by index or uuid; absent: all.
     #[serde(deserialize_with = "selectors")]
     pub devices: Option<Vec<Selector>>,
-    /// What the host of unified memory keeps for itself.
+    /// The memory that a host of unified memory keeps for itself.
     #[serde(deserialize_with = "size")]
     pub reserve: Option<Bytes>,
-    /// Whether slices may be given more together than there is.
+    /// Whether the slices' sizes together may exceed the memory.
     pub overcommit: bool,
-    /// Whether a container that asks for nothing, and has no default, does not start.
+    /// Whether a container without a request is refused when there is no default.
     pub deny_unannotated: bool,
-    /// What becomes of a container that cannot be given its slice.
+    /// The treatment of a container whose slice fails.
     pub on_error: OnErrors,
-    /// What becomes of one whose image no library can be loaded into.
+    /// The treatment of a container whose image cannot load the library.
     pub when_not_injectable: NotInjectable,
-    /// The slice of containers that ask for nothing.
+    /// The slice of containers without a request.
     pub default: Option<Default_>,
-    /// What one container, and one namespace, may have of each GPU.
+    /// The most that one container, and one namespace, may have of each GPU.
     pub maximum: Maximum,
-    /// Namespaces that may have less.
+    /// Lower maxima for single namespaces.
     pub namespaces: BTreeMap<String, Maximum>,
-    /// The page cache of models.
+    /// The treatment of models in the page cache.
     pub page_cache: PageCachePolicy,
-    /// From where on the host of unified memory counts as pressed: `gpuslice run --threshold`.
+    /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
     #[serde(deserialize_with = "thresholds")]
     pub thresholds: Thresholds,
     /// The driver's own limits.
@@ -58,7 +58,7 @@ pub struct Policy {
     pub runtime: Vec<String>,
 }
 
-/// What becomes of a container when something fails.
+/// Whether a container starts when something fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
@@ -68,13 +68,13 @@ pub enum OnError {
     Start,
 }
 
-/// By whether it asks for a slice.
+/// Separate rules for containers with and without annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct OnErrors {
-    /// It does.
+    /// For a container that requests a slice.
     pub annotated: OnError,
-    /// It does not.
+    /// For every other container.
     pub others: OnError,
 }
 
@@ -87,22 +87,22 @@ impl Default for OnErrors {
     }
 }
 
-/// What becomes of an image with another libc, or none.
+/// The treatment of an image with another libc, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NotInjectable {
-    /// It starts, and one line says that it has no slice.
+    /// The container starts, and one line reports that it has no slice.
     #[default]
     Warn,
-    /// It does not start.
+    /// The container does not start.
     Refuse,
 }
 
-/// Whether the driver is told, too.
+/// Whether the driver's own limit is set, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverLimits {
-    /// Where it knows limits.
+    /// Where the driver supports limits.
     #[default]
     Auto,
     /// Never.
@@ -121,26 +121,26 @@ pub struct Maximum {
     pub namespace: Option<Bytes>,
 }
 
-/// The slice of who asks for nothing.
+/// The slice of a container without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Default_ {
     /// Its budget on each GPU.
     #[serde(deserialize_with = "some_size")]
     pub memory: Bytes,
-    /// What TOTAL says.
+    /// The value reported as total memory.
     #[serde(default, deserialize_with = "total_word")]
     pub total: Option<Total>,
-    /// How unified memory looks.
+    /// How unified memory is presented.
     #[serde(default, deserialize_with = "present_as_word")]
     pub present_as: Option<PresentAs>,
-    /// Kept back from TOTAL.
+    /// The bytes subtracted from the reported total.
     #[serde(default, deserialize_with = "size")]
     pub headroom: Option<Bytes>,
     /// Host memory that is not charged.
     #[serde(default, deserialize_with = "size")]
     pub host_allowance: Option<Bytes>,
-    /// When memory is short.
+    /// The reaction to memory pressure.
     #[serde(default, deserialize_with = "pressure_word")]
     pub pressure: Option<Pressure>,
 }
@@ -161,15 +161,15 @@ impl Default_ {
     }
 }
 
-/// What happens to the page cache of models.
+/// The treatment of models in the page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct PageCachePolicy {
-    /// For containers that do not say.
+    /// For containers that do not request a mode.
     #[serde(deserialize_with = "page_cache_word")]
     pub mode: Option<PageCache>,
-    /// The mounts, as containers see them, whose resident pages are dropped before a container
-    /// starts and after it has stopped, where its mode is not `keep`.
+    /// The mounts of models, by their paths in containers. Unless the container's mode is `keep`,
+    /// their resident pages are dropped before it starts and after it has stopped.
     pub mounts: Vec<PathBuf>,
 }
 
@@ -179,27 +179,27 @@ pub enum PolicyError {
     /// It cannot be read, or is not root's alone.
     #[error("cannot use {path}")]
     Read {
-        /// Which.
+        /// The policy's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It says something that nobody understands.
+    /// It is not valid.
     #[error("{path}: {fault}")]
     Parse {
-        /// Which.
+        /// The policy's path.
         path: PathBuf,
-        /// Where, and what.
+        /// The line, and the error.
         fault: String,
     },
 }
 
-/// The runtimes that the host's policy names. A container must be stopped and deleted also where
-/// another key is wrong: of a file that cannot be used, the line with this one is.
+/// The runtimes that the host's policy names. Containers must be stoppable and deletable even if
+/// another key is invalid. So if the file does not parse, only its line `runtime` is used.
 ///
 /// # Errors
-/// When the file is there and cannot be read.
+/// When the file exists and cannot be read.
 pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
     let path = places.policy();
     match text(&path) {
@@ -209,8 +209,9 @@ pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
     }
 }
 
-/// The same for who only stops, deletes or asks: whatever is wrong with the file keeps nobody from
-/// that. What others may have written, or cannot be read, names none, and why is told.
+/// Like [`runtimes`], for callers that only stop, delete or query containers. No error in the file
+/// prevents these. If the file is unreadable, or users other than root may have written it, returns
+/// no runtimes, and the cause.
 #[must_use]
 pub fn runtimes_in_any_case(places: &Places) -> (Vec<String>, Option<PolicyError>) {
     let path = places.policy();
@@ -229,15 +230,15 @@ fn named(text: &str) -> Vec<String> {
     }
 }
 
-/// What stands in quotes.
+/// The texts in quotes.
 fn quoted(line: &str) -> impl Iterator<Item = String> {
     line.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// Reads the host's policy; where there is none everybody may have everything.
+/// Reads the host's policy. A host without one has no restrictions.
 ///
 /// # Errors
-/// When there is one that cannot be used.
+/// When the policy exists but cannot be used.
 pub fn read(places: &Places) -> Result<Policy, PolicyError> {
     let path = places.policy();
     let text = match text(&path) {
@@ -252,17 +253,17 @@ fn text(path: &Path) -> io::Result<String> {
     String::from_utf8(roots(path)?).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// What is in a file in which only root decides that.
+/// Reads a file that only root can write to.
 fn roots(path: &Path) -> io::Result<Vec<u8>> {
     let file = read::open_unless_absent(path)?;
     read::only_roots(&file)?;
     read::whole(file, CAP)
 }
 
-/// Reads the text of a policy.
+/// Parses the text of a policy.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// A message with the line and the error.
 pub fn parse(text: &str) -> Result<Policy, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
@@ -273,8 +274,8 @@ pub fn parse(text: &str) -> Result<Policy, String> {
 }
 
 impl Policy {
-    /// The most that one container may have of one GPU. A namespace's own rule can only lower it:
-    /// its name is an annotation, which an image can forge.
+    /// The most that one container may have of one GPU. A namespace's own rule can only lower it,
+    /// because the namespace comes from an annotation, which an image can forge.
     #[must_use]
     pub fn container_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
         smaller(self.maximum.container, self.of(namespace).container)
@@ -299,7 +300,7 @@ fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
     }
 }
 
-/// A size or a name of a GPU: a text, or a number without quotes.
+/// A size or the name of a GPU: a text, or a number without quotes.
 struct TextOrNumber(String);
 
 impl<'de> Deserialize<'de> for TextOrNumber {

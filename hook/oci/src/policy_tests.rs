@@ -1,4 +1,4 @@
-//! What a policy means.
+//! The meaning of a policy.
 //! Touches: folders of its own.
 
 use super::*;
@@ -190,7 +190,7 @@ fn a_link_to_nothing_is_no_policy_that_allows_everything() {
     linked(&places.policy());
     fs::remove_dir(root.path().join("etc/gpuslice")).unwrap();
     linked(&root.path().join("etc/gpuslice"));
-    // A link to a policy is one.
+    // A link to a policy is accepted.
     let policy = places.policy();
     fs::create_dir(policy.parent().unwrap()).unwrap();
     let other = root.path().join("other.toml");

@@ -1,4 +1,4 @@
-//! Reads files that others may have made: regular ones only, and never more than expected.
+//! Reads files that other users may have made: regular files only, and never more than expected.
 //! Touches: those files.
 
 use crate::sys;
@@ -8,19 +8,19 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How much room there is at first where nobody says how much comes.
+/// The initial capacity for an unknown length.
 const FIRST: usize = 2 << 10;
 
 /// Reads at most `cap` bytes.
 ///
 /// # Errors
-/// When it cannot be read, or there is more.
+/// When it cannot be read, or is longer.
 pub fn capped(from: impl Read, cap: usize) -> io::Result<Vec<u8>> {
     about(from, FIRST, cap)
 }
 
-/// Reads at most `cap` bytes of what is likely `expected` long: with a byte more of room it is read
-/// at once, and no page is touched for nothing.
+/// Reads at most `cap` bytes of a file that is probably `expected` bytes long. With one spare byte
+/// of capacity the buffer need not grow, and no page is touched needlessly.
 fn about(from: impl Read, expected: usize, cap: usize) -> io::Result<Vec<u8>> {
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::with_capacity(cap.min(expected).saturating_add(1));
@@ -34,10 +34,10 @@ fn about(from: impl Read, expected: usize, cap: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a regular file; a pipe that nobody writes to cannot stop us.
+/// Opens a regular file; a pipe without a writer does not block.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else.
+/// When it cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = sys::open(path, OFlag::O_RDONLY | flags)?;
@@ -47,11 +47,11 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The same for a file that may be absent (`NotFound`). A link to nothing is none of those: somebody
-/// has made it, and what it should say nobody knows.
+/// Like [`open`], for a file that may be absent (`NotFound`). A dangling link does not count as
+/// absent: it was made on purpose, and its intended content is unknown.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else.
+/// When it cannot be opened, or is not a regular file.
 pub fn open_unless_absent(path: &Path) -> io::Result<File> {
     open(path).map_err(|error| {
         let mut parts = path.ancestors();
@@ -66,7 +66,7 @@ pub fn open_unless_absent(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `cap` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is something else, or is longer.
+/// When it cannot be read, is not a regular file, or is longer.
 pub fn file(path: &Path, cap: usize) -> io::Result<Vec<u8>> {
     whole(open(path)?, cap)
 }
@@ -77,14 +77,14 @@ pub fn file(path: &Path, cap: usize) -> io::Result<Vec<u8>> {
 /// When it cannot be read, or is longer.
 pub fn whole(file: File, cap: usize) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-    // What the kernel makes up says that it is empty.
+    // The kernel reports length 0 for files that it generates.
     about(file, if length == 0 { FIRST } else { length }, cap)
 }
 
-/// Whether only root decides what is in it.
+/// Checks that only root can change the file's content.
 ///
 /// # Errors
-/// When it is somebody else's, or others may write to it.
+/// When another user owns the file, or may write to it.
 pub fn only_roots(file: &File) -> io::Result<()> {
     let facts = file.metadata()?;
     if facts.uid() != 0 {

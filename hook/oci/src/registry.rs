@@ -1,7 +1,7 @@
 //! The slices of this machine's containers: one file for each, changed under one lock.
 //! Touches: the host's folder of slices.
-//! Law: a record is there before anything that it stands for, and goes after it; it is replaced
-//! as a whole. So nothing can be left that no record names.
+//! Law: a record is written before any resource of its slice is created, and removed after the last
+//! of them. It is replaced as a whole. So no resource is left without a record.
 
 use crate::host::HostError;
 use crate::owner::Owner;
@@ -19,47 +19,48 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much of a record is read.
+/// The bytes that are read of a record.
 const CAP: usize = 1 << 20;
 
-/// How long a hook waits for others. What they do under the lock takes a millisecond.
+/// How long a hook waits for the lock. Other hooks hold it for about a millisecond.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The version of this file.
+    /// The version of this file's format.
     pub version: u32,
     /// Its id: the container's, or its pod's.
     pub slice: String,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// The namespace that it counts for.
+    /// The namespace whose share it counts against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether a pod's containers have it together.
+    /// Whether a pod's containers share it.
     #[serde(default)]
     pub shared: bool,
     /// The whole id of the sandbox of that pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// What it was admitted for.
+    /// The admitted budgets.
     pub devices: Vec<Budget>,
-    /// What it was promised of the host's own memory, where that is less: it is over-committed.
+    /// The host memory that it was promised, where that is less than its budget: it is
+    /// over-committed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes")]
     pub promised: Option<Bytes>,
-    /// Who has it.
+    /// The containers that use it.
     pub containers: Vec<Member>,
 }
 
-/// What a slice has of one GPU.
+/// A slice's budget of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Which.
+    /// The GPU.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
-    /// How much.
+    /// The size.
     #[serde(with = "bytes")]
     pub memory: Bytes,
     /// Whether it is the host's memory.
@@ -71,17 +72,17 @@ pub struct Budget {
 pub struct Member {
     /// Its id.
     pub id: String,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
     /// Its first process.
     #[serde(flatten)]
     pub owner: Owner,
-    /// Its bundle, by which a runtime's own containers are told from another's.
+    /// Its bundle, which distinguishes containers of different runtimes with the same id.
     pub bundle: PathBuf,
     /// The folders whose resident pages are dropped when it has stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<PathBuf>,
-    /// Why it runs without its slice, where no library could be loaded into it.
+    /// Why it runs without its slice, if the library could not be loaded into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_slice: Option<String>,
 }
@@ -90,14 +91,14 @@ impl Record {
     /// The version that this code writes and reads.
     pub const VERSION: u32 = 1;
 
-    /// What it was promised of the host's own memory.
+    /// The host memory that it was promised.
     #[must_use]
     pub fn unified(&self) -> Bytes {
         self.promised.unwrap_or_else(|| unified(&self.devices))
     }
 }
 
-/// What budgets promise of the host's own memory.
+/// The host memory that the budgets promise.
 #[must_use]
 pub fn unified(budgets: &[Budget]) -> Bytes {
     let shared = budgets.iter().filter(|budget| budget.integrated);
@@ -107,18 +108,18 @@ pub fn unified(budgets: &[Budget]) -> Bytes {
 /// Why the slices cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// A file or folder.
+    /// A file operation failed.
     #[error("cannot {doing} {path}")]
     File {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The folders cannot be made.
+    /// The folders cannot be created.
     #[error(transparent)]
     Folder(#[from] HostError),
     /// A record cannot be read.
@@ -127,24 +128,24 @@ pub enum RegistryError {
          container is gone, run gpuslice gc --force)"
     )]
     Damaged {
-        /// Which.
+        /// The record.
         damaged: Damaged,
     },
-    /// Somebody has held the lock for very long.
+    /// Another process has held the lock for too long.
     #[error("another gpuslice process does not unlock {0}")]
     Locked(PathBuf),
 }
 
-/// A record that cannot be read, or says something else.
+/// A record that cannot be read, or whose content is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
     /// Its file.
     pub path: PathBuf,
     /// The slice, by the file's name.
     pub slice: String,
-    /// What is wrong with it.
+    /// The error.
     pub why: String,
-    /// What is left of it.
+    /// The remaining text.
     pub text: Vec<u8>,
 }
 
@@ -168,7 +169,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Registr
     }
 }
 
-/// The slices, and the right to change them.
+/// The registry while its lock is held, which permits changes.
 #[derive(Debug)]
 pub struct Registry<'a> {
     places: &'a Places,
@@ -176,15 +177,16 @@ pub struct Registry<'a> {
 }
 
 impl<'a> Registry<'a> {
-    /// Waits for the lock. Makes the folders that are missing.
+    /// Waits for the lock. Creates missing folders.
     ///
     /// # Errors
-    /// When they cannot be made, or nobody gives the lock back.
+    /// When they cannot be created, or the lock is not released in time.
     pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
         Registry::lock_within(places, PATIENCE)
     }
 
-    /// The same, where what is to be done can also be done by whoever comes next.
+    /// Like [`Registry::lock`], but with a shorter time limit: for work that the next caller can do
+    /// as well.
     ///
     /// # Errors
     /// As [`Registry::lock`].
@@ -204,7 +206,7 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Where it is.
+    /// The paths on the host.
     #[must_use]
     pub fn places(&self) -> &'a Places {
         self.places
@@ -228,8 +230,8 @@ impl<'a> Registry<'a> {
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = replace(&new, &path, &text);
         written.map_err(failed("write", &path))?;
-        // For runs of users who may not read the record itself. Whoever fills that folder does not
-        // keep containers from starting.
+        // For runs of other users, who cannot read the record itself. A user who fills that folder
+        // cannot stop containers from starting, so an error is ignored.
         if record.devices.iter().any(|budget| !budget.integrated) {
             let _ = tenants::publish(self.places, record);
         }
@@ -252,10 +254,10 @@ impl<'a> Registry<'a> {
     }
 }
 
-/// What a record is called until it is whole.
+/// The extension of a record's file until it is complete.
 pub const NEW: &str = "new";
 
-/// All slices, by id, as they are at some moment: whoever changes them holds the lock.
+/// All slices, by id, without the lock: a snapshot of one moment.
 ///
 /// # Errors
 /// When one cannot be read.
@@ -267,7 +269,7 @@ pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
     }
 }
 
-/// The same, with those that cannot be read beside those that can.
+/// Like [`records`], but returns the damaged records as well.
 ///
 /// # Errors
 /// When they cannot be listed.
@@ -284,7 +286,7 @@ pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryEr
             continue;
         }
         let (text, read) = match read::file(&path, CAP) {
-            // Without the lock, it may have gone since it was listed.
+            // Without the lock, it may have been removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => continue,
             Err(error) => (Vec::new(), Err(error.to_string())),
             Ok(text) => {
@@ -338,7 +340,7 @@ fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 mod uuid_text {
-    //! A uuid in JSON is its text.
+    //! Serialises a UUID as its text.
     use gpuslice_config::device::DeviceUuid;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -352,7 +354,7 @@ mod uuid_text {
 }
 
 mod some_bytes {
-    //! The same, where it need not be there.
+    //! Serialises an optional size in bytes; absent is allowed.
     use gpuslice_config::units::Bytes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -371,7 +373,7 @@ mod some_bytes {
 }
 
 mod bytes {
-    //! An amount in JSON is its bytes.
+    //! Serialises a size as a number of bytes.
     use gpuslice_config::units::Bytes;
     use serde::{Deserialize, Deserializer, Serializer};
 

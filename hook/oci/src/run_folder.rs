@@ -16,14 +16,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// 4 KiB for each slice, and enough of them.
+/// Room for 1,024 promises of 4 KiB each.
 const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
     [(c"size", c"4m"), (c"nr_inodes", c"2k"), (c"mode", c"0755")];
 
-/// Makes the folders that are missing, and gives those that are there their modes.
+/// Creates the missing folders, and corrects the modes of existing ones.
 ///
 /// # Errors
-/// What cannot be made.
+/// When a file or folder cannot be created.
 pub fn make(places: &Places) -> Result<(), HostError> {
     let folders = [
         (places.run(), 0o711),
@@ -35,7 +35,7 @@ pub fn make(places: &Places) -> Result<(), HostError> {
     folders
         .iter()
         .try_for_each(|(path, mode)| folder(path, *mode).map_err(failed("make", path)))?;
-    // Without it, the runs of other users are not seen; containers start all the same.
+    // Without this folder, the runs of other users are not counted. Containers start all the same.
     let _ = tenants::make(places);
     Ok(())
 }
@@ -52,7 +52,7 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
     if !facts.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    // A umask, or somebody who has made it for himself alone.
+    // The mode is wrong because of a umask, or because its creator kept it private.
     let own = facts.uid() == nix::unistd::geteuid().as_raw();
     match own && facts.mode() & 0o7777 != mode {
         true => fs::set_permissions(path, Permissions::from_mode(mode)),
@@ -60,22 +60,23 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Makes the promises' folder with a file system of its own: a tenant writes to its promise, and must
-/// not fill the host's `/run`. Called under the lock.
+/// Creates the promises' folder with a file system of its own. A tenant writes to its promise, and
+/// must not fill the host's `/run`. Called under the lock.
 ///
 /// # Errors
-/// What cannot be made.
+/// When a file or folder cannot be created.
 pub fn make_promises(places: &Places) -> Result<(), HostError> {
     let place = places.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
     mount_promises(&place).map_err(failed("mount", &place))
 }
 
-/// The same for `gpuslice run`, which need not have the right to mount, and whose mounts need not be
-/// the host's. What it promises without one, the first container takes over.
+/// Like [`make_promises`], for `gpuslice run`, which may lack the right to mount, and whose mount
+/// namespace may not be the host's. When the first container mounts the file system, it takes over
+/// the promises made without it.
 ///
 /// # Errors
-/// What cannot be made.
+/// When a file or folder cannot be created.
 pub fn make_promises_if_host(places: &Places) -> Result<(), HostError> {
     let place = places.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
@@ -88,7 +89,8 @@ pub fn make_promises_if_host(places: &Places) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Mounts it, unless it is there. What was promised without it moves into it.
+/// Mounts the promises' file system, unless it is mounted. Promises made without it are copied into
+/// it.
 fn mount_promises(place: &Path) -> io::Result<()> {
     let above = place.parent().unwrap_or(place);
     if fs::metadata(place)?.dev() != fs::metadata(above)?.dev() {

@@ -3,11 +3,11 @@
 //! Law: every start verifies the seal. If the verification fails, all mounts of the seal are
 //! removed.
 //!
-//! The ledger is one file of an overlay whose mounter lacks CAP_SETFCAP, and the file has an (empty)
-//! `security.capability`. Whoever cuts it, or writes to it other than by a mapping, makes the kernel
-//! remove that attribute first, with the mounter's rights: EPERM, for the host's root too. A shared
-//! mapping writes to the pages below and removes nothing. An overlay's mapping keeps no lock, so the
-//! locks are on a plain file beside the ledger.
+//! The ledger is one file of an overlay whose mounter lacks CAP_SETFCAP, and the file has an
+//! (empty) `security.capability`. Before a truncation, or a write other than through a mapping, the
+//! kernel removes that attribute, with the mounter's rights. That fails with EPERM, for the host's
+//! root too. A shared mapping writes to the pages below and removes nothing. An overlay's mapping
+//! keeps no lock, so the locks are on a plain file beside the ledger.
 
 use crate::sys;
 use gpuslice_config::ledger::{Locks, beginning, size_for};
@@ -23,17 +23,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The owner of the file: no user of any container, for an owner may change modes and flags.
+/// The owner of the file: a uid of no user in any container, because an owner may change modes and
+/// flags.
 const OWNER: u32 = 4_294_967_290;
 
-/// Mounts a sealed ledger for so many devices, and its file of locks, at a folder at which nothing is
-/// mounted.
+/// Mounts a sealed ledger for `devices` devices, and its lock file, at a folder without mounts.
 ///
 /// # Errors
-/// The kernel's, where it has no way to seal it. Mounts may then be left at the folder.
+/// The kernel's, where it cannot seal the ledger. Mounts may then be left at the folder.
 pub fn make(place: &Path, devices: usize) -> io::Result<()> {
     let (file, pinned) = pinned(place, devices)?;
-    // From here on only a mapping can change it.
+    // From here on the file can be changed only through a mapping.
     set_append_only(file.as_fd())?;
     unmount(place)?;
     folder_of(place, c"4k")?;
@@ -46,10 +46,10 @@ pub fn make(place: &Path, devices: usize) -> io::Result<()> {
     prove(&ledger, devices)
 }
 
-/// The mode of what the ledger is mounted on, which tells it from a ledger.
+/// The mode of a ledger's mount point, which distinguishes it from a ledger.
 pub const POINT: Mode = Mode::from_bits_truncate(0o444);
 
-/// Makes the file of locks, for every user of the container.
+/// Creates the lock file, for every user of the container.
 ///
 /// # Errors
 /// The kernel's.
@@ -57,8 +57,8 @@ pub fn locks_file(path: &Path) -> io::Result<()> {
     sys::make(path, OFlag::O_RDWR | OFlag::O_NOFOLLOW, 0o666).map(drop)
 }
 
-/// Mounts the folder of a ledger: a file system of its own, so that whoever may write to it cannot
-/// fill the host's.
+/// Mounts a ledger's folder as a file system of its own, so that a container that writes to it
+/// cannot fill the host's.
 ///
 /// # Errors
 /// The kernel's.
@@ -69,7 +69,7 @@ pub fn folder_of(place: &Path, size: &CStr) -> io::Result<()> {
     sys::attach_at(mount.as_fd(), AT_FDCWD, place)
 }
 
-/// Whether the ledger of that path is sealed.
+/// Whether the ledger at a path is sealed.
 #[must_use]
 pub fn is_sealed(ledger: &Path) -> bool {
     let facts = nix::sys::statfs::statfs(ledger);
@@ -90,8 +90,8 @@ pub fn unmount(place: &Path) -> io::Result<()> {
     }
 }
 
-/// The real file, and a detached mount of it as the overlay shows it. Kernel 6.1 makes the overlay
-/// and the copy only where both are attached somewhere, so they are, for a moment.
+/// The real file, and a detached mount of it as the overlay shows it. Kernel 6.1 requires both to
+/// be attached while it creates the overlay and the copy, so they are attached for a moment.
 fn pinned(place: &Path, devices: usize) -> io::Result<(File, OwnedFd)> {
     let size = CString::new(size_for(devices).to_string())?;
     let options = [
@@ -127,7 +127,7 @@ fn pinned(place: &Path, devices: usize) -> io::Result<(File, OwnedFd)> {
     Ok((file, copy))
 }
 
-/// The order matters: a write and a change of owner remove the attribute.
+/// The order matters: a write or a change of owner removes the attribute.
 fn real_file(base: BorrowedFd<'_>, devices: usize) -> io::Result<File> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
     let file = File::from(openat(base, "up/ledger", flags, Mode::empty())?);
@@ -146,7 +146,7 @@ fn real_file(base: BorrowedFd<'_>, devices: usize) -> io::Result<File> {
     Ok(file)
 }
 
-/// Does something with CAP_SYS_ADMIN and CAP_DAC_OVERRIDE alone.
+/// Runs `act` with only CAP_SYS_ADMIN and CAP_DAC_OVERRIDE.
 fn without_setfcap<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     const SYS_ADMIN_AND_DAC_OVERRIDE: u32 = 1 << 21 | 1 << 1;
     let all = Capabilities::of_this_thread()?;
@@ -173,7 +173,7 @@ struct Capabilities {
     sets: [Sets; 2],
 }
 
-/// `_LINUX_CAPABILITY_VERSION_3`, and this thread.
+/// `_LINUX_CAPABILITY_VERSION_3`, and pid 0: this thread.
 const HEADER: [u32; 2] = [0x2008_0522, 0];
 
 impl Capabilities {
@@ -195,8 +195,8 @@ impl Capabilities {
     }
 }
 
-/// The flag that lets nothing be cut out of the file. The overlay's file, which is there already, does
-/// not have it: it could not be mapped to be written to.
+/// Sets the append-only flag, which prevents truncation. The overlay's file is already open and
+/// lacks the flag; with it, the file could not be mapped for writing.
 fn set_append_only(file: BorrowedFd<'_>) -> io::Result<()> {
     const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
     const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
@@ -210,13 +210,13 @@ fn set_append_only(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tries what a container could try, and then maps it as a program does.
+/// Tries the attacks that a container could try, and then maps the ledger as a program does.
 fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     let file = sys::open(ledger, OFlag::O_RDWR | OFlag::O_NOFOLLOW)?;
     let length = size_for(devices);
     let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
-    // SAFETY: a new mapping takes nobody's place.
+    // SAFETY: a new mapping replaces no other mapping.
     let at = unsafe { libc::mmap(null, length, read_write, shared, fd, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -224,7 +224,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     let refused = attack(&file, at, length);
     let begins = beginning(devices, Locks::Beside);
     if refused.is_ok() {
-        // SAFETY: the file has just been seen to be as long as it was, and nobody else has it yet.
+        // SAFETY: the file was just seen to have its full length, and no other process has it yet.
         unsafe { std::ptr::copy_nonoverlapping(begins.as_ptr(), at.cast(), begins.len()) };
     }
     // SAFETY: the mapping is this function's own.
@@ -238,7 +238,7 @@ fn prove(ledger: &Path, devices: usize) -> io::Result<()> {
     }
 }
 
-/// Runs the attempts that may fail or succeed, and then the one that must fail.
+/// Runs the attacks that may or may not succeed, and then the one that must fail.
 fn attack(file: &File, at: *mut libc::c_void, length: usize) -> io::Result<()> {
     // SAFETY: the pages are mapped and hold nothing yet.
     unsafe { libc::madvise(at, length, libc::MADV_REMOVE) };

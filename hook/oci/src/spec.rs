@@ -1,7 +1,7 @@
-//! The container's config.json, as far as a hook needs it.
+//! Reads the parts of a container's config.json that a hook needs.
 //! Touches: its arguments; `read` the file in the bundle.
-//! Law: what a container's user sets and a hook does not need (its environment, its arguments, the
-//! annotations of others) is skipped, whatever its length.
+//! Law: fields that a container's user sets and a hook does not need (its environment, its
+//! arguments, foreign annotations) are skipped, whatever their length.
 
 use crate::json_filter::{self, Keep};
 use crate::{annotations, read};
@@ -16,16 +16,16 @@ pub const CAP: usize = 8 << 20;
 /// The annotations in which engines record a container and its pod.
 const ENGINES: &str = "io.kubernetes.";
 
-/// The variable by which NVIDIA's runtime is told which GPUs to bring.
+/// The variable that tells NVIDIA's runtime which GPUs to bring.
 pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 
-/// How the variables begin by which NVIDIA's toolkit is told what limit to set in the driver.
+/// The prefix of the variables that tell NVIDIA's toolkit which limit to set in the driver.
 pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
 
-/// The annotations that are read.
+/// The annotations to read.
 pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
 
-/// What is read of a config.json: the fields of [`Spec`].
+/// The members of a config.json to read: the fields of [`Spec`].
 const KEPT: Keep = Keep::Members(&[
     (
         "root",
@@ -58,7 +58,7 @@ const KEPT: Keep = Keep::Members(&[
     ),
 ]);
 
-/// What a runtime was asked for.
+/// A container's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Spec {
     /// Its file system.
@@ -67,13 +67,13 @@ pub struct Spec {
     /// Its first program.
     #[serde(default)]
     pub process: Option<Process>,
-    /// What is mounted into it.
+    /// Its mounts.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// What people and engines have written on it.
+    /// The annotations of users and engines.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// What only Linux has.
+    /// The settings that only Linux has.
     #[serde(default)]
     pub linux: Option<Linux>,
     /// The hooks of every stage.
@@ -84,10 +84,10 @@ pub struct Spec {
 /// `root`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Root {
-    /// Where it is, relative to the bundle.
+    /// Its path, relative to the bundle.
     #[serde(default)]
     pub path: PathBuf,
-    /// Whether it is read-only in the end.
+    /// Whether it is read-only once the container runs.
     #[serde(default)]
     pub readonly: bool,
 }
@@ -106,12 +106,12 @@ pub struct Process {
 /// One of `mounts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Mount {
-    /// Where the container sees it.
+    /// The path in the container.
     pub destination: PathBuf,
-    /// What it is on the host.
+    /// The path on the host.
     #[serde(default)]
     pub source: Option<PathBuf>,
-    /// Which file system; `bind` or none for a folder of the host.
+    /// The file system's type; `bind` or none for a folder of the host.
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
     /// Its options.
@@ -122,16 +122,16 @@ pub struct Mount {
 /// `linux`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Linux {
-    /// Which namespaces are its own.
+    /// The namespaces that the container does not share with the runtime.
     #[serde(default)]
     pub namespaces: Vec<Namespace>,
-    /// Which devices are made in its /dev.
+    /// The devices that are created in its /dev.
     #[serde(default)]
     pub devices: Option<Vec<DeviceNode>>,
-    /// What its cgroup allows.
+    /// The resources that its cgroup allows.
     #[serde(default)]
     pub resources: Option<Resources>,
-    /// The paths over which the runtime mounts something empty, after all hooks have run.
+    /// The paths that the runtime hides below empty mounts, after all hooks have run.
     #[serde(default, rename = "maskedPaths")]
     pub masked_paths: Option<Vec<PathBuf>>,
 }
@@ -139,16 +139,16 @@ pub struct Linux {
 /// One of `linux.devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct DeviceNode {
-    /// Where the container has it.
+    /// The path in the container.
     #[serde(default)]
     pub path: PathBuf,
     /// `c`, `b`, ...
     #[serde(default, rename = "type")]
     pub kind: String,
-    /// The driver's number.
+    /// The major number.
     #[serde(default)]
     pub major: Option<i64>,
-    /// The device's.
+    /// The minor number.
     #[serde(default)]
     pub minor: Option<i64>,
 }
@@ -156,7 +156,7 @@ pub struct DeviceNode {
 /// `linux.resources`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Resources {
-    /// The rules, the later ones over the earlier.
+    /// The rules; later ones override earlier ones.
     #[serde(default)]
     pub devices: Option<Vec<DeviceRule>>,
 }
@@ -164,19 +164,19 @@ pub struct Resources {
 /// One of `linux.resources.devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct DeviceRule {
-    /// Whether it allows.
+    /// Whether the rule allows.
     #[serde(default)]
     pub allow: bool,
-    /// `a` or none for all.
+    /// The type; `a` or none for all.
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
-    /// None or less than 0 for all.
+    /// The major number; none or negative for all.
     #[serde(default)]
     pub major: Option<i64>,
-    /// Likewise.
+    /// The minor number; none or negative for all.
     #[serde(default)]
     pub minor: Option<i64>,
-    /// Some of `rwm`; none for all.
+    /// The access, some of `rwm`; none for all.
     #[serde(default)]
     pub access: Option<String>,
 }
@@ -198,7 +198,7 @@ pub struct Namespace {
     /// `mount`, `user`, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// The one that it joins; none for a new one.
+    /// The namespace to join; empty for a new one.
     #[serde(default)]
     pub path: PathBuf,
 }
@@ -209,28 +209,28 @@ pub enum SpecError {
     /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not a config.json.
+    /// Its content is not a container configuration.
     #[error("{path} is not an OCI config.json")]
     Content {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The state names the root.
+    /// The state names `/` as the bundle.
     #[error(
         "the container's state names / as its bundle, which has no config.json: crun before 1.27 does this for \
          containers with a user namespace and devices (use crun 1.27, runc or gpuslice-runtime)"
     )]
     RootBundle,
-    /// The state says nothing of a bundle.
+    /// The state names no bundle.
     #[error("the container's state names no bundle")]
     NoBundle,
 }
@@ -238,7 +238,7 @@ pub enum SpecError {
 /// Reads the config.json of a bundle.
 ///
 /// # Errors
-/// When it is not there, is not one, or has more of what is needed than any.
+/// When it is missing, is invalid, or needs more than [`CAP`] bytes.
 pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
     if bundle.as_os_str().is_empty() {
         return Err(SpecError::NoBundle);
@@ -253,10 +253,10 @@ pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
     }
 }
 
-/// Reads the text of a config.json.
+/// Parses the text of a config.json.
 ///
 /// # Errors
-/// When it is not one.
+/// When it is not a config.json.
 pub fn parse(text: &[u8]) -> io::Result<Spec> {
     reduced(text)
 }
@@ -282,14 +282,15 @@ impl Spec {
         bundle.join(&self.root.path)
     }
 
-    /// Whether its users are numbered apart from the runtime's.
+    /// Whether it has a user namespace of its own, apart from the runtime's.
     #[must_use]
     pub fn has_user_namespace(&self) -> bool {
         let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
         namespaces.into_iter().any(|own| own.kind == "user")
     }
 
-    /// Whether processes of others are in its pid namespace: it joins one, or has the runtime's.
+    /// Whether its pid namespace has foreign processes: it joins a namespace, or uses the
+    /// runtime's.
     #[must_use]
     pub fn shares_pids(&self) -> bool {
         let namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces);
@@ -297,7 +298,7 @@ impl Spec {
         !pids.any(|own| own.path.as_os_str().is_empty())
     }
 
-    /// The folder of the host that the container sees at `destination`.
+    /// The host folder that the container sees at `destination`.
     #[must_use]
     pub fn source_of(&self, destination: &Path) -> Option<&Path> {
         let mount = self

@@ -1,4 +1,4 @@
-//! The hook: which stage it is, and what the runtime is told.
+//! Runs one stage of the hook, and reports the result to the runtime.
 //! Touches: standard input, output and error; the host's log.
 
 use crate::arguments::{self, Arguments, Asked};
@@ -11,19 +11,19 @@ use crate::syslog::Log;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
-/// Everything is as it should be.
+/// The stage has succeeded.
 pub const SUCCESS: u8 = 0;
 /// The container must not start.
 pub const FAILURE: u8 = 1;
-/// The hook is configured wrongly.
+/// The hook is misconfigured.
 pub const USAGE: u8 = 2;
 
-/// Why nothing can be done below a rootless engine, and what works there.
+/// The message for rootless engines: why gpuslice does not work, and what works instead.
 const ROOTLESS: &str = "gpuslice-hook does not run as the host's root, so containers of rootless podman and rootless \
                         Docker get no slice (use gpuslice run in the container, or a rootful engine)";
 
 fn tell(line: &str) {
-    // A runtime that has closed our standard error does not want to know.
+    // An error means that the runtime has closed our standard error. It is ignored.
     let _ = io::stderr().write_all(format!("gpuslice: {line}\n").as_bytes());
 }
 
@@ -63,7 +63,7 @@ fn stage(arguments: &Arguments) -> u8 {
     };
     let log = match stage {
         Stage::Runtime if !arguments.dry_run => Log::open(&arguments.places),
-        // /dev is the container's.
+        // At this stage /dev is the container's.
         Stage::Runtime | Stage::Container => Log::default(),
     };
     let state = match state() {
@@ -71,7 +71,7 @@ fn stage(arguments: &Arguments) -> u8 {
             state.bundle = arguments.bundle.clone().unwrap_or(state.bundle);
             state
         }
-        // Whose it is, and what it asks for, nobody knows.
+        // Without the state, neither the container nor its request is known, so refuse.
         Err(error) => {
             log.tell(&format!("{error:#}"));
             return refuse(&error);
@@ -108,8 +108,8 @@ fn stage(arguments: &Arguments) -> u8 {
     }
 }
 
-/// Takes the state that the runtime is writing, also where nothing is done with it: crun fails a
-/// container whose hook ends before it has written all ("writing to pipe: Broken pipe").
+/// Reads all of the state that the runtime writes, even if it is not used. crun fails a container
+/// whose hook ends before crun has written everything ("writing to pipe: Broken pipe").
 fn hear() {
     if !io::stdin().is_terminal() {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -130,7 +130,7 @@ fn state() -> anyhow::Result<State> {
     Ok(state::read(io::stdin().lock())?)
 }
 
-/// Whatever fails here is tried again by the next hook, or by `gpuslice gc`.
+/// Handles `poststop`. The next hook, or `gpuslice gc`, repeats whatever fails here.
 fn stopped(arguments: &Arguments) -> u8 {
     match state().and_then(|state| delete(&state, arguments)) {
         Ok(lines) => told(&lines),
@@ -143,7 +143,7 @@ fn stopped(arguments: &Arguments) -> u8 {
     }
 }
 
-/// The plan as JSON, `null` where there is nothing to do, and what would be told of it.
+/// Prints the plan as JSON, `null` where there is nothing to do, and the messages.
 fn dry_run(state: &State, stage: Stage, arguments: &Arguments) -> u8 {
     let (plan, lines) = match create::would(state, stage, arguments) {
         Ok(would) => would,

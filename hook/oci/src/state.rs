@@ -1,6 +1,6 @@
-//! The state that a runtime gives a hook on its standard input.
+//! Parses the state that a runtime gives a hook on its standard input.
 //! Touches: its arguments.
-//! Law: a key that is not known is not an error, a container id that could leave a folder is.
+//! Law: an unknown key is not an error. A container id that could leave a folder is.
 
 use crate::json_filter::{self, Keep};
 use crate::spec;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// How much is kept of it.
+/// The bytes that are kept of it.
 pub const CAP: usize = 1 << 20;
 
-/// What is read of it: the fields of [`State`].
+/// The members to read: the fields of [`State`].
 const KEPT: Keep = Keep::Members(&[
     ("id", Keep::All),
     ("status", Keep::All),
@@ -22,18 +22,19 @@ const KEPT: Keep = Keep::Members(&[
     ("annotations", spec::ANNOTATIONS),
 ]);
 
-/// The longest id: names of files are made of it.
+/// The longest id, because file names are made of it.
 pub const ID: usize = 200;
 
-/// What a runtime says of a container.
+/// A container's state, as its runtime reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct State {
     /// The container's id.
     pub id: String,
-    /// `creating`, `created`, `stopped`, as runtimes see it.
+    /// `creating`, `created` or `stopped`, as the runtime reports it.
     #[serde(default)]
     pub status: String,
-    /// Its first process, in the pid namespace of whoever started the hook. Absent when stopped.
+    /// Its first process, in the pid namespace of the process that started the hook. Absent when
+    /// stopped.
     #[serde(default)]
     pub pid: i32,
     /// The folder with its config.json.
@@ -60,15 +61,15 @@ pub enum StateError {
     Bundle(String),
 }
 
-/// Reads the text of a state.
+/// Parses the text of a state.
 ///
 /// # Errors
-/// When it is none, or names things that cannot be names.
+/// When it is not a state, or its id or bundle is invalid.
 pub fn parse(text: &[u8]) -> Result<State, StateError> {
     read(text)
 }
 
-/// The same from a stream.
+/// Like [`parse`], from a stream.
 ///
 /// # Errors
 /// As [`parse`].
@@ -84,7 +85,7 @@ pub fn read(from: impl Read) -> Result<State, StateError> {
     Ok(state)
 }
 
-/// Whether a text can be the name of a file and of nothing else.
+/// Whether a text is a plain file name and cannot be a path.
 #[must_use]
 pub fn is_id(text: &str) -> bool {
     let plain = |letter: u8| letter.is_ascii_alphanumeric() || b"_.+-".contains(&letter);

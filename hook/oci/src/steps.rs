@@ -1,10 +1,10 @@
-//! The moments between which a hook can be killed. A test kills it at each.
-//! Touches: this process, when the operator's own arguments say so.
+//! The steps at which a test can kill the hook.
+//! Touches: this process, when the operator's own arguments name a step.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
 
-/// Every moment, in order.
+/// Every step, in order.
 pub const STEPS: [&str; 13] = [
     "locked",
     "admitted",
@@ -21,14 +21,14 @@ pub const STEPS: [&str; 13] = [
     "done",
 ];
 
-/// Where to die, if anywhere.
+/// The step to die at, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
     die_at: Option<&'static str>,
 }
 
 impl Steps {
-    /// Dies at the step of that name. None: there is no such step.
+    /// Dies at the step of that name. Returns `None` if there is no such step.
     #[must_use]
     pub fn die_at(name: &str) -> Option<Steps> {
         let known = STEPS.iter().find(|step| **step == name)?;
@@ -37,11 +37,11 @@ impl Steps {
         })
     }
 
-    /// This step has been reached.
+    /// Marks a step as reached, and dies if it is the chosen one.
     pub fn reached(&self, step: &'static str) {
         debug_assert!(STEPS.contains(&step), "{step} is not listed");
         if self.die_at == Some(step) {
-            // As the kernel's OOM killer would: nothing runs after it.
+            // Like the kernel's OOM killer: no code runs after it.
             let _ = kill(getpid(), Signal::SIGKILL);
         }
     }

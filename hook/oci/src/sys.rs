@@ -1,4 +1,4 @@
-//! The mount calls that libc has no functions for, and what a hook does before anything else.
+//! Mount system calls that libc does not wrap, and the clean-up before a hook starts.
 //! Touches: the kernel. Law: every descriptor is closed at exec.
 
 use nix::errno::Errno;
@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// `mount_setattr`'s and `fsmount`'s bits.
+/// Read-only. These are the bits of `mount_setattr` and `fsmount`.
 pub const RDONLY: u64 = 0x01;
 /// No set-user-id programs.
 pub const NOSUID: u64 = 0x02;
 /// No device files.
 pub const NODEV: u64 = 0x04;
-/// No programs.
+/// No execution of programs.
 pub const NOEXEC: u64 = 0x08;
 
 const MS_PRIVATE: u64 = 1 << 18;
@@ -48,12 +48,12 @@ fn done(returned: c_long) -> io::Result<c_int> {
 
 fn owned(returned: c_long) -> io::Result<OwnedFd> {
     let fd = done(returned)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor for us, and no other code uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens a file that is there. musl's `open`, which the standard library calls, tells the kernel
-/// twice to close it at exec; `openat` says it once.
+/// Opens an existing file. musl's `open`, which the standard library calls, sets close-on-exec with
+/// a second system call; `openat` sets it at once.
 ///
 /// # Errors
 /// The kernel's.
@@ -62,7 +62,7 @@ pub fn open(path: &Path, flags: OFlag) -> io::Result<File> {
     Ok(openat(AT_FDCWD, path, flags, Mode::empty())?.into())
 }
 
-/// Opens a file, made with this mode if it is not there.
+/// Opens a file, and creates it with this mode if it is missing.
 ///
 /// # Errors
 /// The kernel's.
@@ -71,7 +71,7 @@ pub fn make(path: &Path, flags: OFlag, mode: u32) -> io::Result<File> {
     Ok(openat(AT_FDCWD, path, flags, Mode::from_bits_truncate(mode))?.into())
 }
 
-/// A detached copy of what is mounted at a descriptor: of the mount alone, or of all below it.
+/// A detached copy of the mount at a descriptor: of that mount alone, or with all mounts below.
 ///
 /// # Errors
 /// The kernel's.
@@ -82,7 +82,7 @@ pub fn clone_mount(at: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags) })
 }
 
-/// A detached copy of the mount at a path, alone; of what stands there, if that is a link.
+/// A detached copy of the mount at a path, without those below. A link is not followed.
 ///
 /// # Errors
 /// The kernel's.
@@ -93,7 +93,8 @@ pub fn clone_mount_at(path: &Path) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
 }
 
-/// The names in a folder. libc's own reading takes memory of libc's own, which nothing else here does.
+/// The names in a folder. libc's directory functions would use libc's allocator, which no other
+/// code here uses.
 ///
 /// # Errors
 /// The kernel's.
@@ -112,7 +113,7 @@ pub fn names(folder: &Path) -> io::Result<Vec<OsString>> {
         if rest.is_empty() {
             return Ok(names);
         }
-        // An entry: 16 bytes, its length, a byte, its name up to a zero.
+        // An entry: 16 bytes, its length, a byte, its name with a final zero.
         while let Some(length) = rest.get(16..18).and_then(|bytes| bytes.first_chunk()) {
             let length = usize::from(u16::from_le_bytes(*length));
             let name = rest.get(19..length).unwrap_or(&[]);
@@ -138,8 +139,8 @@ pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Attaches a detached mount to a path below a folder that nobody but root can change. What stands at
-/// the path may be a link, which is then not followed.
+/// Attaches a detached mount to a path below a folder that only root can change. If the path is a
+/// link, the link is not followed.
 ///
 /// # Errors
 /// The kernel's.
@@ -215,23 +216,24 @@ pub fn new_mount(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> io
     owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes) })
 }
 
-/// Before anything else: no environment, no descriptors but the standard ones, no folder of
-/// whoever started us, and nobody of the container may look into us.
+/// Cleans up before any other step: clears the environment, closes all but the standard
+/// descriptors, leaves the caller's working directory, and keeps the container's processes from
+/// inspecting this one.
 ///
 /// # Errors
-/// Where the kernel has no `close_range` (before 5.9), or refuses.
+/// Where the kernel has no `close_range` (before 5.9), or refuses it.
 pub fn start_clean() -> io::Result<()> {
-    // SAFETY: there is one thread, and nobody holds a pointer into the environment.
+    // SAFETY: there is one thread, and no pointer into the environment is held.
     Errno::result(unsafe { libc::clearenv() })?;
     // SAFETY: nothing of this process has been opened yet.
     done(unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) })?;
     nix::sys::prctl::set_dumpable(false)?;
-    // What is made has the modes that are asked for.
+    // Files are then created with exactly the requested modes.
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     Ok(nix::unistd::chdir(c"/")?)
 }
 
-/// The path by which the kernel knows a descriptor of ours.
+/// The path of a descriptor of ours in /proc.
 #[must_use]
 pub fn descriptor_path(of: impl AsFd) -> String {
     format!("/proc/self/fd/{}", of.as_fd().as_raw_fd())

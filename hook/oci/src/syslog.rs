@@ -1,6 +1,6 @@
 //! Writes to the host's log. crun reports only a failing hook's exit status, and not its message.
 //! Touches: the socket that journald or syslogd listens at.
-//! Law: nothing that happens here changes what becomes of a container, or makes it wait.
+//! Law: no error here affects a container, and nothing here blocks.
 //! Never: at createContainer, where /dev is the container's.
 
 use crate::place::Places;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 /// The facility `daemon` and the severity `err`.
 const PRIORITY: u8 = 27;
 
-/// The longest text: what old syslogds take.
+/// The longest message: the limit of old syslogds.
 const LONGEST: usize = 960;
 
 /// The host's log, or none.
@@ -17,8 +17,8 @@ const LONGEST: usize = 960;
 pub struct Log(Option<UnixDatagram>);
 
 impl Log {
-    /// The one of this host. It is looked for before a container's mount namespace is entered,
-    /// whose /dev/log is somebody else's.
+    /// Opens the host's log. This must happen before a container's mount namespace is entered,
+    /// because /dev/log there is not the host's.
     #[must_use]
     pub fn open(places: &Places) -> Log {
         let socket = UnixDatagram::unbound().and_then(|socket| {
@@ -26,20 +26,20 @@ impl Log {
             socket.connect(places.log())?;
             Ok(socket)
         });
-        // A host without a log has containers all the same.
+        // A host without a log can still run containers.
         Log(socket.ok())
     }
 
-    /// Tells it. `journalctl -t gpuslice-hook` shows it.
+    /// Logs a message. `journalctl -t gpuslice-hook` shows it.
     pub fn tell(&self, text: &str) {
         if let Some(socket) = &self.0 {
-            // One that is full loses it.
+            // A full log loses the message.
             let _ = socket.send(record(std::process::id(), text).as_bytes());
         }
     }
 }
 
-/// One line, whatever others have put into the text.
+/// A message of one line, even if foreign text contains line breaks.
 fn record(process: u32, text: &str) -> String {
     let one_line = |letter: char| if letter.is_control() { ' ' } else { letter };
     let text: String = text.chars().map(one_line).collect();
@@ -61,7 +61,7 @@ mod tests {
         fs::create_dir(host.path().join("dev")).unwrap();
         let listener = UnixDatagram::bind(host.path().join("listener")).unwrap();
         listener.set_nonblocking(true).unwrap();
-        // As systemd has it.
+        // As systemd sets it up.
         std::os::unix::fs::symlink("../listener", places.log()).unwrap();
         let log = Log::open(&places);
         log.tell("card 0 is full:\nx has 8 GiB");
@@ -73,7 +73,7 @@ mod tests {
             said,
             format!("<27>gpuslice-hook[{own}]: card 0 is full: x has 8 GiB")
         );
-        // Who listens and reads nothing keeps no container waiting.
+        // A listener that reads nothing does not block a container.
         for _ in 0..2_000 {
             log.tell("x");
         }

@@ -1,7 +1,8 @@
-//! Tenants: the slices of cards with memory of their own, of containers and of runs of every user.
+//! Tenants: slices on GPUs with memory of their own. They belong to containers, and to the runs of
+//! every user.
 //! Touches: one folder of small files, and /proc.
-//! Law: a record counts only while its owner lives, and its owner is a process of the user whose
-//! file it is. So a forged record takes no more from others than a run of that user could.
+//! Law: a record counts only while its owner is alive, and its owner must be a process of the user
+//! who owns the file. So a forged record claims no more than a run of that user could.
 //!
 //! The folder is `/run/gpuslice/tenants`. All users may write to it, so it is a file system of its
 //! own that cannot fill the host's. A run's record is the file `run.<pid>.<start time>`, owned by
@@ -26,27 +27,27 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The folder's name, wherever it is.
+/// The folder's name, below any parent.
 pub const FOLDER: &str = "tenants";
 
-/// The most of a record that is read.
+/// The bytes that are read of a record.
 const CAP: usize = 16 << 10;
 
-/// The size of the file system, and of its list of files: 1,000 tenants.
+/// The file system's size, and its number of files: 1,000 tenants.
 const MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
     [(c"size", c"4m"), (c"nr_inodes", c"1k"), (c"mode", c"1777")];
 
-/// The first process of a run, by its number and its start time, as /proc shows them here.
+/// The first process of a run, by its pid and its start time, as in this host's /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its pid.
     pub pid: i32,
-    /// When it started, in ticks since boot.
+    /// Its start time, in ticks since boot.
     pub starttime: u64,
 }
 
 impl Process {
-    /// A process that lives. None: there is none.
+    /// Finds a live process; `None` if there is no such process.
     #[must_use]
     pub fn of(pid: i32) -> Option<Process> {
         let text = read::file(&PathBuf::from(format!("/proc/{pid}/stat")), 4096).ok()?;
@@ -56,14 +57,14 @@ impl Process {
         (!gone).then_some(Process { pid, starttime })
     }
 
-    /// Whether it lives still.
+    /// Whether it is still alive.
     #[must_use]
     pub fn lives(&self) -> bool {
         Process::of(self.pid) == Some(*self)
     }
 }
 
-/// A tenant of cards.
+/// A tenant of GPUs with memory of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its record.
@@ -79,7 +80,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// What it was admitted for of one card; nothing more than that card has.
+    /// The memory of one card that it was admitted for, at most the card's total.
     #[must_use]
     pub fn of_card(&self, card: DeviceUuid, total: Bytes) -> Bytes {
         let same = self.devices.iter().filter(|budget| budget.uuid == card);
@@ -113,8 +114,8 @@ const RUN: &str = "run.";
 const CONTAINER: &str = "container.";
 const NEW: &str = "new.";
 
-/// Makes the folder for every user of this machine, where it is not there yet. Under another root
-/// it is a plain folder of the caller's.
+/// Creates the folder for every user of this machine if it is missing. Under another root it is a
+/// plain folder of the caller's.
 ///
 /// # Errors
 /// The kernel's.
@@ -132,8 +133,8 @@ pub fn make(places: &Places) -> io::Result<()> {
     sys::attach_at(mount.as_fd(), AT_FDCWD, &folder)
 }
 
-/// Whether a file system of its own belongs there: there is none, it would hide nothing, and every
-/// process of the host would see it. A service may have mounts of its own.
+/// Whether to mount a file system there: none is mounted, the folder is empty, and every process of
+/// the host would see the mount. A service may have a mount namespace of its own.
 fn may_mount(folder: &Path) -> io::Result<bool> {
     let above = folder.parent().unwrap_or(folder);
     let is_mount = fs::symlink_metadata(folder)?.dev() != fs::metadata(above)?.dev();
@@ -142,7 +143,7 @@ fn may_mount(folder: &Path) -> io::Result<bool> {
     Ok(!is_mount && shared && sys::names(folder)?.is_empty())
 }
 
-/// The tenants of a folder that live, by name. A folder that is not there has none.
+/// The live tenants of a folder, by name. A missing folder has none.
 #[must_use]
 pub fn living(folder: &Path) -> Vec<Tenant> {
     let mut tenants = Vec::new();
@@ -156,7 +157,8 @@ pub fn living(folder: &Path) -> Vec<Tenant> {
     tenants
 }
 
-/// Removes what the dead have left, as far as this user may. Root also removes what is no record.
+/// Removes the records of dead tenants, as far as this user may. Root also removes files that are
+/// not records.
 pub fn remove_dead(folder: &Path) {
     let root = nix::unistd::geteuid().is_root();
     for name in sys::names(folder).unwrap_or_default() {
@@ -172,7 +174,7 @@ pub fn remove_dead(folder: &Path) {
     }
 }
 
-/// Removes the records of containers' slices that the hook knows no more.
+/// Removes the records of containers' slices that the hook no longer has.
 pub fn keep_containers(places: &Places, is_known: impl Fn(&str) -> bool) {
     let folder = places.run().join(FOLDER);
     for name in sys::names(&folder).unwrap_or_default() {
@@ -183,14 +185,14 @@ pub fn keep_containers(places: &Places, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// What a file in the folder is.
+/// The kind of a file in the folder.
 enum Found {
     Living(Tenant),
     /// A record whose owner is gone, or whose writer had no right to it.
     Dead,
     /// A record that is being written.
     New,
-    /// No record.
+    /// Not a record.
     Nothing,
 }
 
@@ -212,7 +214,7 @@ fn look_at(folder: &Path, name: &str) -> Found {
         };
     }
     let owner = match name.strip_prefix(CONTAINER) {
-        // Only root's word is taken without a process.
+        // A record without a process is accepted only from root.
         Some(_) if uid == 0 => None,
         Some(_) => return Found::Dead,
         None => match name.strip_prefix(RUN).and_then(owner_named) {
@@ -252,7 +254,8 @@ fn run_name(owner: &Process) -> String {
     format!("{}.{}", owner.pid, owner.starttime)
 }
 
-/// Whether the process lives and is that user's. What root has started may go on as somebody else.
+/// Whether the process is alive and belongs to that user. A process that root has started may
+/// continue as another user.
 fn belongs(owner: Process, uid: u32) -> bool {
     owner.lives() && (uid == 0 || uids(owner.pid).contains(&uid))
 }
@@ -266,7 +269,7 @@ fn uids(pid: i32) -> Vec<u32> {
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Whether a process holds a write lock on a record, for which it must have been able to write it.
+/// Whether a process holds a write lock on a record. That requires the right to write the record.
 #[must_use]
 pub fn is_locked(file: &File) -> bool {
     let mut lock = whole(libc::F_RDLCK);
@@ -298,8 +301,8 @@ fn whole(number: i32) -> libc::flock {
     }
 }
 
-/// How the id of a run begins among those of containers that were promised unified memory. No
-/// engine gives a container a name with this letter.
+/// The prefix of a run's id among the ids that were promised unified memory. No engine gives a
+/// container an id with this letter.
 const PROMISED: &str = "run@";
 
 /// The id under which a run is promised unified memory.
@@ -308,7 +311,7 @@ pub fn promise_id(owner: &Process, name: &str) -> String {
     format!("{PROMISED}{}.{name}", run_name(owner))
 }
 
-/// The run that an id names, and what people call it. None: it is not that of a run.
+/// The run that an id denotes, and its display name; `None` if it is not the id of a run.
 #[must_use]
 pub fn promise_owner(id: &str) -> Option<(Process, &str)> {
     let rest = id.strip_prefix(PROMISED)?;
@@ -317,7 +320,7 @@ pub fn promise_owner(id: &str) -> Option<(Process, &str)> {
     Some((owner_named(owner)?, name.get(1..)?))
 }
 
-/// The promises of a folder that stand.
+/// The valid promises of a folder.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -327,8 +330,8 @@ pub fn promised(folder: &Path) -> io::Result<Vec<Held>> {
     Ok(held)
 }
 
-/// Whether a promise stands: a container's as long as it is there, a run's as long as its first
-/// process lives or its watcher holds the lock on it.
+/// Whether a promise is valid. A container's promise is valid while it exists. A run's is valid
+/// while its first process lives or its watcher holds the lock on it.
 #[must_use]
 pub fn stands(folder: &Path, held: &Held) -> bool {
     let Some((owner, _)) = promise_owner(&held.slice) else {
@@ -340,7 +343,7 @@ pub fn stands(folder: &Path, held: &Held) -> bool {
     owner.lives() || locked()
 }
 
-/// Writes the record of a run, as a whole, and says where it is.
+/// Writes a run's record, as a whole, and returns its path.
 ///
 /// # Errors
 /// The kernel's.
@@ -356,7 +359,7 @@ pub fn write(
     Ok(path)
 }
 
-/// Writes the record of a container's slice, where other users' runs see it.
+/// Writes the record of a container's slice where other users' runs can read it.
 ///
 /// # Errors
 /// The kernel's.
@@ -370,7 +373,7 @@ pub fn publish(places: &Places, record: &Record) -> io::Result<()> {
     replace(&new, &path, &record.name, &record.devices)
 }
 
-/// Takes the record of a container's slice back.
+/// Removes the record of a container's slice.
 ///
 /// # Errors
 /// The kernel's; none where there is no record.
@@ -388,7 +391,7 @@ fn container_file(places: &Places, slice: &str) -> PathBuf {
         .join(format!("{CONTAINER}{slice}"))
 }
 
-/// The runs of this host, which the hook counts beside its own records.
+/// The runs of this host, which the hook counts together with its own records.
 #[must_use]
 pub fn runs(places: &Places) -> Vec<Tenant> {
     let mut tenants = living(&places.run().join(FOLDER));
@@ -408,7 +411,7 @@ fn replace(new: &Path, path: &Path, name: &str, devices: &[Budget]) -> io::Resul
         OFlag::O_WRONLY | OFlag::O_EXCL | OFlag::O_NOFOLLOW,
         0o644,
     )?;
-    // Whatever the umask says: others are to read it.
+    // Independent of the umask, because other users must be able to read it.
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.write_all(&serde_json::to_vec(&text).unwrap_or_default())?;
     fs::rename(new, path)

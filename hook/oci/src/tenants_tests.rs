@@ -1,4 +1,4 @@
-//! Which records of tenants count.
+//! The conditions under which records of tenants count.
 //! Touches: temporary folders, this process's own identity.
 
 use super::*;
@@ -70,7 +70,7 @@ fn a_record_that_a_watcher_has_locked_counts_without_its_process() {
     let watcher = File::options().write(true).open(&path).unwrap();
     lock(&watcher).unwrap();
     assert_eq!(names(folder.path()), ["left"]);
-    // A reader's lock, which everybody can have, is none.
+    // A read lock, which every user can take, does not count.
     drop(watcher);
     let reader = File::open(&path).unwrap();
     fcntl(&reader, FcntlArg::F_OFD_SETLK(&whole(libc::F_RDLCK))).unwrap();

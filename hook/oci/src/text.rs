@@ -1,10 +1,12 @@
-//! Other people's words in our messages.
-//! Touches: its arguments. Law: an annotation of a megabyte or of control characters is no message.
+//! Makes foreign text safe for our messages.
+//! Touches: its arguments. Law: an annotation of a megabyte, or of control characters, never
+//! reaches a message unchanged.
 
-/// How much of a text is shown.
+/// The characters that are shown of a text.
 const SHOWN: usize = 80;
 
-/// A text as it can be shown: one line, its beginning, nothing that a terminal would act on.
+/// A displayable form of a text: one line, shortened, without characters that a terminal would
+/// interpret.
 #[must_use]
 pub(crate) fn shown(text: &str) -> String {
     let mut letters = text.chars();

@@ -1,5 +1,5 @@
-//! The limit that NVIDIA's container toolkit (1.20.1 and later) sets in the driver for a container, by
-//! `nvidia-cdi-hook apply-cuda-memory-limits` at createRuntime.
+//! Finds the limit that NVIDIA's container toolkit (1.20.1 and later) sets in the driver for a
+//! container, by `nvidia-cdi-hook apply-cuda-memory-limits` at createRuntime.
 //! Touches: its arguments. The limit comes from variables, which images can set.
 
 use crate::hook_sizes;
@@ -15,7 +15,7 @@ const COMMAND: &str = "apply-cuda-memory-limits";
 struct Limit<'a> {
     memory: Bytes,
     hooks: Vec<&'a Hook>,
-    /// Whether it is set after this hook has set one, and replaces that.
+    /// Whether it is set after this hook's limit, and so replaces it.
     is_later: bool,
 }
 
@@ -25,9 +25,9 @@ impl Limit<'_> {
         let is_ours = |hook: &Hook| hook_sizes::is_ours(&hook.path, &hook.args);
         let is_theirs = |hook: &&Hook| hook.args.iter().any(|word| word == COMMAND);
         let last = hooks.iter().rposition(|hook| is_theirs(&hook))?;
-        // One that is not there runs at prestart, and so before all of these.
+        // A hook of ours that is not listed here runs at prestart, and so before all of these.
         let ours = hooks.iter().rposition(is_ours);
-        // The toolkit sets nothing unless both are there.
+        // The toolkit sets no limit unless both variables are present.
         let _request = variable(spec, "REQUEST")?;
         let mebibytes: u64 = variable(spec, "LIMIT")?.parse().ok()?;
         (mebibytes > 0).then(|| Limit {
@@ -44,8 +44,8 @@ impl Limit<'_> {
     }
 }
 
-/// The limit by which the toolkit replaces a lower one of this hook's. What the toolkit has set before
-/// is no concern: the lower of the two stays.
+/// The toolkit's limit if it replaces a lower limit of this hook. A limit that the toolkit has set
+/// earlier does not matter: the lower of the two stays.
 #[must_use]
 pub fn raised(spec: &Spec, budgets: &[Budget]) -> Option<Bytes> {
     let limit = Limit::of(spec).filter(|limit| limit.is_later)?;
@@ -55,8 +55,8 @@ pub fn raised(spec: &Spec, budgets: &[Budget]) -> Option<Bytes> {
         .then_some(limit.memory)
 }
 
-/// Lowers budgets to the toolkit's limit: some functions of the driver report that limit to the
-/// container, and a larger slice would contradict them. The limit is returned where it is the lower one.
+/// Lowers budgets to the toolkit's limit. Some functions of the driver report that limit to the
+/// container, and a larger slice would contradict them. Returns the limit if it is the lower one.
 #[must_use]
 pub fn lower(spec: &Spec, budgets: &mut [Budget]) -> Option<Bytes> {
     let limit = Limit::of(spec)?;
@@ -141,7 +141,7 @@ mod tests {
             let hooks = format!(r#""createRuntime":[{}]"#, hooks.join(","));
             assert_eq!(lowers(12, &hooks), (eight, Some(eight)));
             assert_eq!(lowers(6, &hooks), (Bytes::gib(6), None));
-            // It is of one GPU.
+            // The limit applies to another GPU.
             let other = hooks.replace(UUID, "GPU-4090aaaa-1111-4222-8333-444455550000");
             assert_eq!(lowers(12, &other), (Bytes::gib(12), None));
         }

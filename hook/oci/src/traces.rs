@@ -1,6 +1,6 @@
 //! Finds signs of life of a slice whose record cannot be read.
 //! Touches: /proc, which must be the host's; the slice's ledger, by reading.
-//! Law: when in doubt somebody does: memory that is promised twice is nobody's.
+//! Law: when in doubt the slice is alive, because memory must not be promised twice.
 
 use crate::owner::Owner;
 use crate::place::Places;
@@ -15,13 +15,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How much is read of a process's mounts: a host has hundreds, of 200 bytes each.
+/// The bytes that are read of a process's mount table: a host has hundreds of mounts, of 200 bytes
+/// each.
 const CAP: usize = 16 << 20;
 
-/// From this length on a word that begins with a slice's id means it.
+/// The length from which a word that begins with a slice's id counts as that id.
 const LONG: usize = 12;
 
-/// The first sign of life, in words.
+/// The first sign of life, as text for a message.
 #[must_use]
 pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
     let slice = damaged.slice.as_str();
@@ -39,7 +40,7 @@ pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
         if in_cgroup(pid, slice) && Owner::of(pid).is_ok_and(|owner| owner.lives()) {
             return Some(format!("process {pid} is in a cgroup named after it"));
         }
-        // Processes of one namespace have one list of mounts.
+        // Processes of one mount namespace share one mount table.
         let namespace = fs::metadata(format!("/proc/{pid}/ns/mnt"));
         let Ok(namespace) = namespace.map(|facts| facts.ino()) else {
             continue;
@@ -51,7 +52,7 @@ pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
     None
 }
 
-/// The processes that a text names, as records do: also one that has been cut, or written into.
+/// The processes that a record's text names, even if the text is truncated or partly overwritten.
 fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
     const PID: &str = "\"pid\":";
     const STARTTIME: &str = ",\"starttime\":";
@@ -69,13 +70,13 @@ fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
     })
 }
 
-/// The digits that a text begins with, and what follows.
+/// The leading number of a text, and the text after it.
 fn number(text: &str) -> Option<(&str, &str)> {
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
     text.split_at_checked(end)
 }
 
-/// A living process that has a slot of the slice's ledger, in its own pid namespace.
+/// A live process that has a slot in the slice's ledger, by its pid in its own pid namespace.
 #[must_use]
 pub fn in_ledger(places: &Places, slice: &str) -> Option<u32> {
     let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
@@ -85,13 +86,13 @@ pub fn in_ledger(places: &Places, slice: &str) -> Option<u32> {
     slots.next().map(|record| record.pid)
 }
 
-/// Whether a process is in a cgroup that is named by the slice's id, which mostly is a container's.
+/// Whether a process is in a cgroup named after the slice's id, which mostly is a container's.
 fn in_cgroup(pid: i32, slice: &str) -> bool {
     let text = read::file(Path::new(&format!("/proc/{pid}/cgroup")), 1 << 16);
     text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), slice))
 }
 
-/// Whether the id stands in the text as a word of its own.
+/// Whether the text contains the id as a separate word.
 fn names(text: &str, id: &str) -> bool {
     let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     !id.is_empty()
@@ -103,7 +104,7 @@ fn names(text: &str, id: &str) -> bool {
         })
 }
 
-/// What a container of the slice has mounted.
+/// The mounts of a slice's container.
 struct Mounts {
     /// The device of its ledger's own file system.
     ledger: Option<String>,
@@ -117,7 +118,7 @@ impl Mounts {
         let shown = |device| format!("{}:{}", major(device), minor(device));
         let (own, above) = (device(&places.ledger(slice)), device(&places.ledgers()));
         let ledger = match (own, above) {
-            // Only a file system of its own tells it from others.
+            // The device identifies the ledger only if it has a file system of its own.
             (Ok(own), Ok(above)) if own != above => Some(shown(own)),
             _ => None,
         };
@@ -129,8 +130,8 @@ impl Mounts {
         Mounts { ledger, folder }
     }
 
-    /// Whether one of them is there. On the host the ledger's whole file system is mounted; in a
-    /// container one file of it.
+    /// Whether the process has one of these mounts. On the host the ledger's whole file system is
+    /// mounted; in a container only one file of it.
     fn are_in(&self, pid: i32) -> bool {
         let table = read::file(Path::new(&format!("/proc/{pid}/mountinfo")), CAP);
         let table = table.unwrap_or_default();
@@ -138,14 +139,14 @@ impl Mounts {
             let mut fields = line.split(' ').skip(2);
             let (device, root) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
             let ledger = self.ledger.as_deref() == Some(device) && root != "/";
-            // What was removed below its mount has this behind its path.
+            // The kernel appends this to the path of a mount whose folder was removed.
             let root = root.strip_suffix("//deleted").unwrap_or(root);
             ledger || self.is_folder(device, root)
         })
     }
 
-    /// Whether it is the container's folder. A mount names the path below its file system's root,
-    /// which may be /run.
+    /// Whether a mount is the container's folder. A mount table lists the path below the file
+    /// system's root, which may be /run.
     fn is_folder(&self, device: &str, root: &str) -> bool {
         let same = |(on, path): &(String, String)| {
             let own = path.rsplitn(4, '/').take(3).map(str::len).sum::<usize>();

@@ -1,4 +1,5 @@
-//! `gpuslice-hook`: what an OCI runtime starts; and `gpuslice-runtime`, what starts one.
+//! The entry point of `gpuslice-hook`, which an OCI runtime starts, and of `gpuslice-runtime`,
+//! which starts an OCI runtime.
 //! Touches: this process, before anything else; then what `stages` touches.
 
 use gpuslice_oci::arena::Arena;

@@ -1,4 +1,4 @@
-//! Puts a container's slice into it, or the reason why it starts without one.
+//! Injects a container's slice, or the reason why it starts without one.
 //! Touches: the container's mount namespace, through `inject`; the container's record.
 
 use super::{Failure, Run, Stage};
@@ -29,7 +29,7 @@ impl Run<'_> {
             Stage::Container => (None, None),
             Stage::Runtime => (
                 Some(container::namespace(state.pid, &home).map_err(container)?),
-                // Where it has the runtime's user namespace, root is root.
+                // Without a user namespace of its own, the container's root is the host's root.
                 match spec.has_user_namespace() {
                     true => container::mapped_root(state.pid).map_err(container)?,
                     false => None,
@@ -123,7 +123,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns to the host's mount namespace: what was made on the host is undone on the host.
+/// Returns to the host's mount namespace, because files made on the host must be removed there.
 fn go_home(home: &File, stage: Stage) -> nix::Result<()> {
     match stage {
         Stage::Runtime => nix::sched::setns(home, nix::sched::CloneFlags::CLONE_NEWNS),

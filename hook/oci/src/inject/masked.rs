@@ -1,5 +1,5 @@
-//! Paths that the runtime masks after the hooks have run: a mask over the loader's list, or over the
-//! slice, would take the slice away again.
+//! Checks the paths that the runtime masks after the hooks have run. A mask over the loader's list,
+//! or over the slice, would hide the slice again.
 //! Touches: the container's root, to resolve paths.
 
 use super::root::Root;
@@ -8,11 +8,11 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use std::path::{Path, PathBuf};
 
-/// Checks that none of the masked paths is one without which the container has no slice, by whatever
-/// links it leads there.
+/// Checks that no masked path leads, through any links, to a file that the container's slice needs.
 ///
 /// # Errors
-/// [`InjectError::Masked`] for the first that is, or that cannot be resolved as the runtime will.
+/// [`InjectError::Masked`] for the first path that does, or that cannot be resolved as the runtime
+/// will resolve it.
 pub(super) fn check(root: &Root, at: &str, masked: &[PathBuf]) -> Result<(), InjectError> {
     if masked.is_empty() {
         return Ok(());
@@ -22,8 +22,8 @@ pub(super) fn check(root: &Root, at: &str, masked: &[PathBuf]) -> Result<(), Inj
     let ours = ["/", "/etc", "/dev", at, &list, &library].map(|path| identity(root, path));
     for path in masked {
         match path.to_str().map(|text| identity(root, text)) {
-            // A path that does not exist is not masked. One with a link may exist later: /proc/self
-            // leads elsewhere in the container than here.
+            // A path that does not exist is not masked. A path with a link may exist later:
+            // /proc/self leads elsewhere in the container than here.
             Some(Err(Errno::ENOENT | Errno::ENOTDIR)) if !has_link(root, path) => {}
             Some(Ok(found)) if !ours.contains(&Ok(found)) => {}
             _ => return Err(InjectError::Masked(Path::new("/").join(path))),
@@ -32,14 +32,14 @@ pub(super) fn check(root: &Root, at: &str, masked: &[PathBuf]) -> Result<(), Inj
     Ok(())
 }
 
-/// Whether a link stands on the way of a path.
+/// Whether a component of a path is a link.
 fn has_link(root: &Root, path: &Path) -> bool {
     let text = path.to_str().unwrap_or_default();
     root.stands_plainly_at(text)
         .is_err_and(|error| error == Errno::ELOOP)
 }
 
-/// What a path leads to: the device and the number of its file.
+/// The device and inode number of the file that a path leads to.
 fn identity(root: &Root, path: &str) -> Result<(u64, u64), Errno> {
     let found = fstat(root.stands_at(path)?)?;
     Ok((found.st_dev, found.st_ino))

@@ -1,7 +1,7 @@
 //! Puts a slice into a container before its first program runs.
 //! Touches: the container's mount namespace, by descriptors alone.
-//! Law: nothing of the image is executed, mounted from or followed out of it; what fails leaves
-//! nothing attached.
+//! Law: nothing of the image is executed or mounted, and no link in it leads out of it. A failure
+//! leaves nothing attached.
 
 mod masked;
 pub mod preload;
@@ -33,12 +33,12 @@ use std::path::{Path, PathBuf};
 /// The loader's list in `etc`.
 const LIST: &str = "ld.so.preload";
 
-/// What came of it.
+/// The result of an injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The container has its slice.
     Injected,
-    /// It had it already: the hook is configured twice.
+    /// The container already had it: the hook is configured twice.
     Already,
     /// The container has its slice, but its first program is static, and loads no library.
     Unreached,
@@ -49,42 +49,42 @@ pub enum Outcome {
 /// Why a container has no slice.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// Its mount namespace.
+    /// The container's mount namespace cannot be entered.
     #[error("cannot enter the container's mount namespace")]
     Enter(#[source] io::Error),
-    /// Its root.
+    /// The container's root cannot be opened.
     #[error("cannot open the container's root {path}")]
     Root {
-        /// Where.
+        /// The root's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Something in it.
+    /// An operation inside the container failed.
     #[error("cannot {doing} in the container")]
     Inside {
-        /// What.
+        /// The operation.
         doing: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The list is something else than a file.
+    /// The loader's list is not a regular file.
     #[error("the image's /etc/ld.so.preload is not a regular file")]
     NotAFile,
-    /// /etc is somebody else's.
+    /// /etc is a volume, which does not belong to the container.
     #[error(
         "the container's /etc is a volume without ld.so.preload, and gpuslice does not write to \
          volumes (create an empty file of that name in it)"
     )]
     Volume,
-    /// The runtime would hide it again.
+    /// The runtime would hide the slice again.
     #[error(
         "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
     )]
     Masked(PathBuf),
-    /// The library is no library.
+    /// The library is not a library.
     #[error("libgpuslice.so is not an ELF library")]
     Library,
 }
@@ -93,26 +93,26 @@ fn inside(doing: &'static str) -> impl FnOnce(io::Error) -> InjectError {
     move |source| InjectError::Inside { doing, source }
 }
 
-/// Where to.
+/// The container to inject into.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// The container's mount namespace; None when we are in it.
     pub namespace: Option<File>,
     /// Its root, as seen from the root of that namespace.
     pub rootfs: &'a Path,
-    /// Its root user, as the host numbers it.
+    /// The host's ids of its root user.
     pub mapped: Option<(Uid, Gid)>,
-    /// Its first program, as the runtime was told.
+    /// Its first program, as its configuration names it.
     pub program: Option<&'a str>,
     /// The device that the host's own /dev is on.
     pub hosts_dev: u64,
-    /// The slice file, as it was planned.
+    /// The planned text of the slice file.
     pub slice: &'a str,
-    /// The paths that the runtime masks afterwards.
+    /// The paths that the runtime masks after the hooks.
     pub masked: &'a [PathBuf],
 }
 
-/// Mounts that are taken away again unless all of them are there.
+/// Attached mounts; they are detached again unless all of them succeed.
 struct Attached(Vec<OwnedFd>);
 
 impl Drop for Attached {
@@ -124,7 +124,7 @@ impl Drop for Attached {
     }
 }
 
-/// Injects. We stay in the container's mount namespace, whatever comes of it.
+/// Injects the slice. The process stays in the container's mount namespace, even after an error.
 ///
 /// # Errors
 /// When the container cannot be given its slice.
@@ -173,7 +173,7 @@ pub fn inject(
     };
     let listed = list.put(&root, &mut attached, steps)?;
     masked::check(&root, at, target.masked)?;
-    // All of them are there: none is taken away.
+    // All mounts are attached, so keep them.
     std::mem::take(&mut attached.0);
     steps.reached("done");
     Ok(match there && listed {
@@ -183,9 +183,9 @@ pub fn inject(
     })
 }
 
-/// Where the slice is in an image that can be written to, and in one that cannot.
+/// The slice's folder in a writable image.
 const IN_ROOT: &str = "/.gpuslice";
-/// The shim looks here, too.
+/// The slice's folder in a read-only image. The shim looks here, too.
 const IN_DEV: &str = "/dev/gpuslice";
 
 /// The folder that the slice is mounted on, and its name in the container.
@@ -199,8 +199,8 @@ fn place(root: &Root, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectE
     }
 }
 
-/// The slice file for a container that sees its slice in /dev, where the shim's own defaults do
-/// not lead.
+/// The slice file for a container whose slice is in /dev, which is not among the shim's default
+/// paths.
 fn slice_in_dev(text: &str) -> String {
     let Ok(mut slice) = slice::parse(text.as_bytes()) else {
         return text.to_owned();
@@ -218,8 +218,7 @@ fn slice_in_dev(text: &str) -> String {
     slice.to_json()
 }
 
-/// Whether a list is the one that we have mounted: the file itself, or in a layer that nobody
-/// can write to.
+/// Whether a list is the one that we have mounted: the file itself, or a copy in a read-only layer.
 fn is_listed(found: BorrowedFd<'_>, own: BorrowedFd<'_>, library: &str) -> io::Result<bool> {
     if root::same(found, own)? {
         return Ok(true);
@@ -235,7 +234,7 @@ fn is_attached(place: BorrowedFd<'_>, own: BorrowedFd<'_>) -> Result<bool, Injec
     root::same(place, own).map_err(inside("look at /.gpuslice"))
 }
 
-/// Mounts the slice and what belongs into it. The mount's own root is returned.
+/// Mounts the slice's folder, and its files inside it. Returns the root of that mount.
 fn attach_own(
     own: OwnedFd,
     below: Vec<(PathBuf, OwnedFd)>,
@@ -256,13 +255,13 @@ fn attach_own(
     Ok(at)
 }
 
-/// Writes a file of the host's folder again, which in the container's namespace has no path.
+/// Rewrites a file in the host's folder, which has no path in the container's namespace.
 fn rewrite(folder: &File, name: &str, text: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     File::from(openat(folder, name, flags, Mode::empty())?).write_all(text)
 }
 
-/// The loader's list, to be put into the container.
+/// The loader's list that is put into the container.
 struct List<'a> {
     mount: OwnedFd,
     folder: File,
@@ -270,16 +269,16 @@ struct List<'a> {
     own: BorrowedFd<'a>,
 }
 
-/// What the list is put on.
+/// The place that the list is mounted on.
 enum Point {
     /// A regular file.
     File(OwnedFd),
-    /// Nothing, in a folder that nobody can write to.
+    /// Nothing, in a read-only folder.
     Nothing,
 }
 
 impl List<'_> {
-    /// Puts the library on the list. Whether it was there already is returned.
+    /// Puts the library on the list. Returns whether it was already listed.
     fn put(self, root: &Root, attached: &mut Attached, steps: &Steps) -> Result<bool, InjectError> {
         let etc = root.folder("etc").map_err(inside("open /etc"))?;
         let point = match point(root, &etc)? {
@@ -310,7 +309,7 @@ impl List<'_> {
 
     fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
         let merged = preload::merge(existing, &self.library);
-        // What was planned is right for most images.
+        // The planned list is right for most images.
         if merged != preload::planned().as_bytes() {
             let written = rewrite(&self.folder, PRELOAD, &merged);
             written.map_err(inside("write /etc/ld.so.preload"))?;
@@ -320,7 +319,8 @@ impl List<'_> {
     }
 }
 
-/// What the image's own list says. The loader reads as much of it as it says that it is long.
+/// The contents of the image's own list, up to the length that the file reports, as the loader
+/// reads it.
 fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     match fstat(point)?.st_size {
         0 => Ok(Vec::new()),
@@ -328,7 +328,7 @@ fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What the list is mounted on; made where there is nothing, but never in a volume.
+/// The mount point of the list. It is created where it is missing, but never in a volume.
 fn point(root: &Root, etc: &Folder) -> Result<Point, InjectError> {
     let found = match root::stands(etc.fd.as_fd(), LIST) {
         Err(Errno::ENOENT) if etc.foreign => {

@@ -1,9 +1,9 @@
-//! The loader's list, `/etc/ld.so.preload`: ours first, then what the image had.
+//! Merges the loader's list, `/etc/ld.so.preload`: our library first, then the image's own entries.
 //! Touches: its arguments.
 
 use crate::plan::MOUNT;
 
-/// How much of an image's list is read.
+/// The bytes that are read of an image's list.
 pub const CAP: usize = 4096;
 
 /// The list of an image that has none.
@@ -12,7 +12,7 @@ pub fn planned() -> String {
     format!("/{MOUNT}/libgpuslice.so\n")
 }
 
-/// The list with the library first. What was there stays as it was, comments included.
+/// The list with the library first. Existing text is kept as it is, comments included.
 #[must_use]
 pub fn merge(existing: &[u8], library: &str) -> Vec<u8> {
     let mut merged = format!("{library}\n").into_bytes();

@@ -1,5 +1,5 @@
-//! An image that nobody can write to: the slice goes into the runtime's /dev, the loader's list
-//! into a layer over /etc.
+//! Injects into a read-only image: the slice goes into the runtime's /dev, the loader's list into a
+//! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
 use super::root::{Root, stands};
@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How much of a mount table is read.
+/// The bytes that are read of a mount table.
 const TABLE: usize = 4 << 20;
 
-/// The folder of our name in the container's /dev, which is a file system of the runtime's.
+/// Creates our folder in the container's /dev, which is a file system of the runtime's.
 ///
 /// # Errors
 /// When it is the host's own /dev, or read-only as well.
@@ -29,11 +29,11 @@ pub(super) fn folder_in_dev(root: &Root, name: &str, hosts_dev: u64) -> io::Resu
     root.plain_folder(dev.fd.as_fd(), name)
 }
 
-/// Mounts a layer over a folder: what is in `upper` is seen before what was there. Mounts below
-/// the folder (/etc/hosts) are carried over.
+/// Mounts a layer over a folder: files in `upper` hide those of the folder. Mounts below the folder
+/// (/etc/hosts) are carried over.
 ///
 /// # Errors
-/// The kernel's: an overlay of overlays of overlays is too deep for it.
+/// The kernel's, for example because an overlay of overlays of overlays is nested too deep.
 pub(super) fn layer_over(folder: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let below = mounts_below(folder)?;
     let layers = [upper, folder].map(sys::descriptor_path).join(":");
@@ -46,14 +46,14 @@ pub(super) fn layer_over(folder: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::R
         sys::attach(mount.as_fd(), point.as_fd())
     });
     if carried.is_err() {
-        // Without what was mounted below it the layer hides more than it shows.
+        // Without the mounts below the folder, the layer would hide more than it shows.
         let place = sys::descriptor_path(&layer);
         let _ = umount2(place.as_str(), MntFlags::MNT_DETACH);
     }
     carried.map(|()| layer)
 }
 
-/// Copies of what is mounted below a folder, by path from there.
+/// Copies of the mounts below a folder, by their paths relative to it.
 fn mounts_below(folder: BorrowedFd<'_>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
     let place = std::fs::read_link(sys::descriptor_path(folder))?;
     let table = read::file(Path::new("/proc/self/mountinfo"), TABLE)?;
@@ -67,7 +67,7 @@ fn mounts_below(folder: BorrowedFd<'_>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
     Ok(below)
 }
 
-/// The mount points below a place that are below no other such, relative to it.
+/// The topmost mount points below a place, relative to it.
 fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
     let points = table.split(|byte| *byte == b'\n').filter_map(|line| {
         let point = line.split(|byte| *byte == b' ').nth(4)?;
@@ -87,7 +87,8 @@ fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
     points
 }
 
-/// The kernel writes blanks and backslashes as three octal digits.
+/// Decodes a path of a mount table, in which the kernel writes blanks and backslashes as three
+/// octal digits.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut rest = text;

@@ -1,6 +1,7 @@
-//! The reason why a container starts without its slice, where `gpuslice check` in it finds it.
+//! Records the reason why a container starts without its slice, so that `gpuslice check` in the
+//! container finds it.
 //! Touches: /run/gpuslice, the container's mount namespace, by descriptors alone.
-//! Law: nothing is preloaded, and nothing is mounted but one read-only folder with one file.
+//! Law: nothing is preloaded, and the only mount is one read-only folder with one file.
 
 use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
 use crate::inject::root::Root;
@@ -20,7 +21,7 @@ use std::path::Path;
 pub struct Reason(OwnedFd);
 
 impl Reason {
-    /// Writes the reason into a folder of the host, which is made for it.
+    /// Writes the reason into a folder of the host, which is created for it.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,8 +37,8 @@ impl Reason {
         Ok(Reason(copy))
     }
 
-    /// Mounts the folder where a slice would be. We stay in the container's mount namespace, whatever
-    /// comes of it.
+    /// Mounts the folder where a slice would be. The process stays in the container's mount
+    /// namespace, even after an error.
     ///
     /// # Errors
     /// When the container has no place for it.

@@ -1,7 +1,7 @@
-//! A container's file system, seen from outside of it.
-//! Touches: what is below its root. Law: every path is resolved by the kernel inside the root
-//! and never twice; no magic link is followed; nothing is opened but regular files; nothing is
-//! made in a file system that was mounted into the container.
+//! Accesses a container's file system from outside the container.
+//! Touches: everything below its root. Law: the kernel resolves every path inside the root, and
+//! never twice. No magic link is followed. Only regular files are opened. Nothing is created in a
+//! file system that was mounted into the container.
 
 use crate::sys;
 use nix::errno::Errno;
@@ -13,23 +13,23 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How often a path is tried that others rename meanwhile.
+/// How often a lookup is repeated while other processes rename its path.
 const TRIES: u32 = 128;
 
-/// The container's root, and who may make things in it.
+/// The container's root, and the ids of the user who may create files in it.
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
-    /// The container's root as the host numbers it, where that is another user than ours.
+    /// The host's ids of the container's root user, where they differ from ours.
     mapped: Option<(Uid, Gid)>,
 }
 
 /// A folder in the container.
 #[derive(Debug)]
 pub struct Folder {
-    /// It.
+    /// Its descriptor.
     pub fd: OwnedFd,
-    /// Whether something was mounted on the way to it: a volume, which may be the host's.
+    /// Whether its path crosses a mount: a volume, which may be the host's.
     pub foreign: bool,
 }
 
@@ -45,15 +45,15 @@ fn open2(
     let mut tries = TRIES;
     loop {
         match openat2(at, path, how) {
-            // The kernel lost a race against a rename, and says so.
+            // The kernel reports a race against a rename.
             Err(Errno::EAGAIN) if tries > 0 => tries = tries.saturating_sub(1),
             opened => return opened,
         }
     }
 }
 
-/// A folder of what is mounted here, to be written to although the mount is read-only: the
-/// file system below may not be.
+/// A writable copy of the mount of a folder. The mount may be read-only although the file system
+/// below it is not.
 fn writable(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let copy = sys::clone_mount(folder, false)?;
     sys::set_attributes(copy.as_fd(), 0, sys::RDONLY, false)?;
@@ -80,42 +80,43 @@ impl Root {
         open2(self.fd.as_fd(), Path::new(path), flags, inside | more)
     }
 
-    /// Whatever a path leads to, not opened. Links are followed inside the image.
+    /// Finds the file that a path leads to, without opening it. Links are followed inside the
+    /// image.
     ///
     /// # Errors
-    /// When there is nothing; ELOOP where a link of /proc leads elsewhere.
+    /// When there is no such file; ELOOP where a link of /proc leads elsewhere.
     pub(super) fn stands_at(&self, path: &str) -> Result<OwnedFd, Errno> {
         self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())
     }
 
-    /// The same, where no link is followed: ELOOP where there is one.
+    /// Like [`Root::stands_at`], but follows no link.
     ///
     /// # Errors
-    /// When there is nothing, or a link.
+    /// When there is no such file; ELOOP when the path contains a link.
     pub(super) fn stands_plainly_at(&self, path: &str) -> Result<OwnedFd, Errno> {
         self.resolve(path, OFlag::O_PATH, ResolveFlag::RESOLVE_NO_SYMLINKS)
     }
 
-    /// Opens a regular file of the image to be read. Links are followed inside the image.
+    /// Opens a regular file of the image for reading. Links are followed inside the image.
     ///
     /// # Errors
-    /// When there is none, or it is something else.
+    /// When it does not exist, or is not a regular file.
     pub fn regular(&self, path: &str) -> io::Result<File> {
         let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())?;
         reopen(found.as_fd())
     }
 
-    /// Whether there is a regular file.
+    /// Whether a path leads to a regular file.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty());
         found.is_ok_and(|found| is_regular(found.as_fd()).unwrap_or(false))
     }
 
-    /// The folder of that name in the root, made if there is none.
+    /// Opens the folder of that name in the root, and creates it if it is missing.
     ///
     /// # Errors
-    /// When it is not a folder, or cannot be made: with EROFS where nobody can.
+    /// When it is not a folder, or cannot be created: EROFS where the file system is read-only.
     pub fn folder(&self, name: &str) -> io::Result<Folder> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let mut made = false;
@@ -135,10 +136,10 @@ impl Root {
         }
     }
 
-    /// A folder in a folder, which no link may stand for, made if there is none.
+    /// Opens a folder in a folder, and creates it if it is missing. A link is refused.
     ///
     /// # Errors
-    /// When it is a link or something else, or cannot be made.
+    /// When it is a link or something else, or cannot be created.
     pub fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
         let open = || open2(at, Path::new(name), flags, leaf());
@@ -151,7 +152,7 @@ impl Root {
         }
     }
 
-    /// The root itself.
+    /// The descriptor of the root.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -160,16 +161,16 @@ impl Root {
     fn make_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let mode = Mode::from_bits_truncate(0o755);
         self.make(at, |at| match mkdirat(at, name, mode) {
-            // Somebody else has; it is looked at like one that was there.
+            // Another process has created it. It is checked like one that existed before.
             Err(Errno::EEXIST) => Ok(()),
             made => made,
         })
     }
 
-    /// Makes an empty file that nobody writes to.
+    /// Creates an empty, read-only file.
     ///
     /// # Errors
-    /// When it cannot be made: with EROFS where nobody can.
+    /// When it cannot be created: EROFS where the file system is read-only.
     pub fn make_file(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let flags = OFlag::O_CREAT
             | OFlag::O_EXCL
@@ -184,8 +185,8 @@ impl Root {
         })
     }
 
-    /// Makes something, also where the mount is read-only, or only the container's own root has
-    /// a number in the file system.
+    /// Creates a file or folder, also where the mount is read-only, or where the file system maps
+    /// only the ids of the container's own root.
     fn make(
         &self,
         at: BorrowedFd<'_>,
@@ -195,7 +196,7 @@ impl Root {
             Err(Errno::EROFS) => {}
             made => return Ok(made?),
         }
-        // Where it cannot be made writable it stays as it is: read-only.
+        // No writable copy is possible, so the file system is read-only.
         let Ok(copy) = writable(at) else {
             return Err(Errno::EROFS.into());
         };
@@ -220,26 +221,26 @@ impl Root {
     }
 }
 
-/// The last part of a path: what stands there, and no link.
+/// Flags to resolve the last component of a path, which must not be a link.
 fn leaf() -> ResolveFlag {
     ResolveFlag::RESOLVE_BENEATH
         | ResolveFlag::RESOLVE_NO_SYMLINKS
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
 }
 
-/// What stands at a name in a folder, without opening it.
+/// Finds the file of that name in a folder, without opening it.
 ///
 /// # Errors
-/// When there is nothing, or a link.
+/// When there is no such file, or it is a link.
 pub fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
     open2(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
 }
 
-/// Opens what a descriptor stands for, if that is a regular file: the same inode, whatever its
-/// name leads to by now.
+/// Opens the file of an `O_PATH` descriptor if it is regular. It is always that inode, even if its
+/// name now leads to another file.
 ///
 /// # Errors
-/// When it is something else.
+/// When it is not a regular file.
 pub fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
     if !is_regular(found)? {
         return Err(io::Error::other("not a regular file"));
@@ -249,7 +250,7 @@ pub fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
     sys::open(Path::new(&path), OFlag::O_RDONLY | flags)
 }
 
-/// Whether a descriptor stands for a regular file.
+/// Whether a descriptor refers to a regular file.
 ///
 /// # Errors
 /// The kernel's.
@@ -258,7 +259,7 @@ pub fn is_regular(found: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(kind == nix::libc::S_IFREG)
 }
 
-/// Whether two descriptors stand for the same file.
+/// Whether two descriptors refer to the same file.
 ///
 /// # Errors
 /// The kernel's.

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A source that cannot be taken.
+/// A source that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot mount {path}")]
 pub struct SourceError {
@@ -21,27 +21,27 @@ pub struct SourceError {
     source: io::Error,
 }
 
-/// Detached copies of the mounts of a plan.
+/// Detached copies of a plan's mounts.
 #[derive(Debug)]
 pub struct Sources {
-    /// What becomes `/.gpuslice`.
+    /// The folder that becomes `/.gpuslice`.
     pub root: OwnedFd,
-    /// What is mounted into that, by name.
+    /// The mounts inside that folder, by name.
     pub below: Vec<(PathBuf, OwnedFd)>,
     /// The loader's list.
     pub preload: OwnedFd,
-    /// The host's own folder, in which the list and the slice file are written again when the image
-    /// is known.
+    /// The host's own folder. The list and the slice file are rewritten in it once the image is
+    /// known.
     pub folder: File,
-    /// The library, to compare with the image's libc.
+    /// The library, for checking it against the image's libc.
     pub library: File,
 }
 
 impl Sources {
-    /// Takes them.
+    /// Opens all sources of a plan.
     ///
     /// # Errors
-    /// When one is not there, or the library could be anybody's.
+    /// When a source is missing, or users other than root may write to the library.
     pub fn take(plan: &Plan, places: &Places) -> Result<Sources, SourceError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -86,7 +86,8 @@ fn folder(path: &Path) -> io::Result<File> {
     sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
 }
 
-/// Every program of a container loads it, with that program's rights.
+/// Opens a file that only root may write to: every program of a container loads the library, with
+/// that program's rights.
 fn trusted(path: &Path) -> io::Result<File> {
     let file = read::open(path)?;
     read::only_roots(&file)?;

@@ -1,7 +1,7 @@
 //! Parses the command line of an OCI runtime (runc, crun, youki).
 //! Touches: its arguments.
 //! Law: the creation of a container is recognised even among options that are newer than gpuslice.
-//! Arguments behind the verb are never removed: `exec` has a container's command there.
+//! Arguments after the verb are never removed, because `exec` has a container's command there.
 
 use crate::place::Places;
 use crate::text::shown;
@@ -9,38 +9,38 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What was asked.
+/// A parsed command line.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The bundle of the container that is made; None when none is made.
+    /// The bundle of the container to create; `None` for other verbs.
     pub bundle: Option<PathBuf>,
-    /// The name of its configuration, in the bundle.
+    /// The file name of its configuration, in the bundle.
     pub config: PathBuf,
-    /// Where the runtime writes its errors for whoever called it.
+    /// The log file in which the runtime reports errors to its caller.
     pub log: Option<PathBuf>,
-    /// Whether as JSON.
+    /// Whether the log is JSON.
     pub log_is_json: bool,
-    /// What our own options say to the hook: `--gpuslice-memory=8GiB` is its `--memory 8GiB`.
+    /// Our own options, in the hook's form: `--gpuslice-memory=8GiB` becomes `--memory 8GiB`.
     pub own: Vec<OsString>,
-    /// Where things are; `--gpuslice-root` is the hook's and ours.
+    /// The paths on the host; `--gpuslice-root` applies to the hook and to this process.
     pub places: Places,
-    /// The runtime that is to do the work, where an option names it.
+    /// The runtime to execute, where an option names it.
     pub runtime: Option<PathBuf>,
-    /// Whether the wrapper's own help is wanted.
+    /// Whether the wrapper's own help is requested.
     pub help: bool,
-    /// An option that starts as ours do, and is none.
+    /// An option with our prefix that is unknown.
     pub unknown: Option<String>,
-    /// The arguments that are the runtime's.
+    /// The arguments for the runtime.
     pub passed_on: Vec<OsString>,
 }
 
-/// What our own options start with.
+/// The prefix of our own options.
 const OWN: &[u8] = b"gpuslice-";
 
-/// What follows it: each takes a value.
+/// The rest of their names; each takes a value.
 const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
 
-/// The same for people.
+/// Our options with their descriptions, for the help text.
 pub const OPTIONS: [(&str, &str); 3] = [
     (
         "--gpuslice-memory=SIZE",
@@ -56,10 +56,10 @@ pub const OPTIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The verbs that make a container from a bundle.
+/// The verbs that create a container from a bundle.
 const MAKING: [&str; 3] = ["create", "run", "restore"];
 
-/// All verbs. A word that is none is an option's value.
+/// All verbs. Any other word is an option's value.
 const VERBS: [&str; 22] = [
     "checkpoint",
     "create",
@@ -85,7 +85,7 @@ const VERBS: [&str; 22] = [
     "update",
 ];
 
-/// The options in front of the verb that take the next word, where it is not behind a `=`.
+/// The options before the verb that take the next word as their value, unless it follows a `=`.
 const GLOBAL: [&str; 8] = [
     "cgroup-manager",
     "criu",
@@ -97,7 +97,7 @@ const GLOBAL: [&str; 8] = [
     "runtime-root",
 ];
 
-/// Those that take none. An option that is neither may take a verb as its value.
+/// The options before the verb without a value. An unknown option may take a verb as its value.
 const FLAGS: [&str; 10] = [
     "V",
     "debug",
@@ -111,7 +111,7 @@ const FLAGS: [&str; 10] = [
     "detach",
 ];
 
-/// Those behind it.
+/// The options after the verb that take a value.
 const LOCAL: [&str; 18] = [
     "b",
     "bundle",
@@ -133,7 +133,7 @@ const LOCAL: [&str; 18] = [
     "work-path",
 ];
 
-/// Reads the arguments, without the name that the runtime was called by.
+/// Parses the arguments, without the program's name.
 #[must_use]
 pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
     let mut request = Request {
@@ -142,7 +142,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
     };
     let mut bundle = PathBuf::from(".");
     let mut verb: Option<&str> = None;
-    // Whether the verb may be the value of an option that nobody here knows.
+    // Whether the verb may be the value of an unknown option.
     let mut is_doubtful = false;
     let mut after_unknown = false;
     let mut words = arguments.into_iter();
@@ -156,7 +156,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
         let Some((name, value)) = option(&word) else {
             let known = VERBS.iter().find(|known| word == **known).copied();
             if !behind {
-                // A second one is the verb where it makes a container; else the first stands.
+                // A second verb replaces the first only if it creates a container.
                 let makes = known.is_some_and(|known| MAKING.contains(&known));
                 if verb.is_none() || makes {
                     verb = known.or(verb);
@@ -197,7 +197,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
 }
 
 impl Request {
-    /// The configuration of the container that is made.
+    /// The path of the configuration of the container to create.
     #[must_use]
     pub fn config(&self) -> Option<PathBuf> {
         let bundle: &Path = self.bundle.as_deref()?;
@@ -228,7 +228,7 @@ impl Request {
     }
 }
 
-/// The name of an option without its dashes, and what is behind its `=`. Go's flags have one dash
+/// The name of an option without its dashes, and the value after its `=`. Go's flags have one dash
 /// or two; `-bDIR` is crun's.
 fn option(word: &OsStr) -> Option<(&[u8], Option<&OsStr>)> {
     let bytes = word.as_bytes().strip_prefix(b"-")?;

@@ -1,4 +1,4 @@
-//! Containers that are made are recognised, and what is the runtime's reaches it.
+//! The creation of containers is recognised, and the runtime receives its own arguments.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Our hooks in a container's configuration.
+//! Adds our hooks to a container's configuration.
 //! Touches: its arguments.
 //! Law: the rest of the configuration, including unknown members, stays byte for byte. A gpuslice
 //! hook that gives a size, such as a CDI device's, is kept.
@@ -7,12 +7,12 @@ use crate::hook_sizes::{self, NAME, SizeError};
 use crate::json_text::{self, JsonError, quoted};
 use std::ops::Range;
 
-/// What our hooks are in JSON.
+/// The content of our hooks.
 #[derive(Clone, Debug)]
 pub struct Ours<'a> {
     /// The hook's executable, by its absolute path.
     pub path: &'a str,
-    /// Its options, in front of the verb.
+    /// Its options, before the verb.
     pub options: &'a [String],
     /// The bundle, where gpuslice-runtime adds the hooks: crun before 1.27 tells hooks of a container
     /// with a user namespace that it is `/`.
@@ -22,8 +22,8 @@ pub struct Ours<'a> {
     pub is_again: bool,
 }
 
-/// The stages that have work to do. What a runtime that is older than `createRuntime` calls
-/// `prestart` is for whoever configures that runtime.
+/// The stages that have work to do. An operator whose runtime is too old for `createRuntime`
+/// configures the `prestart` hook by hand.
 pub const STAGES: [&str; 2] = ["createRuntime", "poststop"];
 
 /// Never empty: runc before 1.3 gives a hook without one the image's (CVE-2025-23266).
@@ -58,7 +58,7 @@ struct Entry {
 }
 
 impl Ours<'_> {
-    /// The hook of one stage.
+    /// The hook of one stage, as JSON.
     #[must_use]
     pub fn json(&self, stage: &str) -> String {
         let bundle = self.bundle.map(|bundle| [BUNDLE, bundle]);
@@ -77,7 +77,7 @@ impl Ours<'_> {
         )
     }
 
-    /// The arguments of another hook of ours, with the bundle in them.
+    /// The arguments of another gpuslice hook, with the bundle added.
     fn with_bundle(&self, arguments: &[String]) -> Option<String> {
         let (name, rest) = arguments.split_first()?;
         let mut words = vec![name.as_str(), BUNDLE, self.bundle?];
@@ -167,7 +167,7 @@ fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Result<String, HooksErr
             changed.replace_range(at, &new);
         }
     }
-    // Where no size is given here, a hook that gives one does all that ours would.
+    // If no size is given here, a kept hook that gives a size already does the work of ours.
     let is_needed = hook_sizes::memory_of(ours.options).is_some() || !kept;
     if !is_added || replaced || !is_needed {
         return Ok(changed);
@@ -255,7 +255,7 @@ mod tests {
             format!(r#"{{"x":1e999,"hooks":{{"createRuntime":[{create}],"poststop":[{stop}]}}}}"#);
         assert_eq!(add(r#"{"x":1e999}"#, &OURS).unwrap(), expected);
         assert_eq!(add(r#"{"x":1e999,"hooks":null}"#, &OURS).unwrap(), expected);
-        // Again: it is there once.
+        // Added a second time, it is listed only once.
         assert_eq!(add(&expected, &OURS).unwrap(), expected);
     }
 
@@ -280,7 +280,7 @@ mod tests {
         ["--memory", size].map(str::to_owned).to_vec()
     }
 
-    /// What a CDI device adds.
+    /// The hook that a CDI device adds.
     fn device(size: &str) -> String {
         let hook = |stage: &str| {
             format!(

@@ -1,9 +1,9 @@
-//! `gpuslice-runtime`: an OCI runtime that puts our hooks into a container's configuration and
-//! leaves all the rest to the real one.
+//! `gpuslice-runtime`: an OCI runtime that adds our hooks to a container's configuration and then
+//! executes the real runtime.
 //! Touches: the host's policy, the toolkit's list of runtimes, the bundle's configuration, the
 //! runtime's log; becomes the runtime.
-//! Law: a container whose configuration could not be changed is not started without its slice.
-//! The environment is the caller's, and reaches the runtime as it is, with one variable more.
+//! Law: a container whose configuration could not be changed is not started without its slice. The
+//! caller's environment reaches the runtime unchanged, with one variable added.
 
 pub mod arguments;
 pub mod hooks;
@@ -27,10 +27,11 @@ use std::path::{Path, PathBuf};
 /// The name that the wrapper is called by.
 pub const NAME: &str = "gpuslice-runtime";
 
-/// The runtimes that do the work, where the host's policy names none.
+/// The runtimes to execute, where the host's policy names none.
 const USUAL: [&str; 2] = ["runc", "crun"];
 
-/// Where a runtime that has no path is looked for. $PATH is the caller's.
+/// The folders that are searched for a runtime without a path. $PATH is the caller's, so it is not
+/// used.
 const FOLDERS: [&str; 6] = [
     "/usr/bin",
     "/usr/sbin",
@@ -40,10 +41,10 @@ const FOLDERS: [&str; 6] = [
     "/sbin",
 ];
 
-/// The largest configuration that is read; the largest seen has 100 KiB.
+/// The largest configuration that is read, in bytes; the largest seen has 100 KiB.
 const LARGEST: u64 = 16 << 20;
 
-/// What a runtime ends with that could not do what it was asked.
+/// The exit status of a runtime that failed.
 const FAILED: u8 = 1;
 
 /// Why no runtime is started.
@@ -53,15 +54,15 @@ pub enum Failure {
     Config(PathBuf, io::Error),
     /// The configuration violates the specification, or requests two sizes.
     Content(PathBuf, hooks::HooksError),
-    /// It has more than any.
+    /// The configuration exceeds the size limit.
     TooLarge(PathBuf),
-    /// An option of ours that is none.
+    /// The option is not one of ours.
     Option(String),
-    /// Nobody knows which runtime it is.
+    /// The policy cannot be read, so the runtime is unknown.
     Policy(PolicyError),
-    /// There is no runtime of these names.
+    /// No runtime of these names exists.
     NoRuntime(Vec<String>),
-    /// It cannot be executed.
+    /// The runtime cannot be executed.
     Execute(PathBuf, io::Error),
     /// The runtime executes gpuslice-runtime again and again.
     Loop,
@@ -122,8 +123,7 @@ impl From<PolicyError> for Failure {
     }
 }
 
-/// Does what a runtime is asked to do. Comes back only when no runtime could be started, with the
-/// exit status.
+/// Runs as the runtime. Returns only when no runtime could be started, with the exit status.
 pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
     let request = arguments::read(given);
     if request.help {
@@ -191,10 +191,10 @@ fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failur
     Ok(runtimes)
 }
 
-/// The runtime that a wrapper of this path executes on this host for a container that is made.
+/// The runtime that a wrapper at this path executes on this host to create a container.
 ///
 /// # Errors
-/// When the policy cannot be used, or there is none.
+/// When the policy cannot be used, or no runtime exists.
 pub fn below(executable: &Path, places: &Places) -> Result<PathBuf, Failure> {
     let request = Request {
         bundle: Some(PathBuf::new()),
@@ -204,14 +204,14 @@ pub fn below(executable: &Path, places: &Places) -> Result<PathBuf, Failure> {
     find(executable, &named(&request, false)?)
 }
 
-/// The first of these runtimes that is there, where gpuslice-runtime looks for it.
+/// The first of these runtimes that exists in the folders that gpuslice-runtime searches.
 #[must_use]
 pub fn first(names: &[String]) -> Option<PathBuf> {
     find(Path::new(""), names).ok()
 }
 
-/// Puts the hooks into the configuration of a container that is made. `is_again`: one of us has done
-/// so on the way to this one.
+/// Adds the hooks to the configuration of the container to create. `is_again`: an earlier
+/// gpuslice-runtime in the chain has already done so.
 fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), Failure> {
     let Some(config) = request.config() else {
         return Ok(());
@@ -219,7 +219,7 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
     let failed = |error| Failure::Config(config.clone(), error);
     let mut file = match File::open(&config) {
         Ok(file) => file,
-        // The runtime says it better, and starts nothing either.
+        // The runtime reports this error better, and starts nothing either.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
@@ -236,7 +236,7 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
         Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > LARGEST => {
             return Err(Failure::TooLarge(config));
         }
-        // Bytes that are no UTF-8 are no JSON.
+        // Bytes that are not UTF-8 are not JSON; `hooks::add` refuses them.
         Ok(_) | Err(_) => {}
     }
     let path = executable
@@ -247,7 +247,7 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
         .iter()
         .map(|option| option.to_string_lossy().into_owned())
         .collect();
-    // Relative to the folder that the caller is in, as the runtime takes it.
+    // Relative to the caller's working directory, as the runtime resolves it.
     let bundle = request.bundle.as_deref().map(std::path::absolute);
     let bundle = bundle.transpose().map_err(failed)?;
     let bundle = bundle
@@ -269,10 +269,10 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
     }
 }
 
-/// The old text or the new, never half: another process may read it.
+/// Replaces the configuration atomically, because another process may read it.
 fn replace(config: &Path, old: &fs::Metadata, text: &str) -> io::Result<()> {
     let new = config.with_extension(format!("gpuslice-{}", std::process::id()));
-    // Left by a process of this number that was killed.
+    // Left by a killed process with our pid.
     let _ = fs::remove_file(&new);
     let written = OpenOptions::new()
         .write(true)
@@ -290,7 +290,7 @@ fn replace(config: &Path, old: &fs::Metadata, text: &str) -> io::Result<()> {
     written
 }
 
-/// The first runtime that is there, and is not the wrapper under another name.
+/// The first runtime that exists and is not the wrapper under another name.
 fn find(executable: &Path, names: &[String]) -> Result<PathBuf, Failure> {
     let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
     let own = identity(executable).ok();
@@ -309,8 +309,9 @@ fn find(executable: &Path, names: &[String]) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| Failure::NoRuntime(names.to_vec()))
 }
 
-/// `execve` and not `std`'s, which would change more of the signals that the runtime finds. Ours
-/// ignores SIGPIPE because Rust's start has made it so, and a container must not.
+/// Calls `execve` directly, because `std`'s version would change more of the runtime's signal
+/// settings. Rust's start-up code ignores SIGPIPE in this process, but a container must not inherit
+/// that.
 fn execute(runtime: &Path, arguments: &[OsString], variable: &OsStr) -> io::Error {
     let words =
         std::iter::once(runtime.as_os_str()).chain(arguments.iter().map(OsString::as_os_str));

@@ -25,18 +25,18 @@ pub(super) fn help() -> u8 {
     }
 }
 
-/// Tells it. containerd and Docker show a person the last line of the log.
+/// Reports an error. containerd and Docker show the user the last line of the log.
 pub(super) fn report(request: &Request, message: &str) {
     let message = format!("{}: {message}", super::NAME);
-    // Nobody is left to be told when these cannot be written.
+    // A failure to write here cannot be reported anywhere.
     let _ = writeln!(std::io::stderr(), "{message}");
     if let Some(path) = &request.log {
         log(path, request.log_is_json, "error", &message);
     }
 }
 
-/// Tells what keeps nothing from being done. Not on standard error where there is a log: containerd
-/// reads what `state` and `ps` say there as part of their JSON.
+/// Reports a warning. If there is a log, standard error is not used: containerd parses the standard
+/// error of `state` and `ps` as part of their JSON.
 pub(super) fn warn(request: &Request, message: &str) {
     let message = format!("{}: {message}", super::NAME);
     match &request.log {
@@ -57,7 +57,7 @@ fn log(path: &Path, is_json: bool, level: &str, message: &str) {
     let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
 }
 
-/// A moment as the logs of runtimes write it.
+/// A time in the format of the runtimes' logs.
 fn rfc3339(seconds: u64) -> String {
     const DAY: u64 = 86_400;
     let length = |year: u64| {

@@ -7,19 +7,20 @@ use crate::read;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Where the toolkit's file is, below a folder of configuration.
+/// The path of the toolkit's file below a configuration folder.
 const FILE: &str = "nvidia-container-runtime/config.toml";
 
-/// Where the GPU operator's toolkit has it, below the root.
+/// The path of the GPU operator's toolkit file, below the root.
 pub const OPERATOR: &str = "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml";
 
-/// The head of its table.
+/// The header of its TOML table.
 const TABLE: &str = "[nvidia-container-runtime]";
 
-/// How much is read; the toolkit's own has 2 KiB.
+/// The bytes that are read; the toolkit's own file has 2 KiB.
 const CAP: usize = 1 << 20;
 
-/// The file that this process's environment names, as the toolkit reads it, else the one below /etc.
+/// The file that this process's environment names, as the toolkit reads it, or else the file below
+/// /etc.
 #[must_use]
 pub fn file(places: &Places) -> PathBuf {
     let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -50,8 +51,8 @@ fn below_ours(text: &str) -> Vec<String> {
     }
 }
 
-/// The texts of `runtimes` in the table `nvidia-container-runtime`. Not by a parser of TOML, which for
-/// this one list would add 1 % to a program that every container's start loads.
+/// The texts of `runtimes` in the table `nvidia-container-runtime`. A TOML parser for this one list
+/// would add 1 % to a program that every container's start loads.
 fn listed(text: &str) -> Vec<String> {
     let mut lines = text.lines().map(str::trim);
     if !lines.any(|line| line.split('#').next().map(str::trim) == Some(TABLE)) {

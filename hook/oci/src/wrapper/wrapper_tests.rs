@@ -1,4 +1,4 @@
-//! What the wrapper does to a bundle, and what it refuses.
+//! The wrapper's changes to a bundle, and its refusals.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
@@ -97,7 +97,7 @@ fn the_wrapper_is_not_taken_for_the_runtime() {
     assert_eq!(find(own, &names).unwrap(), Path::new("/usr/bin/true"));
 }
 
-/// What a policy of these bytes and this mode names for a verb, and what is said in the log.
+/// The runtimes that a policy with these bytes and this mode names for a verb, and the log.
 fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, Failure>, String) {
     let host = tempfile::tempdir().unwrap();
     let places = crate::place::Places::below(host.path());
@@ -132,7 +132,7 @@ fn a_policy_that_others_may_write_to_stops_containers_and_starts_none() {
 
 #[test]
 fn a_policy_of_roots_that_is_not_text_still_names_the_runtime() {
-    // What is somebody else's is not root's, whatever its mode.
+    // A file of another user is not root's, whatever its mode.
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -172,14 +172,14 @@ fn the_list_of_runtimes_below_ours_is_honoured() {
     assert_eq!(named(false), USUAL);
     list(r#""/usr/bin/gpuslice-runtime", "/k3s/runc""#);
     assert_eq!(named(false), ["/k3s/runc", "runc", "crun"]);
-    // Where ours is not in it, it is for others.
+    // A list without gpuslice-runtime is ignored.
     list(r#""crun", "runc""#);
     assert_eq!(named(false), USUAL);
-    // Others may have written it.
+    // Other users may have written it.
     list(r#""gpuslice-runtime", "/theirs""#);
     fs::set_permissions(&toolkit, fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(named(false), USUAL);
-    // The policy is heard first, but not where its runtime has executed us.
+    // The policy takes precedence, unless its runtime has executed this process.
     list(r#""gpuslice-runtime", "crun""#);
     fs::write(
         places.policy(),
