@@ -116,8 +116,8 @@ impl Route {
     /// Returns the position at which the child preloads the linked libraries, if it preloads them.
     ///
     /// An interposer before libgpuslice.so finds libgpuslice.so by RTLD_NEXT. An interposer after
-    /// it that defines the name itself must find the driver: libgpuslice.so calls the interposer,
-    /// and adjusts the interposer's answer for the program.
+    /// it that defines the name itself must find the driver: libgpuslice.so calls the interposer
+    /// and passes its answer on to the program.
     pub(super) fn preloads(self) -> Option<Preloaded> {
         match self {
             Route::PreloadedRtldNext => Some(Preloaded::First),

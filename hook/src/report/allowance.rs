@@ -13,7 +13,7 @@ const LEAST: Duration = Duration::from_millis(20);
 /// The remaining time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// The processor time of this thread at which it is used up.
+    /// This thread's processor time at which the allowance is used up.
     end: Duration,
 }
 

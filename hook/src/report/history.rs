@@ -24,7 +24,7 @@ struct Seen {
 /// All slices together at one moment, by part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// When, since the first.
+    /// The time since the first moment.
     pub(super) at: Duration,
     /// The bytes of each part.
     pub(super) parts: [u64; PARTS.len()],

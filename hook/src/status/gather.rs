@@ -60,7 +60,8 @@ pub(crate) fn gather(
             (found, machine)
         })
         .collect();
-    // NVML is queried before the ledgers are read, because the ledgers may count memory by then
+    // NVML is queried before the ledgers are read: the ledgers then already count the memory that
+    // NVML reports.
     // that NVML does not know yet.
     drivers.look(found.iter().map(|(_, machine)| machine.clone()).collect());
     let look = Look {
