@@ -1,4 +1,4 @@
-//! Turns the options into a slice for the GPUs that are there.
+//! Turns the command-line options into a slice for the GPUs of this machine.
 //! Touches: its arguments.
 
 use crate::inventory::{Inventory, Target};
@@ -8,91 +8,91 @@ use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
 use gpuslice_config::units::Bytes;
 
-/// Why the options make no slice here.
+/// Reasons why the options do not describe a slice on this machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// The driver works and lists nothing.
+    /// The driver works but lists no GPU.
     #[error("the NVIDIA driver lists no GPU here")]
     NoDevices,
-    /// A GPU that is not there.
+    /// An option names a GPU that does not exist here.
     #[error("there is no {wanted} here; there are:{devices}")]
     Unknown {
-        /// As it was named.
+        /// The GPU, as the user named it.
         wanted: String,
-        /// What there is, one per line.
+        /// The existing GPUs, one per line.
         devices: String,
     },
-    /// A GPU that programs cannot allocate from.
+    /// A GPU that programs cannot allocate from because MIG divides it.
     #[error("GPU {index} is divided by MIG: name one of its instances:{instances}")]
     Divided {
-        /// Its index.
+        /// The GPU's index.
         index: u32,
-        /// What there is, one per line.
+        /// The existing GPUs and instances, one per line.
         instances: String,
     },
     /// A GPU named more than once.
     #[error("{0} is given more than one --device")]
     Twice(String),
-    /// A limit that is none.
+    /// A limit that exceeds the GPU's memory and so limits nothing.
     #[error("{option} {limit} is more than {target} has; give at most {most}MiB")]
     OverTheCard {
-        /// The option.
+        /// The option's name.
         option: &'static str,
-        /// Its value, as it differs from the GPU's memory.
+        /// The option's value, with enough digits to differ from the GPU's memory.
         limit: String,
         /// The GPU.
         target: String,
-        /// Its memory in whole MiB.
+        /// The GPU's memory in whole MiB.
         most: u64,
     },
-    /// A limit that is none anywhere.
+    /// A limit that exceeds the memory of every GPU.
     #[error("{option} {limit} is more than any GPU here has:{devices}")]
     OverEveryCard {
-        /// The option.
+        /// The option's name.
         option: &'static str,
-        /// Its value, as it differs from the memory of the largest.
+        /// The option's value, with enough digits to differ from the memory of the largest GPU.
         limit: String,
-        /// What there is, one per line.
+        /// The existing GPUs, one per line.
         devices: String,
     },
-    /// Nothing is left to show.
+    /// The headroom leaves no memory to report to the program.
     #[error("--headroom {headroom} leaves nothing of a limit of {limit}")]
     Headroom {
-        /// Its value.
+        /// The headroom's value.
         headroom: Bytes,
         /// The limit.
         limit: Bytes,
     },
-    /// Too many GPUs for one file.
+    /// More GPUs than one slice file can list.
     #[error(transparent)]
     Slice(#[from] SliceFault),
 }
 
-/// A slice, and what a person should be told about it.
+/// A slice, and the warnings about it.
 #[derive(Debug, PartialEq)]
 pub struct Budget {
-    /// The slice; its `meminfo` is for the caller to fill in.
+    /// The slice; the caller fills in its `meminfo`.
     pub slice: Slice,
-    /// What should be told.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// The cards that the slice does not limit although it names a limit for all.
+    /// The GPUs that the slice does not limit although it has a limit for all GPUs.
     pub too_small: Vec<TooSmall>,
 }
 
-/// A card with less memory than the limit of every card, which therefore does not limit it.
+/// A GPU with less memory than the limit for all GPUs, which therefore does not limit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooSmall {
-    /// The card.
+    /// The GPU.
     pub uuid: DeviceUuid,
     /// The message for the user.
     pub message: String,
 }
 
-/// The slice that the options describe on these GPUs, where earlier runs of its name have
-/// taught `learned`.
+/// Builds the slice that the options describe on these GPUs. `learned` is the headroom learned from
+/// earlier runs of that name.
 ///
 /// # Errors
-/// When they name a GPU that is not there, or more than it has.
+/// When the options name a GPU that does not exist, or a limit that exceeds a GPU's memory.
 pub fn budget(
     options: &SliceOptions,
     inventory: &Inventory,
@@ -151,7 +151,8 @@ pub fn budget(
             })?;
         }
     }
-    // Where both are the same memory, a model that was loaded would be there twice.
+    // On unified memory, a loaded model would occupy memory twice: in the page cache and on the
+    // GPU.
     let shared = slice
         .devices()
         .any(|device| device.integrated == Some(true));
@@ -171,7 +172,7 @@ pub fn budget(
     })
 }
 
-/// What is said of options that are for unified memory only.
+/// Returns the warning about options that apply to unified memory only.
 fn without_effect(options: &SliceOptions) -> Option<String> {
     let given = [
         ("--reserve", options.reserve.is_some()),
@@ -194,15 +195,16 @@ fn without_effect(options: &SliceOptions) -> Option<String> {
     })
 }
 
-/// What earlier runs have taught.
+/// The headroom learned from earlier runs.
 struct Lessons<'a> {
     name: &'a str,
     learned: &'a Headrooms,
 }
 
 impl Lessons<'_> {
-    /// Every device is listed, although `memory` stands for all, so that the file says which of
-    /// them share the host's memory: a program that only asks NVML cannot know.
+    /// Returns the slice file's entry for a device. Every device is listed, although `memory` is
+    /// the limit of all, so that the file records which devices share the host's memory. A program
+    /// that only queries NVML cannot find that out.
     fn listed(
         &self,
         target: &Target<'_>,
@@ -245,10 +247,10 @@ fn named<'a>(
     Ok(named)
 }
 
-/// The GPU or instance that a person means.
+/// Finds the GPU or MIG instance that a selector names.
 ///
 /// # Errors
-/// When there is none, or it is one that nothing can be allocated from.
+/// When it does not exist, or when it is a GPU that programs cannot allocate from.
 pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
     let direct = inventory.targets().find(|target| match selector {
         Selector::Uuid(uuid) => target.uuid == uuid,
@@ -277,12 +279,14 @@ pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, Bud
     })
 }
 
-/// Whether a limit limits nothing. A device that does not tell its memory is believed.
+/// Checks whether a limit exceeds the device's memory and so limits nothing. On a device that does
+/// not report its memory, any limit counts.
 pub(crate) fn over(limit: Bytes, target: &Target<'_>) -> bool {
     limit > target.total && target.total > Bytes::ZERO
 }
 
-/// The refusal of a limit that is more than its card has. `option` is how the user gave it.
+/// Builds the error for a limit that exceeds its GPU's memory. `option` is the option the user
+/// gave.
 pub(crate) fn over_the_card(
     option: &'static str,
     limit: Bytes,
@@ -296,8 +300,8 @@ pub(crate) fn over_the_card(
     }
 }
 
-/// Checks a limit of all GPUs against those that have no limit of their own: it must limit one of
-/// them. Returns those that it does not limit.
+/// Checks a limit for all GPUs against those without a limit of their own: it must limit at least
+/// one of them. Returns the GPUs that it does not limit.
 ///
 /// # Errors
 /// When it limits none of them.

@@ -1,4 +1,5 @@
-//! Prepares what a program in a slice finds: its slice file, the preload, the simulated driver.
+//! Prepares a program's environment in a slice: the slice file, the preload and the simulated
+//! driver.
 //! Touches: the environment (read once, here and in `plan`), the private folder.
 
 use crate::cli::tell;
@@ -23,41 +24,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-/// Why nothing can be prepared.
+/// Reasons why a slice cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// The hook has mounted a slice.
+    /// The OCI hook has already mounted a slice.
     #[error("this container already has a slice, which takes precedence: {0}")]
     Mounted(PathBuf),
-    /// Two descriptions of one slice.
+    /// The program is in a slice already, and the options describe a second one.
     #[error(
         "this program is in a slice already (GPUSLICE_CONFIG names {0}), and a slice cannot be divided: \
          leave out --memory and --device to stay in it, or leave it with `gpuslice run --bare -- \
          gpuslice run --memory ...`"
     )]
     ConfigAndLimit(PathBuf),
-    /// Options of a slice in another.
+    /// The program is in a slice already, and options would change it.
     #[error(
         "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \
          leave out the options of the slice to stay in it, or leave it with `gpuslice run --bare -- \
          gpuslice run --memory ...`"
     )]
     ConfigAndOptions(PathBuf),
-    /// The library is missing.
+    /// The preload library is missing.
     #[error(
         "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
         listed(.looked_in)
     )]
     NoLibrary {
-        /// Every folder that was looked in.
+        /// Every folder that was searched.
         looked_in: Vec<PathBuf>,
     },
-    /// The library is there, and ld.so would say so and go on without it.
+    /// The library exists, but ld.so would only print a warning and start the program without it.
     #[error("{path} cannot be preloaded: {why}")]
     Unloadable {
-        /// Where it is.
+        /// The library's path.
         path: PathBuf,
-        /// What keeps ld.so from it, and the fix.
+        /// The reason why ld.so cannot load it, and the fix.
         why: String,
     },
     /// The simulated driver is missing.
@@ -67,27 +68,27 @@ pub enum EnvironmentError {
         listed(.looked_in)
     )]
     NoSimulator {
-        /// Every folder that was looked in.
+        /// Every folder that was searched.
         looked_in: Vec<PathBuf>,
     },
-    /// The scenario is missing.
+    /// The scenario file cannot be read.
     #[error("cannot read scenario {path}")]
     Scenario {
-        /// Which.
+        /// The scenario file's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A path that a list in the environment cannot hold.
+    /// A path that a list in an environment variable cannot hold.
     #[error(
         "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
          ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
     )]
     Unnameable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Where.
+        /// The environment variable.
         variable: &'static str,
     },
     /// A path that a slice file cannot hold.
@@ -95,7 +96,7 @@ pub enum EnvironmentError {
     Path(PathBuf),
 }
 
-/// Folders, as a sentence names them.
+/// Formats folders as a list in a sentence.
 fn listed(folders: &[PathBuf]) -> String {
     let names: Vec<String> = folders
         .iter()
@@ -108,36 +109,36 @@ fn listed(folders: &[PathBuf]) -> String {
     }
 }
 
-/// What was prepared. The private folder lives as long as this, or, when this process becomes
-/// the program, as long as the program and all that it starts.
+/// The prepared slice and environment. Dropping it removes the private folder. If this process
+/// becomes the program, the folder lasts until the program and all processes it started have ended.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Variables to set, or with None to remove.
+    /// Variables to set; a variable with the value None is to be removed.
     pub vars: Vec<(OsString, Option<OsString>)>,
-    /// The slice; None when nothing is limited.
+    /// The slice; None if no device is limited.
     pub slice: Option<Slice>,
-    /// Its file.
+    /// The slice file.
     pub file: Option<PathBuf>,
     /// The preloaded library; None for a bare run.
     pub library: Option<PathBuf>,
-    /// The GPUs, where the driver had to be asked.
+    /// The GPUs, if the driver had to be queried.
     pub inventory: Option<Inventory>,
-    /// What a person should be told before the program starts.
+    /// Warnings for the user, reported before the program starts.
     pub warnings: Vec<String>,
-    /// The messages that say where the slice does not hold.
+    /// Messages about programs or GPUs that the slice does not limit.
     pub gaps: Vec<String>,
-    /// Removes the folder when it goes out of use.
+    /// The private folder; dropping it removes the folder.
     pub private: Option<PrivateDir>,
-    /// What the slice was promised on unified memory; taken back when this goes out of use.
+    /// The slice's promise on unified memory; dropping it withdraws the promise.
     pub promise: Option<OwnPromise>,
-    /// Its place on cards with memory of their own; given back when this goes out of use.
+    /// The slice's place on GPUs with memory of their own; dropping it gives the place back.
     pub tenancy: Tenancy,
-    /// The simulated machine's meminfo, where its GPUs share the host's memory.
+    /// The simulated machine's meminfo file, if its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }
 
 impl Prepared {
-    /// Gives a child what was prepared.
+    /// Applies the prepared variables to a child command.
     pub fn apply(&self, command: &mut Command) {
         for (name, value) in &self.vars {
             match value {
@@ -147,16 +148,16 @@ impl Prepared {
         }
     }
 
-    /// Shows this process, and all that it starts from now on, the simulated machine's
-    /// `/proc/meminfo`.
+    /// Mounts the simulated machine's `/proc/meminfo` for this process and for every process it
+    /// starts from now on.
     ///
     /// # Errors
-    /// When it cannot be mounted although this process may mount.
+    /// When the file cannot be mounted although this process has permission to mount.
     pub fn enter(&self) -> Result<(), sim_host::SimHostError> {
         self.meminfo.as_deref().map_or(Ok(()), sim_host::show)
     }
 
-    /// This process's environment with what was prepared, for `exec`.
+    /// Returns this process's environment with the prepared variables applied, for `exec`.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let changed = |name: &OsStr| self.vars.iter().any(|(other, _)| other == name);
@@ -171,22 +172,22 @@ impl Prepared {
     }
 }
 
-/// The slice that the hook has mounted, where there is one.
+/// Returns the path of the slice that the OCI hook has mounted, if any.
 #[must_use]
 pub fn mounted_slice() -> Option<PathBuf> {
     let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find(|path| path.exists())
 }
 
-/// The slice file that the environment names.
+/// Returns the slice file that the environment names, if any.
 #[must_use]
 pub fn named_slice() -> Option<PathBuf> {
     let named = env::var_os(name_of(source::CONFIG));
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Why programs of this container run without its slice, as the OCI hook has written it: the file and
-/// its text.
+/// Returns the reason, written by the OCI hook, why programs of this container run without its
+/// slice: the file's path and its text.
 #[must_use]
 pub fn no_slice() -> Option<(PathBuf, String)> {
     let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
@@ -200,16 +201,16 @@ pub fn no_slice() -> Option<(PathBuf, String)> {
     })
 }
 
-/// How much is read of a reason: a sentence.
+/// The most bytes read of such a reason, which is one sentence.
 const LONGEST_REASON: u64 = 4096;
 
-/// A variable to set, or with None to remove.
+/// A variable to set; with None, a variable to remove.
 type Var = (OsString, Option<OsString>);
 
-/// Prepares what `options` ask for.
+/// Prepares the slice and the environment that `options` ask for.
 ///
 /// # Errors
-/// When something is missing, wrong, or contradicts what is there.
+/// When something is missing or wrong, or contradicts the existing environment.
 pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let beside = folder_of_executable()?;
     let (preload, library) = preload_var(options, &beside)?;
@@ -255,7 +256,8 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
             .into_iter()
             .map(|(name, value)| (name, Some(value))),
     );
-    // The file may become unreadable while programs still start: for another user, for instance.
+    // The slice file may become unreadable while programs still start, for instance after a change
+    // of user. The variable carries its contents for that case.
     let slice = plan.slice.map(|slice| slice.to_json_line().into());
     vars.push((name_of(source::SLICE), slice));
     vars.extend(log_vars(options)?);
@@ -274,7 +276,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     })
 }
 
-/// A machine that does not exist has no driver either: the simulator says what is wrong with it.
+/// Replaces a driver error by the simulator's own message if the simulated machine does not exist.
 fn explain(error: anyhow::Error, options: &SliceOptions) -> anyhow::Error {
     match (&options.sim, error.is::<AskError>()) {
         (Some(machine), true) => crate::devices::simulated(machine).err().unwrap_or(error),
@@ -287,7 +289,7 @@ fn folder_of_executable() -> anyhow::Result<PathBuf> {
     Ok(executable.parent().unwrap_or(&executable).to_owned())
 }
 
-/// The state folder that the caller shares between runs, on a simulated machine.
+/// Returns the state folder of a simulated machine that the caller shares between runs, if set.
 fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     if !simulated && set(sim::SIM).is_none() {
@@ -299,7 +301,7 @@ fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
         .with_context(|| format!("cannot use {}", sim::STATE))
 }
 
-/// The variable that preloads the library, and the library.
+/// Returns the LD_PRELOAD variable, and the library it preloads.
 fn preload_var(
     options: &SliceOptions,
     beside: &Path,
@@ -315,7 +317,8 @@ fn preload_var(
     Ok(((PRELOAD.into(), Some(value)), Some(library)))
 }
 
-/// The log's file is named absolutely: the program may change its folder.
+/// Returns the variables of the log. The log file's path is absolute because the program may change
+/// its working folder.
 fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
     let mut vars = Vec::new();
     if let Some(level) = &options.log {
@@ -324,7 +327,7 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
     if let Some(file) = &options.log_file {
         let path = std::path::absolute(file);
         let path = path.with_context(|| format!("cannot use log file {}", file.display()))?;
-        // The library says nothing where it cannot: its program's standard error is not for that.
+        // The library cannot report this later: it must not write to its program's standard error.
         if let Err(error) = can_be_written(&path) {
             let path = path.display();
             tell(&format!(
@@ -333,7 +336,7 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
             ));
         }
         vars.push((name_of(source::LOG_FILE), Some(path.into())));
-        // Who names a file wants to find something in it.
+        // A user who names a log file expects entries in it, so the level defaults to `warn`.
         if options.log.is_none() && env::var_os(name_of(source::LOG)).is_none() {
             vars.push((name_of(source::LOG), Some("warn".into())));
         }
@@ -341,7 +344,7 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
     Ok(vars)
 }
 
-/// Whether a file can be appended to, or made where there is none.
+/// Checks that a file can be appended to, or created if it does not exist.
 fn can_be_written(path: &Path) -> Result<(), Errno> {
     if path.is_dir() {
         return Err(Errno::EISDIR);

@@ -1,7 +1,8 @@
-//! Former slices of this process: `gpuslice run` became a command, which became another
+//! Former slices of this process. `gpuslice run` became a command, and that command became another
 //! `gpuslice run` (by `exec`, for instance behind `gpuslice run --bare`).
 //! Touches: /proc; the private folders that environments name.
-//! Law: a former slice that no other process uses has ended; any other keeps its place.
+//! Law: a former slice that no other process uses has ended; any other former slice keeps its
+//! place.
 
 use crate::{folder_users, registry};
 use gpuslice_config::source;
@@ -12,17 +13,18 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The process in whose name a run's records are written.
+/// The processes that can own a run's records.
 #[derive(Clone, Copy, Debug)]
 pub struct Owners {
     /// The process that becomes the command.
     pub own: Process,
-    /// The run's watcher, where a former slice of this process keeps the name of the process.
+    /// The run's watcher. It owns the new record if a former slice's record has this process as its
+    /// owner.
     pub watcher: Option<Process>,
 }
 
 impl Owners {
-    /// Those of this process and of its watcher.
+    /// Returns the owners for this process and its watcher.
     #[must_use]
     pub fn of(watcher: Option<i32>) -> Owners {
         let pid = Pid::this().as_raw();
@@ -33,7 +35,8 @@ impl Owners {
         }
     }
 
-    /// The owner of a new record. `is_taken` says that a former slice has one of this process.
+    /// Returns the owner of a new record. `is_taken` says that a former slice's record has this
+    /// process as its owner.
     #[must_use]
     pub fn of_record(&self, is_taken: bool) -> Process {
         let watcher = self.watcher.filter(|_| is_taken);
@@ -41,21 +44,21 @@ impl Owners {
     }
 }
 
-/// Whether a process other than this one is in a slice to whose `record` the file `link` of its
-/// private folder leads.
+/// Checks whether any other process is in the slice of this `record`. A slice's private folder has
+/// a link named `link` to its record.
 #[must_use]
 pub fn is_used(record: &Path, link: &str) -> bool {
     others_in_a_run()
         .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| file == record))
 }
 
-/// Whether a process other than this one is in the slice of a private folder.
+/// Checks whether any other process is in the slice of a private folder.
 #[must_use]
 pub fn is_used_by_others(private: &Path) -> bool {
     others_in_a_run().any(|used| used == private)
 }
 
-/// The private folders that the environments of other processes name.
+/// Returns the private folders that the environments of other processes name.
 fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
     let own = Pid::this().as_raw();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

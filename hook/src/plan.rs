@@ -1,6 +1,7 @@
-//! The slice of a run: from the options or a file, and then with everything that it refers to.
-//! Touches: the environment variable that names a slice file, the private folder, the driver (in
-//! a child), what earlier runs have taught, the promises and the tenancies of the other slices.
+//! The plan of a run's slice: read from the options or a file, then completed with its ledger,
+//! promise and tenancy.
+//! Touches: the environment variable that names a slice file, the private folder, the driver (in a
+//! child), the headroom learned from earlier runs, the promises and tenancies of other slices.
 
 use crate::budget::{self, TooSmall, budget};
 use crate::environment::{self, EnvironmentError, mounted_slice};
@@ -26,21 +27,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The slice, before there is a folder to write it to.
+/// The slice, before a folder for its file exists.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) slice: Option<Slice>,
-    /// The file that it was read from; None when one is still to be written.
+    /// The file that the slice was read from; None if the file is still to be written.
     pub(crate) file: Option<PathBuf>,
     pub(crate) inventory: Option<Inventory>,
     pub(crate) warnings: Vec<String>,
-    /// The messages that say where the slice does not hold: --strict refuses to start then.
+    /// Messages about programs or GPUs that the slice does not limit. --strict refuses to start if
+    /// there are any.
     pub(crate) gaps: Vec<String>,
-    /// Whether headroom is learned from the run when it ends.
+    /// Whether headroom is learned from this run when it ends.
     learns: bool,
-    /// Whether it may start although it does not fit.
+    /// Whether the run may start although its slice does not fit.
     overcommit: bool,
-    /// What it asks for of cards with memory of their own.
+    /// The memory that the slice asks for on GPUs with memory of their own.
     cards: Vec<Card>,
 }
 
@@ -78,7 +80,7 @@ impl Plan {
             true => learned(&name, &mut warnings),
             false => Headrooms::new(),
         };
-        // What a simulated card teaches is of no use to a real one.
+        // Headroom learned on a simulated GPU is of no use on a real one.
         if learns && is_simulated(sim_vars) && env::var_os("XDG_STATE_HOME").is_none() {
             learns = false;
             warnings.push(NOT_REMEMBERED.to_owned());
@@ -103,15 +105,15 @@ impl Plan {
             warnings,
             gaps,
             learns,
-            // Who only looks has nothing to enforce either.
+            // A slice with --no-enforce only observes, so there is no limit to guarantee.
             overcommit: options.overcommit || options.no_enforce,
             cards,
         })
     }
 
-    /// The slice of a file. One that names a ledger is shared by all runs of it, and used as it is.
-    /// Any other is a slice of this run alone: it gets a ledger, and is admitted, as one of the
-    /// options.
+    /// Plans the slice of a file. All runs of a file that names a ledger share that slice, and it
+    /// is used unchanged. Any other file describes a slice of this run alone: it gets a ledger and
+    /// is admitted, as a slice from the options is.
     fn of_file(
         path: PathBuf,
         options: &SliceOptions,
@@ -130,12 +132,12 @@ impl Plan {
         let too_small = slice_file::compare(&path, &slice, &inventory)?;
         let visible = visible_devices();
         let seen = Seen::with(visible.as_deref(), &inventory);
-        // A program that stays in its slice was told when the slice was made.
+        // A program that stays in its slice was checked when the slice was made.
         if options.config.is_some() {
             seen.check(&slice, &inventory)?;
         }
         plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
-        // The file of the run that this program is in.
+        // The program is in a run already, and this is the slice file of that run.
         let stays = options.config.is_none() && registry::private_folder(&path).is_some();
         if slice.ledger.is_some() || stays {
             plan.file = Some(path);
@@ -162,7 +164,7 @@ impl Plan {
         self.slice.is_some() && self.file.is_none()
     }
 
-    /// Makes the promise of a slice of unified memory, where it fits on its host.
+    /// Makes the promise of a slice on unified memory, if the slice fits on its host.
     pub(crate) fn promise(
         &mut self,
         simulated: Option<&Path>,
@@ -174,7 +176,7 @@ impl Plan {
         let (true, Some(slice), Some(budget)) = (writes, &mut self.slice, budget) else {
             return Ok(None);
         };
-        // A slice file may name its own.
+        // A slice file may name its own promise.
         if slice.promises.is_some() || slice.promise.is_some() {
             return Ok(None);
         }
@@ -195,7 +197,8 @@ impl Plan {
         Ok(Some(own))
     }
 
-    /// Takes the slice's place on cards with memory of their own, where it fits beside the others.
+    /// Takes the slice's place on GPUs with memory of their own, if it fits beside the other
+    /// slices.
     pub(crate) fn claim(
         &mut self,
         simulated: Option<&Path>,
@@ -209,7 +212,7 @@ impl Plan {
         Ok(tenancy)
     }
 
-    /// The largest budget of a device that shares the host's memory; None where there is none.
+    /// Returns the largest budget of a device that shares the host's memory, if there is one.
     fn unified_budget(&self) -> Option<Bytes> {
         let slice = self.slice.as_ref()?;
         let targets = self.inventory.as_ref()?.targets();
@@ -217,7 +220,7 @@ impl Plan {
             .filter(|target| target.integrated)
             .filter_map(|target| {
                 let budget = slice.device(target.uuid)?.memory;
-                // A device that does not tell its memory is believed.
+                // A device that does not report its memory gets the budget unchanged.
                 Some(match target.total {
                     Bytes::ZERO => budget,
                     total => budget.at_most(total),
@@ -226,13 +229,13 @@ impl Plan {
             .max()
     }
 
-    /// How many devices the slice's processes can have memory on.
+    /// Returns the number of devices on which the slice's processes can allocate memory.
     fn devices(&self) -> usize {
         let inventory = self.inventory.as_ref();
         inventory.map_or(1, |inventory| inventory.targets().count())
     }
 
-    /// Makes the ledger, writes the slice file where there is none yet, and says where it is.
+    /// Creates the ledger, writes the slice file if none exists yet, and returns its path.
     pub(crate) fn finish(
         &mut self,
         private: Option<&mut PrivateDir>,
@@ -246,8 +249,9 @@ impl Plan {
             return Ok(None);
         };
         let (true, Some(private)) = (writes, private) else {
-            // As it is: the ledger is only made if it is named and not there. Another one in the place
-            // of a run's own would be one more budget.
+            // The slice is used unchanged: the ledger is created only if the file names one that
+            // does not exist. A second ledger in place of a run's own would amount to a second
+            // budget.
             if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
                 slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
             }
@@ -300,7 +304,7 @@ const NOT_ADMITTED: &str = "--overcommit has no effect: a slice file that names 
 const NOT_REMEMBERED: &str = "the headroom of a simulated run is remembered only where XDG_STATE_HOME \
                               is set";
 
-/// What a slice without a name is called.
+/// Returns the name of a slice without a name.
 fn own_name() -> String {
     format!("run-{}", std::process::id())
 }
@@ -309,8 +313,8 @@ fn visible_devices() -> Option<String> {
     env::var(visible_gpus::VARIABLE).ok()
 }
 
-/// The messages about GPUs that the program sees and the slice does not limit. Those that it does not
-/// see are only warned about.
+/// Returns the messages about GPUs that the program sees and the slice does not limit. GPUs that
+/// the program does not see only cause warnings.
 fn gaps(
     seen: &Seen<'_>,
     slice: &Slice,
@@ -329,7 +333,8 @@ fn is_simulated(sim_vars: &[(OsString, OsString)]) -> bool {
     !sim_vars.is_empty() || env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty())
 }
 
-/// What earlier runs of that name have taught. A run does not fail for want of it.
+/// Returns the headroom learned from earlier runs of that name. If it cannot be read, the run only
+/// warns.
 fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
     let read = learned::place().and_then(|place| learned::read(&place));
     match read {
@@ -341,10 +346,10 @@ fn learned(name: &str, warnings: &mut Vec<String>) -> Headrooms {
     }
 }
 
-/// Why the driver is asked before a program starts.
+/// The reason, in error messages, why the driver is queried before a program starts.
 const NEEDED: &str = "a limit needs its list of GPUs, so nothing starts before it answers";
 
-/// There is no driver. A person without a GPU has tried the first example.
+/// No driver was found. The hint is for a user without a GPU who tries the first example.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; --sim rtx3090 runs on a simulated GPU")]
 pub(crate) struct NoDriver(String);
@@ -359,7 +364,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
     }
 }
 
-/// The slice file that was named, by option or by environment, as an absolute path.
+/// Returns the absolute path of the slice file that an option or the environment names.
 fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     let path = match (&options.config, environment::named_slice()) {
         (Some(path), _) => path.clone(),
@@ -375,7 +380,7 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     })?))
 }
 
-/// The path, made absolute, if the slice file's reader, which knows no escapes, can hold it.
+/// Returns the absolute path as text, if a slice file can hold it: its reader knows no escapes.
 fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
     let path = std::path::absolute(&path).unwrap_or(path);
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';

@@ -1,6 +1,6 @@
-//! A folder that only this user can read, and that is gone when the last process that was given it
-//! is gone, however that process ends. What root makes can be entered by who knows what is in it:
-//! a program that goes on as another user still has to come to its ledger.
+//! A private folder: only its user can read it, and it is removed when the last process that uses
+//! it has ended, in whatever way. A folder that root makes can be entered by any process that knows
+//! the names in it. A program that changes to another user must still reach its ledger.
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
 use crate::tidy_up::{self, Watcher};
@@ -13,10 +13,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The folder. Dropping it removes it; should this process become another program or be
-/// killed, a watcher removes it when that program, and all that it started, has ended.
+/// The folder. Dropping it removes the folder. If this process becomes another program or is
+/// killed, a watcher removes the folder once that program and all processes it started have ended.
 ///
-/// The watcher makes it: so there is no moment in which nobody would remove it.
+/// The watcher creates the folder, so the folder never exists without a process that will remove
+/// it.
 #[derive(Debug)]
 pub struct PrivateDir {
     path: PathBuf,
@@ -24,12 +25,12 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Starts a watcher, which makes the folder.
+    /// Starts a watcher, which creates the folder.
     ///
     /// # Errors
-    /// When neither place can be written to, or the watcher cannot be started.
+    /// When no place can be written to, or the watcher cannot be started.
     pub fn create() -> io::Result<PrivateDir> {
-        // A watcher inherits that nothing but SIGKILL ends it.
+        // The watcher inherits the mask, so that only SIGKILL can end it from the start.
         let mut before = SigSet::empty();
         let set = Some(&SigSet::all());
         pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
@@ -38,35 +39,35 @@ impl PrivateDir {
         made.map(|(path, watcher)| PrivateDir { path, watcher })
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The watcher's process, where it is known.
+    /// Returns the watcher's process id, if known.
     #[must_use]
     pub fn watcher(&self) -> Option<i32> {
         self.watcher.pid()
     }
 
-    /// Has the watcher keep one file of it open, and says where: `/proc/PID/fd/N`.
+    /// Makes the watcher keep a file of this folder open, and returns its path: `/proc/PID/fd/N`.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When the watcher cannot be reached.
     pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
         self.watcher.keep(file)
     }
 
-    /// Has the watcher lock a file that stands for the run elsewhere, as long as it watches.
+    /// Makes the watcher lock a file that represents the run elsewhere, as long as it watches.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When the watcher cannot be reached.
     pub fn hold(&mut self, file: &Path) -> io::Result<()> {
         self.watcher.hold(file)
     }
 
-    /// Whether it can hold a ledger.
+    /// Checks that the folder is on tmpfs, so that it can hold a ledger.
     #[must_use]
     pub fn is_on_tmpfs(&self) -> bool {
         is_on_tmpfs(self.path())
@@ -75,12 +76,12 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // What is left is the watcher's.
+        // The watcher removes the rest.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Where the memory of the machine is mounted on nearly every Linux, and in every container.
+/// The tmpfs that is mounted on nearly every Linux, and in every container.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 fn make() -> io::Result<(PathBuf, Watcher)> {
@@ -88,12 +89,12 @@ fn make() -> io::Result<(PathBuf, Watcher)> {
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
     let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
-    // A ledger lives on tmpfs: on other file systems a lock may not stay with a mapping, and
-    // every page that is written goes to a disk. A place without it is better than none: the
-    // runtime folder may be another user's, left by `su`, and /dev/shm may not be there.
+    // A ledger lives on tmpfs. On other file systems a lock may not stay with a mapping, and every
+    // written page goes to a disk. A folder elsewhere is still better than none: the runtime folder
+    // may be another user's, left by `su`, and /dev/shm may not exist.
     let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
     let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
-    // Root's programs may go on as somebody else, who must be able to come there.
+    // Programs started by root may change to another user, who must be able to enter the place.
     let root = geteuid().is_root();
     first.sort_by_key(|place| root && !everybody_comes_to(place));
     let mut random = [0; 6];
@@ -111,7 +112,7 @@ fn make() -> io::Result<(PathBuf, Watcher)> {
     Err(failed)
 }
 
-/// Whether any user can pass through the folder and all that it is in.
+/// Checks that any user can pass through the folder and all its ancestors.
 fn everybody_comes_to(place: &Path) -> bool {
     let passable = |folder: &Path| {
         let facts = folder.metadata();

@@ -1,8 +1,8 @@
-//! Looks at a program before it is executed: whether the preload library will be loaded into it.
-//! Touches: the program's file and those of its interpreters, by reading their first bytes.
+//! Checks, before a program is executed, whether the preload library will be loaded into it.
+//! Touches: the first bytes of the program's file and of its interpreters.
 //!
 //! A program is looked up as `execvp` does, and a script's interpreter as the kernel does. A few
-//! reads decide; where they cannot, the program is not complained about.
+//! reads decide. If they are inconclusive, the program is not reported.
 
 use gpuslice_oci::elf::{Elf, Machine};
 use nix::sys::prctl;
@@ -17,30 +17,31 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why the library is not loaded into a program.
+/// Reasons why the library is not loaded into a program.
 #[derive(Debug)]
 pub enum Reason {
-    /// No loader starts it.
+    /// The program is statically linked, so no loader runs.
     Static,
-    /// The loader ignores preloads in programs with privileges of their own.
+    /// The program has privileges of its own (set-user-ID, set-group-ID, file capabilities), for
+    /// which the loader ignores preloads.
     Privileged(&'static str),
-    /// Its class is another than the library's.
+    /// The program is 32-bit, the library is not.
     ThirtyTwoBit,
-    /// Its machine is another than the library's.
+    /// The program is built for another machine than the library.
     Machine,
-    /// Another C library's loader starts it.
+    /// The loader of another C library starts the program.
     Loader(PathBuf),
-    /// It may be executed and not read, so nothing is known.
+    /// The file may be executed but not read, so its kind is unknown.
     Unreadable(io::Error),
 }
 
-/// A program that the slice does not hold for.
+/// A program that the slice does not limit.
 #[derive(Debug, thiserror::Error)]
 #[error("{program} {reason}", program = self.program.display(), reason = self.reason)]
 pub struct Unreached {
-    /// The file: the command's, or that of the interpreter of its script.
+    /// The program's file: that of the command, or of the interpreter of its script.
     pub program: PathBuf,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -70,16 +71,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How deep the kernel follows scripts that are interpreted by scripts.
+/// The most levels of scripts interpreted by scripts that the kernel follows.
 const DEPTH: usize = 5;
 
-/// How much of a script's first line the kernel reads.
+/// The most bytes of a script's first line that the kernel reads.
 const LINE: u64 = 256;
 
-/// Looks at the program that `execvp` would start, and at the interpreters that start it.
+/// Checks the program that `execvp` would start, and the interpreters that start it.
 ///
 /// # Errors
-/// When the library will not be loaded into it. A command that is not found is no finding.
+/// When the library will not be loaded into one of them. A command that is not found is no error.
 pub fn look(command: &OsStr) -> Result<(), Unreached> {
     let mut next = find(command);
     for _ in 0..DEPTH {
@@ -90,7 +91,7 @@ pub fn look(command: &OsStr) -> Result<(), Unreached> {
     Ok(())
 }
 
-/// The programs that start a command as another user.
+/// Programs that start a command as another user.
 const USER_CHANGERS: [&str; 11] = [
     "capsh",
     "chpst",
@@ -105,8 +106,8 @@ const USER_CHANGERS: [&str; 11] = [
     "su-exec",
 ];
 
-/// The first program that a command names, also in a shell's script, that starts programs as another
-/// user. A script in a file is not read.
+/// Returns the first program named in a command that starts programs as another user. Also searches
+/// the text of a shell script in the command's arguments, but not a script in a file.
 #[must_use]
 pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
     let words = command.iter().flat_map(|word| {
@@ -120,7 +121,7 @@ pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
     })
 }
 
-/// The file that `execvp` starts.
+/// Returns the file that `execvp` starts.
 fn find(command: &OsStr) -> Option<PathBuf> {
     let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if command.as_bytes().contains(&b'/') {
@@ -132,7 +133,7 @@ fn find(command: &OsStr) -> Option<PathBuf> {
     found.find(executable).filter(|_| !command.is_empty())
 }
 
-/// Looks at one file. Returns the interpreter, where it is a script.
+/// Checks one file. Returns the interpreter if the file is a script.
 fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
     let file = File::open(program).map_err(Reason::Unreadable)?;
     let mut start = Vec::new();
@@ -141,7 +142,7 @@ fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
     if let Some(line) = start.strip_prefix(b"#!") {
         return Ok(interpreter(line));
     }
-    // What is neither a script nor ELF is started by something that only the kernel knows.
+    // A file that is neither a script nor ELF is started by a handler that only the kernel knows.
     if !start.starts_with(b"\x7fELF") {
         return Ok(None);
     }
@@ -159,20 +160,22 @@ fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
     }
     match elf.interpreter() {
         Some(loader) => glibc(PathBuf::from(OsString::from_vec(loader))).map(|()| None),
-        // A loader that is started with a program as its argument has none itself.
+        // A loader may be started directly, with the program as its argument; it has no
+        // interpreter.
         None if is_called(program, "ld-linux") => Ok(None),
         None => Err(Reason::Static),
     }
 }
 
-/// The kind of machine that this library is for.
+/// The machine type that this library is built for.
 pub(crate) const MACHINE: Machine = Machine(if cfg!(target_arch = "aarch64") {
     183
 } else {
     62
 });
 
-/// The program that the first line of a script names, and for `env` the one that it looks up.
+/// Returns the program that a script's first line names; for `env`, the program that `env` looks
+/// up.
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|byte| *byte == b'\n').next()?;
     let mut words = line
@@ -191,7 +194,8 @@ fn is_called(path: &Path, start: &str) -> bool {
     name.as_bytes().starts_with(start.as_bytes())
 }
 
-/// Distributions that have no glibc may offer its loader's name as a link to their own.
+/// Checks that the loader is glibc's. Distributions without glibc may provide its loader's name as
+/// a link to their own loader.
 fn glibc(loader: PathBuf) -> Result<(), Reason> {
     let real = fs::canonicalize(&loader).unwrap_or_else(|_| loader.clone());
     match is_called(&loader, "ld-linux") && !is_called(&real, "ld-musl") {
@@ -200,10 +204,10 @@ fn glibc(loader: PathBuf) -> Result<(), Reason> {
     }
 }
 
-/// Whether the program gets privileges that its caller does not have.
+/// Checks that the program does not gain privileges that its caller does not have.
 fn privileges(program: &Path) -> Result<(), Reason> {
     const SETUID: u32 = 0o4000;
-    // Without the group's right to execute, the bit means something else.
+    // Without the group's execute permission, the set-group-ID bit has another meaning.
     const SETGID: u32 = 0o2010;
     let Ok(facts) = fs::metadata(program) else {
         return Ok(());
@@ -230,7 +234,8 @@ fn has_capabilities(program: &Path) -> bool {
         return false;
     };
     let (name, nothing) = (c"security.capability", std::ptr::null_mut());
-    // SAFETY: both names are C strings that outlive the call, and nothing is written: no room is given.
+    // SAFETY: both names are C strings that outlive the call, and the call writes nothing: the
+    // buffer size is 0.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), nothing, 0) > 0 }
 }
 

@@ -1,9 +1,9 @@
-//! The promise of a run on unified memory: a file that says what the slice was admitted for, and
-//! in which the slice says what it has spent.
+//! The promise of a run on unified memory: a file that records the memory the slice was admitted
+//! for. The slice records in it the memory it has used.
 //! Touches: the promises' folder and the lock beside it; /proc; the registry.
 //!
-//! The folder is shared by all slices of a machine. A promise lasts as long as its run: the
-//! watcher removes it, or, where that was killed too, whoever makes the next one.
+//! All slices of a machine share the folder. A promise lasts as long as its run. The watcher
+//! removes it; if the watcher was killed too, the next run that makes a promise removes it.
 
 use crate::admission::{Full, Neighbour, Room};
 use crate::former::{self, Owners};
@@ -22,41 +22,42 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The folder's name, wherever it is.
+/// The folder's name, at every place.
 pub const FOLDER: &str = "promises";
 
-/// Where the hook keeps the promises of containers.
+/// The OCI hook's folder for the promises of containers.
 const CONTAINERS: &str = "/run/gpuslice/promises";
 
-/// In a private folder: the link to the run's promise.
+/// The name, in a private folder, of the link to the run's promise.
 const LINK: &str = "promise";
 
-/// How long a run waits for what another is about to give back: a service that is started again.
+/// The longest time a run waits for memory that another run is about to give back. A restarted
+/// service needs this.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why there is no promise.
+/// Reasons why no promise can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PromiseError {
-    /// The host's memory is not known.
+    /// The host's memory cannot be read.
     #[error("cannot read what memory the host has ({path})")]
     Host {
-        /// Where it should stand.
+        /// The path of the meminfo file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file cannot be made.
+    /// The promise's file cannot be created.
     #[error("cannot make a promise in {folder}, where the slices of this machine see each other's")]
     Make {
-        /// Where.
+        /// The promises' folder.
         folder: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It does not fit.
+    /// The slice does not fit on the host.
     #[error(
         "{0}\n--overcommit starts it all the same; its FREE is then the memory that is available on \
          the host"
@@ -64,26 +65,26 @@ pub enum PromiseError {
     Full(Full),
 }
 
-/// The promises of a machine.
+/// The promises of one machine.
 #[derive(Clone, Debug)]
 pub struct Promises {
     folder: PathBuf,
-    /// Others that stand beside them.
+    /// A second folder whose promises count too: that of containers.
     containers: Option<PathBuf>,
     simulated: bool,
-    /// Who makes a promise; None where former slices of this process count like any other.
+    /// The owners of a new promise. None if former slices of this process count like any other.
     owners: Option<Owners>,
 }
 
-/// A run's own promise. Dropping it takes it back; a run that becomes its command leaves that to
-/// its watcher.
+/// A run's own promise. Dropping it withdraws the promise. If the run becomes its command, its
+/// watcher withdraws the promise instead.
 #[derive(Debug)]
 pub struct OwnPromise {
-    /// The file; None for a slice that was promised nothing.
+    /// The promise's file; None for a slice that was promised no memory.
     pub file: Option<PathBuf>,
-    /// The folder with everybody's.
+    /// The folder that holds the promises of all slices.
     pub folder: PathBuf,
-    /// Why it is less than the slice's budget.
+    /// The reason why the promise is smaller than the slice's budget, if it is.
     pub overcommitted: Option<Full>,
 }
 
@@ -96,7 +97,7 @@ impl Drop for OwnPromise {
 }
 
 impl Promises {
-    /// Those of this user's slices; of a simulated machine, those of its own.
+    /// Returns the promises of this user's slices. A simulated machine has promises of its own.
     #[must_use]
     pub fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
@@ -117,7 +118,7 @@ impl Promises {
         }
     }
 
-    /// Those in one folder, seen from there alone.
+    /// Returns the promises in one folder, without those of containers.
     #[must_use]
     pub fn in_folder(folder: &Path) -> Promises {
         Promises {
@@ -128,7 +129,8 @@ impl Promises {
         }
     }
 
-    /// Has a run's watcher own its promise where a former slice of this process still stands.
+    /// Makes the run's watcher the owner of its promise if a former slice of this process still has
+    /// one.
     #[must_use]
     pub fn watched_by(self, watcher: Option<i32>) -> Promises {
         Promises {
@@ -137,7 +139,7 @@ impl Promises {
         }
     }
 
-    /// The promise of a former slice of this process that has ended.
+    /// Checks whether a promise belongs to a former slice of this process that has ended.
     fn has_ended(&self, held: &Held) -> bool {
         let own = self.owners.map(|owners| owners.own);
         let is_own = own.is_some() && owner(&held.slice).map(|maker| maker.process) == own;
@@ -152,7 +154,7 @@ impl Promises {
         Some(self.folder.join(name))
     }
 
-    /// The promises that stand. What the dead have left is removed.
+    /// Returns the promises in force. Removes the promises of runs that have ended.
     #[must_use]
     pub fn standing(&self) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
@@ -174,7 +176,7 @@ impl Promises {
         .collect()
     }
 
-    /// The first process of a run of that name, where there is one.
+    /// Returns the first process of a run with that name, if any.
     #[must_use]
     pub fn run_called(&self, name: &str) -> Option<i32> {
         let held = tenants::promised(&self.folder).unwrap_or_default();
@@ -184,10 +186,12 @@ impl Promises {
         same.map(|maker| maker.process.pid)
     }
 
-    /// Admits a slice and writes down what it was promised. No two are admitted at once.
+    /// Admits a slice and records its promise. A lock ensures that only one slice is admitted at a
+    /// time.
     ///
     /// # Errors
-    /// When it does not fit, and not `overcommit`; when the host or the folder cannot be used.
+    /// When the slice does not fit and `overcommit` is false; when the host's memory cannot be read
+    /// or the folder cannot be used.
     pub fn make(
         &self,
         name: &str,
@@ -201,7 +205,8 @@ impl Promises {
             source,
         };
         let start = Instant::now();
-        // The hook takes the same lock, and does not wait long for it.
+        // The OCI hook takes this lock too, and waits for it only briefly, so it is dropped before
+        // sleeping.
         let (_lock, room, full) = loop {
             let lock = self.lock().map_err(failed)?;
             let lingering = self.lingering() && start.elapsed() < PATIENCE;
@@ -217,7 +222,7 @@ impl Promises {
             Some(full) if !overcommit => return Err(PromiseError::Full(full)),
             full => full,
         };
-        // More would be taken from those that were admitted.
+        // A larger promise would take memory from slices that were already admitted.
         let promised = budget.at_most(room.left());
         self.withdraw_ended();
         let file = promises::file_name(promised, &self.own_id(name));
@@ -232,15 +237,15 @@ impl Promises {
         })
     }
 
-    /// Whether a run has a promise whose command has ended: its watcher is about to take it back,
-    /// unless the command has left something in the background.
+    /// Checks whether any promise belongs to a run whose command has ended. Its watcher is about to
+    /// withdraw that promise, unless the command has left processes in the background.
     fn lingering(&self) -> bool {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let mut owners = own.iter().filter_map(|held| owner(&held.slice));
         owners.any(|maker| !maker.process.lives())
     }
 
-    /// Withdraws what former slices of this process were promised, where they have ended.
+    /// Withdraws the promises of former slices of this process that have ended.
     fn withdraw_ended(&self) {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let ended = own.iter().filter(|held| self.has_ended(held));
@@ -249,7 +254,7 @@ impl Promises {
         }
     }
 
-    /// The id of a new promise, by its owner.
+    /// Returns the id of a new promise, which names its owner.
     fn own_id(&self, name: &str) -> String {
         let owners = self.owners.unwrap_or_else(|| Owners::of(None));
         let own = promises::read_folder(&self.folder).unwrap_or_default();
@@ -276,7 +281,7 @@ impl Promises {
     }
 }
 
-/// The folder that root's runs share with containers is made as the hook makes it.
+/// Locks the folder that root's runs share with containers. Creates it as the OCI hook does.
 fn lock_beside_containers(folder: &Path) -> io::Result<File> {
     let places = Places::default();
     run_folder::make(&places).map_err(io::Error::other)?;
@@ -297,10 +302,10 @@ fn lock_in(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// The host's memory, by its meminfo.
+/// Reads the host's memory from a meminfo file.
 ///
 /// # Errors
-/// When it is not there, or is garbled.
+/// When the file does not exist or cannot be parsed.
 pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
     let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
     let read =
@@ -311,7 +316,7 @@ pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
     })
 }
 
-/// Remembers a run's promise in its private folder, for the watcher.
+/// Links a run's promise into its private folder, for the watcher.
 ///
 /// # Errors
 /// When the folder cannot be written to.
@@ -322,8 +327,8 @@ pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     }
 }
 
-/// Takes back the promise of a run that has ended, unless it is by now that of a later run of the
-/// same process.
+/// Withdraws the promise of a run that has ended, unless a later run of the same process has it by
+/// now.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;
@@ -343,26 +348,28 @@ fn write(path: &Path) -> io::Result<()> {
         .create_new(true)
         .mode(0o644)
         .open(path)?;
-    // Whatever the umask says: a slice of another user's would count it as all unused.
+    // The mode must not depend on the umask: slices of other users that cannot read the file would
+    // count the whole promise as unused.
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.set_len(SIZE as u64)
 }
 
-/// Who has made a run's promise: the command's process, which was gpuslice.
+/// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
 struct Maker<'a> {
     process: Process,
     name: &'a str,
     id: &'a str,
 }
 
-/// A container's promise has no owner here: the hook looks after it.
+/// Returns the maker that a promise's id names. A container's promise has no maker: the OCI hook
+/// manages it.
 fn owner(id: &str) -> Option<Maker<'_>> {
     let (process, name) = tenants::promise_owner(id)?;
     Some(Maker { process, name, id })
 }
 
 impl Maker<'_> {
-    /// What the command left behind still uses its slice.
+    /// Checks whether processes that the command left behind still use its slice.
     fn has_left_something(&self, folder: &Path) -> bool {
         registry::running().iter().any(|entry| {
             registry::private_folder(&entry.file)

@@ -1,9 +1,9 @@
-//! The slices of this user that are running: one symbolic link for each, to its slice file.
-//! Touches: the registry's folder; the private folders that it leads to; /proc.
+//! The registry of this user's running slices: one symbolic link per slice, to its slice file.
+//! Touches: the registry's folder; the private folders that its links lead to; /proc.
 //!
-//! A link outlives a run that was killed together with its watcher. So a link is never believed:
-//! a run is there as long as its watcher holds the lock on its private folder, or a process
-//! that the ledger or the environments name lives.
+//! A link outlives a run that was killed together with its watcher, so a link alone proves nothing.
+//! A run counts as running while its watcher holds the lock on its private folder. It also counts
+//! as running while any process that its ledger or an environment names is alive.
 
 use crate::slice_ledger;
 use crate::{folder_users, former, slice_file, tidy_up};
@@ -14,18 +14,18 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-/// A run, as the registry names it.
+/// A run, as the registry lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The link.
+    /// The registry's link.
     pub link: PathBuf,
     /// The slice file.
     pub file: PathBuf,
-    /// The command's process, which was gpuslice.
+    /// The process of the command, which was gpuslice before `exec`.
     pub pid: Option<Pid>,
 }
 
-/// A link that is taken back when the command could not be started after all.
+/// A registry link; dropping it removes the link, for a command that could not be started.
 #[derive(Debug)]
 pub struct Registration {
     link: PathBuf,
@@ -37,12 +37,12 @@ impl Drop for Registration {
     }
 }
 
-/// Adds this process's slice. `own` says that its file is in this process's private folder, which
-/// `watcher` watches. The link carries the watcher's number where a former slice of this process has
-/// the name and still has processes.
+/// Registers this process's slice. `own` says that its file is in this process's private folder,
+/// which `watcher` watches. The link's name carries the watcher's process id if a former slice of
+/// this process has the usual name and still has processes.
 ///
 /// # Errors
-/// When no folder serves.
+/// When no folder can be used.
 pub fn register(
     name: &str,
     file: &Path,
@@ -78,22 +78,22 @@ pub fn register(
     Err(failure)
 }
 
-/// In a private folder: the link that leads to it from the registry.
+/// The name, in a private folder, of the link to the folder's registry link.
 const ENTRY: &str = "entry";
 
-/// The link that leads to a private folder, as the folder names it.
+/// Returns the registry link that leads to a private folder, as recorded in that folder.
 pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
     fs::read_link(private.join(ENTRY)).ok()
 }
 
-/// Removes the link to a private folder from the registry.
+/// Removes the registry link that leads to a private folder.
 pub(crate) fn forget(link: &Path, private: &Path) {
     if fs::read_link(link).is_ok_and(|file| file.parent() == Some(private)) {
         let _ = fs::remove_file(link);
     }
 }
 
-/// The runs that are there, by name. What is left of others is cleaned away.
+/// Returns the running runs, sorted by name. Removes the remains of all other runs.
 #[must_use]
 pub fn running() -> Vec<Entry> {
     let found = folders().into_iter().filter(|folder| is_ours(folder));
@@ -118,7 +118,8 @@ impl Entry {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        // Its file may be gone, when a program has removed it: the folder is its watcher's.
+        // The program may have removed the slice file, but the watcher still holds the folder's
+        // lock.
         if private_folder(&self.file).is_some_and(is_watched) {
             return true;
         }
@@ -126,7 +127,7 @@ impl Entry {
             return false;
         }
         holds_something(&self.file) || folder_users::another_user(&self.file).is_some()
-            // The moment between the link and the command.
+            // In the moment between the link and `exec`, the process is still gpuslice.
             || self.pid.is_some_and(is_gpuslice)
     }
 
@@ -138,7 +139,7 @@ impl Entry {
     }
 }
 
-/// The folder that a slice file is in, if it is one that gpuslice has made for a run.
+/// Returns the folder of a slice file, if gpuslice has created that folder for a run.
 #[must_use]
 pub fn private_folder(file: &Path) -> Option<&Path> {
     let folder = file.parent()?;
@@ -151,7 +152,7 @@ fn is_watched(private: &Path) -> bool {
     File::open(private).is_ok_and(locked)
 }
 
-/// Whether a process that the ledger knows lives.
+/// Checks whether any process that the ledger lists is alive.
 fn holds_something(file: &Path) -> bool {
     let ledger = slice_file::read(file)
         .ok()
@@ -168,7 +169,7 @@ fn is_gpuslice(pid: Pid) -> bool {
     executable.is_ok_and(|path| Some(path) == fs::read_link("/proc/self/exe").ok())
 }
 
-/// Where links are looked for; where the first that can be made is used.
+/// The folders that are searched for links. New links go into the first one that can be created.
 fn folders() -> Vec<PathBuf> {
     let uid = geteuid();
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -176,14 +177,15 @@ fn folders() -> Vec<PathBuf> {
     folders_of(given.as_deref(), uid.as_raw())
 }
 
-/// Root's folder, which is the hook's, too.
+/// Root's folder, which the OCI hook uses too.
 const ROOTS: &str = "/run/gpuslice";
 
-/// How many names a user's folder in /tmp may have.
+/// The most names that are tried for a user's folder in /tmp.
 const NAMES: u32 = 64;
 
-/// A user's folder where there is no runtime folder. Every session takes the first name that is not
-/// another user's: anybody may have made some of them.
+/// Returns a user's folder in /tmp, for sessions without a runtime folder. Any user may have
+/// created some of these names, so every session takes the first name that does not belong to
+/// another user.
 fn temporary(place: &Path, uid: u32) -> PathBuf {
     let first = place.join(format!("gpuslice-{uid}"));
     let more = (1..NAMES).map(|count| place.join(format!("gpuslice-{uid}-{count}")));
@@ -195,8 +197,9 @@ fn temporary(place: &Path, uid: u32) -> PathBuf {
     names.find(usable).unwrap_or(first)
 }
 
-/// A runtime folder that somebody has chosen stands alone. One user's sessions and services,
-/// of which only some are given a runtime folder, see each other's slices.
+/// Returns the folders of one user's registry. A runtime folder at an unusual place is used alone.
+/// Otherwise one user's sessions and services see each other's slices, although only some of them
+/// are given a runtime folder.
 fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     let usual = PathBuf::from(format!("/run/user/{uid}"));
     let without = match uid {
@@ -209,12 +212,12 @@ fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     }
 }
 
-/// Whether a runtime folder was chosen, which stands alone.
+/// Checks whether the user has chosen a runtime folder at an unusual place, which is used alone.
 pub(crate) fn stands_alone() -> bool {
     folders().len() == 1
 }
 
-/// The registries of other users, with the user's number. Only root can look into them.
+/// Returns the registries of other users, with their user ids. Only root can read them.
 pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
     let listed = |folder| fs::read_dir(folder).into_iter().flatten().flatten();
     let number = |name: &str| name.parse::<u32>().ok();
@@ -223,7 +226,7 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
         Some((user, entry.path().join("gpuslice")))
     });
     let without = listed("/tmp").filter_map(|entry| {
-        // Behind the number another one may stand, where the first name was not free.
+        // The user id may be followed by a counter, if the first name was not free.
         let name = entry.file_name();
         let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
         let user = number(numbers.split('-').next()?)?;
@@ -239,7 +242,8 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// The one folder that every session of this user takes, as long as the machine runs.
+/// Returns the one folder that every session of this user shares. It stays the same as long as the
+/// machine runs.
 #[must_use]
 pub fn shared_folder() -> PathBuf {
     let root = Path::new(ROOTS);
@@ -253,11 +257,12 @@ pub fn shared_folder() -> PathBuf {
         .unwrap_or_else(|| root.to_owned())
 }
 
-/// Makes a folder that only this user can enter. One in /tmp may have been made by another.
+/// Creates a folder that only this user can enter. Refuses a folder in /tmp that another user has
+/// created.
 pub(crate) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        // The hook's, through which containers' users pass.
+        // The OCI hook's folder: users of containers must be able to pass through it.
         Ok(()) if folder == Path::new(ROOTS) => {
             fs::set_permissions(folder, Permissions::from_mode(0o711))
         }
@@ -269,7 +274,7 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// A link of an earlier process of this number is replaced.
+/// Creates a registry link. Replaces a link left by an earlier process with this process id.
 fn link_to(file: &Path, link: &Path) -> io::Result<()> {
     match symlink(file, link) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -280,7 +285,7 @@ fn link_to(file: &Path, link: &Path) -> io::Result<()> {
     }
 }
 
-/// A folder of this user, and not a link to one.
+/// Checks that this is a folder of this user, and not a symbolic link.
 fn is_ours(folder: &Path) -> bool {
     let facts = fs::symlink_metadata(folder);
     facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == geteuid().as_raw())
@@ -311,7 +316,7 @@ mod tests {
         let uid = geteuid().as_raw();
         let name = |end: &str| place.path().join(format!("gpuslice-{uid}{end}"));
         assert_eq!(temporary(place.path(), uid), name(""));
-        // A file and a link are as little this user's folder as another user's folder is.
+        // Neither a file nor a link counts as this user's folder.
         fs::write(name(""), "").unwrap();
         symlink(place.path(), name("-1")).unwrap();
         assert_eq!(temporary(place.path(), uid), name("-2"));

@@ -1,9 +1,9 @@
-//! `gpuslice run`: prepares a slice and becomes the command.
-//! Touches: what `environment` and `registry` touch, and this process's own image.
+//! `gpuslice run`: prepares a slice, then replaces its own process with the command (`exec`).
+//! Touches: everything `environment` and `registry` touch, and this process's own image.
 //!
-//! gpuslice does not wait for the command, it becomes it: same process id, same terminal, same
-//! signals and their dispositions, same exit status. There is nothing to pass through, so
-//! nothing can be passed through wrongly.
+//! gpuslice does not wait for the command; it becomes the command. Process id, terminal, signals,
+//! signal dispositions and exit status are therefore the command's own. No signal or status has to
+//! be forwarded.
 
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError, Prepared};
@@ -57,7 +57,7 @@ Examples:
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
   gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
 
-/// Becomes the command.
+/// Prepares the slice and becomes the command. Returns only on failure.
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
@@ -70,7 +70,7 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         crate::cli::tell(&format!("warning: {warning}"));
     }
     look(&args, &prepared)?;
-    // Taken back only when the command cannot be started: `exec` drops nothing.
+    // Dropped, and so removed, only if the command cannot be started: `exec` runs no destructors.
     let _registered = register(&prepared);
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
@@ -86,7 +86,7 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     .into())
 }
 
-/// Says so where the slice will not hold for the command.
+/// Warns, or with --strict refuses, if the slice will not limit the command.
 fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
     let command = args.command.first().filter(|_| prepared.slice.is_some());
     let unreached = command.and_then(|command| program::look(command).err());
@@ -102,8 +102,8 @@ fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The message about a command that may go on as a user who cannot read the library, so that ld.so
-/// starts programs without it. Only root's can.
+/// Returns a message if the command may switch to a user who cannot read the library, so that ld.so
+/// would start programs without it. Only root's commands can switch users.
 fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -118,15 +118,15 @@ fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
     ))
 }
 
-/// Lets `gpuslice status` find the slice, unless it does already: a run inside a run, or a second
-/// one of the same slice file.
+/// Registers the slice so that `gpuslice status` finds it, unless it is listed already. It is
+/// listed already for a run inside a run, and for a second run of one slice file.
 fn register(prepared: &Prepared) -> Option<Registration> {
     let (slice, file) = (prepared.slice.as_ref()?, prepared.file.as_ref()?);
     let own = prepared
         .private
         .as_ref()
         .is_some_and(|private| file.starts_with(private.path()));
-    // Also removes the links of runs that have ended.
+    // `running` also removes the links of runs that have ended.
     let is_listed = registry::running().iter().any(|entry| entry.file == *file);
     if is_listed && !own {
         return None;
@@ -142,7 +142,7 @@ fn register(prepared: &Prepared) -> Option<Registration> {
         .ok()
 }
 
-/// Returns only when it failed, and then says why.
+/// Executes the command. Returns only if `exec` fails, with its error number.
 fn become_command(command: Vec<OsString>, prepared: &Prepared) -> Result<Errno, NulError> {
     let arguments = command
         .into_iter()

@@ -1,10 +1,10 @@
-//! Admits a run on cards with memory of their own: checks its limits beside those of the other
+//! Admits a run on GPUs with memory of their own: checks its limits beside those of the other
 //! slices, and records them.
 //! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
 //! Law: a card's slices never add up to more than its driver's total, unless --overcommit is given.
 //!
-//! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created it, and
-//! otherwise in a folder of this user's. A simulated machine has its own.
+//! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created that
+//! folder, and otherwise in a folder of this user's. A simulated machine has a folder of its own.
 
 use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
@@ -24,7 +24,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A card, and what a run asks for of it.
+/// A GPU, and the memory that a run asks for on it.
 #[derive(Clone, Debug)]
 pub struct Card {
     uuid: DeviceUuid,
@@ -33,7 +33,7 @@ pub struct Card {
     asked: Bytes,
 }
 
-/// A run has no place.
+/// A GPU has no room for the run.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
@@ -45,13 +45,13 @@ pub struct NoRoom {
     hint: String,
 }
 
-/// A run's own place. Dropping it gives it back; a run that becomes its command leaves that to its
-/// watcher.
+/// A run's own place on its GPUs. Dropping it gives the place back. If the run becomes its command,
+/// its watcher gives the place back instead.
 #[derive(Debug, Default)]
 pub struct Tenancy {
-    /// The record; None for a run that was admitted for nothing.
+    /// The record's file; None for a run that was admitted for no memory.
     pub file: Option<PathBuf>,
-    /// The messages for the user.
+    /// Messages for the user.
     pub warnings: Vec<String>,
 }
 
@@ -63,8 +63,9 @@ impl Drop for Tenancy {
     }
 }
 
-/// The cards with memory of their own that a slice counts on: those that are `named` with a limit
-/// of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves visible.
+/// Returns the GPUs with memory of their own on which a slice counts. These are the GPUs that are
+/// `named` with a limit of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves
+/// visible.
 #[must_use]
 pub fn cards(
     named: &[DeviceUuid],
@@ -77,7 +78,7 @@ pub fn cards(
     let card = |target: Target<'_>| {
         let memory = slice.device(target.uuid)?.memory;
         let counts = named.contains(&target.uuid) || is_seen(&target.uuid);
-        // A device that does not tell its memory cannot be full.
+        // A device that does not report its memory cannot be full.
         let known = target.total > Bytes::ZERO;
         (counts && known && !target.integrated).then(|| Card {
             uuid: target.uuid,
@@ -89,15 +90,15 @@ pub fn cards(
     inventory.targets().filter_map(card).collect()
 }
 
-/// How long a run waits for memory that another run is about to release, and for the lock.
+/// The longest time a run waits for the lock, and for memory that another run is about to release.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Admits a run and writes down what it was admitted for. `simulated` is the state of a machine
-/// that has tenants of its own.
+/// Admits a run and records the memory it was admitted for. `simulated` is the state folder of a
+/// simulated machine, which has tenants of its own.
 ///
 /// # Errors
-/// When a card has no room, and not `overcommit`.
+/// When a GPU has no room and `overcommit` is false.
 pub fn claim(
     simulated: Option<&Path>,
     name: &str,
@@ -115,7 +116,8 @@ pub fn claim(
         let (ended, held) = folders.tenants(owners.own);
         let full = full(cards, &held);
         match full {
-            // Its watcher is about to give it back, unless something was left in the background.
+            // The watcher of an ending run is about to give its place back, unless the command has
+            // left processes in the background.
             Some(_) if start.elapsed() < PATIENCE && held.iter().any(is_ending) => {}
             full => break (lock, ended, held, full),
         }
@@ -138,7 +140,7 @@ pub fn claim(
         )),
         None => {}
     }
-    // More would be taken from those that were admitted.
+    // A larger record would take memory from slices that were already admitted.
     let budgets: Vec<Budget> = cards
         .iter()
         .map(|card| Budget {
@@ -158,7 +160,8 @@ pub fn claim(
             )),
         }
     }
-    // Of the former slices of this process, of which the new record may have replaced one.
+    // Removes the records of ended former slices of this process, unless the new record has
+    // replaced them.
     for former in ended
         .iter()
         .filter(|file| tenancy.file.as_ref() != Some(*file))
@@ -169,7 +172,7 @@ pub fn claim(
     Ok(tenancy)
 }
 
-/// The warning about another run of the same name.
+/// Returns the warning about another run of that name.
 #[must_use]
 pub fn same_name(name: &str, pid: i32) -> String {
     let name = crate::text::printable(name);
@@ -181,7 +184,7 @@ fn is_ending(tenant: &Tenant) -> bool {
 }
 
 impl Card {
-    /// The memory that other slices leave on the card, and those slices.
+    /// Returns the memory that other slices leave on the GPU, and those slices.
     fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
         let reader = geteuid().as_raw();
         let holders = held
@@ -197,7 +200,7 @@ impl Card {
     }
 }
 
-/// The first card that has no room.
+/// Returns the error for the first GPU that has no room, if any.
 fn full(cards: &[Card], held: &[Tenant]) -> Option<AdmissionError> {
     cards.iter().find_map(|card| {
         let (left, holders) = card.left(held);
@@ -226,15 +229,15 @@ fn no_room(name: &str, full: AdmissionError, cards: &[Card]) -> NoRoom {
     }
 }
 
-/// Where tenants are.
+/// The folders in which tenants are recorded.
 struct Folders {
-    /// This machine's, which root makes.
+    /// The machine's folder, which root creates.
     machine: Option<PathBuf>,
-    /// This user's, or the simulated machine's.
+    /// This user's folder, or the simulated machine's.
     own: PathBuf,
 }
 
-/// Held while a run is admitted.
+/// The locks held while a run is admitted.
 struct Lock<'a> {
     _hooks: Option<Registry<'a>>,
     _folder: Option<File>,
@@ -266,7 +269,7 @@ impl Folders {
         self.machine.iter().chain([&self.own])
     }
 
-    /// The records of former slices of this process that have ended, and the tenants.
+    /// Returns the records of this process's former slices that have ended, and all other tenants.
     fn tenants(&self, own: Process) -> (Vec<PathBuf>, Vec<Tenant>) {
         self.each().for_each(|folder| tenants::remove_dead(folder));
         let living = self.each().flat_map(|folder| tenants::living(folder));
@@ -278,10 +281,10 @@ impl Folders {
         (ended.into_iter().map(|tenant| tenant.file).collect(), held)
     }
 
-    /// A lock that is held too long does not keep other runs from starting.
+    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
     fn lock(&self) -> Lock<'static> {
         let hooks = match geteuid().is_root() && !self.is_simulated() {
-            // It makes the folders of this machine, too.
+            // `Registry::lock` also creates the machine's folders.
             true => Registry::lock(machine()).ok(),
             false => None,
         };
@@ -301,7 +304,7 @@ impl Folders {
         }
     }
 
-    /// A folder that cannot be created is reported when a record is to be written to it.
+    /// Creates the folders. A failure is reported later, when a record is written to the folder.
     fn make(&self) {
         if !self.is_simulated() {
             if let Some(above) = self.own.parent() {
@@ -330,10 +333,10 @@ fn machine() -> &'static Places {
     &PLACES
 }
 
-/// In a private folder: the link to the run's record.
+/// The name, in a private folder, of the link to the run's record.
 const LINK: &str = "tenant";
 
-/// Remembers a run's record in its private folder, for the watcher.
+/// Links a run's record into its private folder, for the watcher.
 ///
 /// # Errors
 /// When the folder cannot be written to.
@@ -344,8 +347,8 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Removes the record of a run that has ended, unless it is by now that of a later run of the same
-/// process.
+/// Removes the record of a run that has ended, unless a later run of the same process has it by
+/// now.
 pub fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(LINK)) else {
         return;

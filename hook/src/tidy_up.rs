@@ -1,15 +1,16 @@
-//! The watcher of a private folder: makes it, keeps its ledger open for who comes when it is gone,
-//! and removes it when nobody uses it any more.
-//! Touches: the folder, what `learned`, `promise`, `tenancy` and `registry` touch, /proc. Never: the terminal, the
-//! caller's files, the caller's processes.
+//! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
+//! start after the folder was removed, and removes the folder after its last user has ended.
+//! Touches: the folder; everything `learned`, `promise`, `tenancy` and `registry` touch; /proc.
+//! Never: the terminal, the caller's files, the caller's processes.
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
-//! translation; somebody else then has to remove the folder. The users of the folder are the
-//! process that made it and every process whose environment names it (another user's: and the random
-//! name of the ledger in it): a server that the command left in the background must still find its
-//! slice. When the watcher is killed too (as
-//! with a command that is process 1 of a container) the folder stays until the next
-//! `gpuslice status` of this user.
+//! translation. Another process must therefore remove the folder. The folder's users are the
+//! process that created it and every process whose environment names it. For a process of another
+//! user, its environment must also name the ledger's random name. A server that the command left in
+//! the background must still find its slice.
+//!
+//! If the watcher is killed too, as with a command that is process 1 of a container, the folder
+//! stays. The next `gpuslice status` of this user removes it.
 
 use crate::folder_users::another_user;
 use crate::{exit, learned, promise, registry, tenancy};
@@ -31,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-/// How every private folder's name begins; no other folder is ever removed.
+/// The prefix of every private folder's name. No other folder is ever removed.
 pub const PREFIX: &str = "gpuslice-";
 
 /// `gpuslice tidy-up FOLDER PID`: watches for the process that calls it.
@@ -43,7 +44,7 @@ pub struct Args {
     pub user: i32,
 }
 
-/// A watcher, as who has started it knows it.
+/// A handle to a running watcher, for the process that started it.
 #[derive(Debug)]
 pub struct Watcher {
     pid: String,
@@ -51,25 +52,27 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Has it keep a file open as long as it watches, and says where: for whoever comes when the
-    /// folder is gone, as a user's files in `/dev/shm` are when the last session ends.
+    /// Makes the watcher keep a file open as long as it watches, and returns a path to the open
+    /// file. Processes can then reach the file after its folder was removed: a user's files in
+    /// `/dev/shm` are removed when the user's last session ends.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When the watcher cannot be reached.
     pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
         self.tell(KEEP, file)?;
         Ok(format!("/proc/{}/fd/0", self.pid).into())
     }
 
-    /// Has it hold a write lock on a file as long as it watches: so others see that the run lives.
+    /// Makes the watcher hold a write lock on a file as long as it watches. The lock shows other
+    /// runs that this run is alive.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When the watcher cannot be reached.
     pub fn hold(&mut self, file: &Path) -> io::Result<()> {
         self.tell(HOLD, file)
     }
 
-    /// Its process, where it is known.
+    /// Returns the watcher's process id, if known.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.pid.parse().ok()
@@ -85,21 +88,21 @@ impl Watcher {
     }
 }
 
-/// What a watcher is told of a file, before its path and a zero.
+/// The first byte of a message to the watcher; the file's path and a zero byte follow.
 const KEEP: u8 = b'k';
 const HOLD: u8 = b'h';
 
-/// Starts a watcher for this process, and returns when it has made the folder and watches.
+/// Starts a watcher for this process. Returns once it has created the folder and watches it.
 ///
 /// # Errors
-/// When it cannot be started, or the folder cannot be made.
+/// When the watcher cannot be started, or the folder cannot be created.
 pub fn start(folder: &Path) -> io::Result<Watcher> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
         .arg(folder)
         .arg(Pid::this().to_string())
-        // Its own environment must not name the folder of a run around this one.
+        // The watcher's environment must not name the folder of an enclosing run.
         .env_clear()
         .current_dir("/")
         .process_group(0)
@@ -108,14 +111,15 @@ pub fn start(folder: &Path) -> io::Result<Watcher> {
         .stderr(Stdio::null())
         .spawn()?;
     let told = child.stdin.take();
-    // Its first process says who the second is, and ends.
+    // The watcher's first process prints the process id of the second, and exits.
     let said = child.wait_with_output()?;
     match said.status.success() {
         true => Ok(Watcher {
             pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
             told,
         }),
-        // The watcher cannot say why: nobody hears it.
+        // The watcher cannot report the cause: its standard error is /dev/null. Creating the folder
+        // here finds out.
         false => Err(match fs::create_dir(folder) {
             Err(error) => error,
             Ok(()) => {
@@ -126,8 +130,8 @@ pub fn start(folder: &Path) -> io::Result<Watcher> {
     }
 }
 
-/// The folder and the command's process that a watcher's command line names; None where it is
-/// another program's.
+/// Returns the folder and the command's process id from a watcher's command line; None if the
+/// command line is another program's.
 pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
     let mut words = command_line.split(|byte| *byte == 0);
     let is_watcher = words.next()? == b"gpuslice" && words.next()? == b"tidy-up";
@@ -138,31 +142,35 @@ pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
     is_ours.then(|| (folder.to_owned(), command))
 }
 
-/// The watcher. Its first process ends as soon as the second watches, which nobody waits for.
+/// Runs the watcher. Its first process exits as soon as the second one watches. No process waits
+/// for the second.
 ///
 /// # Errors
-/// When it cannot watch.
+/// When the folder cannot be created or watched.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let name = args.folder.file_name().unwrap_or_default();
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
         bail!("{} is not a private folder of ours", args.folder.display());
     }
-    // Only SIGKILL ends it early: a service manager that stops everything stops the users too.
+    // Only SIGKILL ends the watcher early. A service manager that stops all processes stops the
+    // folder's users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();
     let user = Process::open(getppid()).context("cannot watch the caller")?;
-    // Should the caller be gone by now, somebody else is this process's parent.
+    // If the caller has ended by now, this process has another parent.
     if getppid() != Pid::from_raw(args.user) {
         bail!("process {} is not the caller", args.user);
     }
-    // Whatever else is called so, by a person who tries this command, is not ours to remove.
+    // `create` fails if the folder exists: a user may try this command by hand, and a folder that
+    // the watcher did not create must not be removed.
     let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
     let made = DirBuilder::new().mode(mode).create(&args.folder);
-    // Whatever the umask says: what goes on as another user must come to its ledger.
+    // The mode must not depend on the umask: a program that changes to another user must still
+    // reach its ledger.
     let made = made.and_then(|()| fs::set_permissions(&args.folder, Permissions::from_mode(mode)));
     made.with_context(|| format!("cannot make {}", args.folder.display()))?;
-    // Until this process ends, however it does: whoever finds the folder unlocked knows that
-    // nobody watches it.
+    // The lock lasts until this process ends, in whatever way. A process that finds the folder
+    // unlocked knows that it has no watcher.
     let watched = File::open(&args.folder).and_then(|folder| folder.lock().map(|()| folder));
     let watched = watched.or_else(|error| {
         fs::remove_dir(&args.folder)?;
@@ -180,25 +188,25 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     let held = do_what_is_told();
-    // The command may remove the folder, in which the link is named.
+    // Read the link now: it is stored in the folder, and the command may remove the folder.
     let link = registry::link_of(&args.folder);
     user.wait();
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
     }
     finish(&args.folder, link.as_deref());
-    // A run that was killed while it started may have left a child that has its environment only
-    // now, and whose simulated machine makes the folder again.
+    // A run that was killed while it started may have left a child whose environment only now names
+    // the folder. That child's simulated machine creates the folder again, so remove it once more.
     std::thread::sleep(INTERVAL);
     remove(&args.folder);
     drop((watched, held));
     Ok(exit::SUCCESS)
 }
 
-/// Cleans up after a run that has ended: learns from its ledger, and removes the `link` to its folder,
-/// its records and the folder.
+/// Cleans up after a run that has ended: learns headroom from its ledger, then removes the `link`
+/// to its folder, its records and the folder.
 pub fn finish(folder: &Path, link: Option<&Path>) {
-    // Nobody is left to be told when that fails; `gpuslice headroom` says what stops it.
+    // There is no user to report a failure to; `gpuslice headroom` reports the obstacle.
     let _ = learned::learn(folder);
     if let Some(link) = link {
         registry::forget(link, folder);
@@ -208,14 +216,15 @@ pub fn finish(folder: &Path, link: Option<&Path>) {
     remove(folder);
 }
 
-/// Does what the caller tells, until it becomes the command or ends. What cannot be kept is found by
-/// its path alone, as long as that is there; what cannot be locked lives as long as the command.
+/// Processes the caller's messages until the caller becomes the command or ends. A file that cannot
+/// be kept open is reachable by its path only, as long as the path exists. A record whose file
+/// cannot be locked counts only as long as the command lives.
 fn do_what_is_told() -> Vec<File> {
     let mut held = Vec::new();
     let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
         return held;
     };
-    // Nobody's end of a pipe is kept open.
+    // Replaces standard input, so that the watcher keeps no end of a pipe open.
     keep(Path::new("/dev/null"));
     for message in io::BufReader::new(File::from(pipe)).split(0) {
         let Ok(message) = message else { break };
@@ -235,14 +244,15 @@ fn do_what_is_told() -> Vec<File> {
     held
 }
 
-/// Keeps a file as standard input.
+/// Keeps a file open as standard input.
 fn keep(path: &Path) {
     if let Ok(file) = File::options().read(true).write(true).open(path) {
         let _ = dup2_stdin(file);
     }
 }
 
-/// The caller may be waiting for the end of a pipe that it let us inherit.
+/// Closes inherited descriptors: the caller may be waiting for the end of a pipe that this process
+/// inherited.
 fn close_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
@@ -252,20 +262,20 @@ fn close_inherited() {
         .filter(|number| *number > 2)
         .collect();
     for number in numbers {
-        // The folder that was just read is closed already, and in the list.
+        // The list also holds the descriptor of the folder just read, which is closed already.
         let _ = nix::unistd::close(number);
     }
 }
 
-/// A process that is watched.
+/// A process that the watcher waits for.
 pub(crate) enum Process {
-    /// By a descriptor that cannot come to mean another process.
+    /// Identified by a pidfd, which can never refer to another process.
     Descriptor(OwnedFd),
-    /// By number and start time, on kernels before 5.3.
+    /// Identified by process id and start time, on kernels before 5.3.
     Number(Pid, String),
 }
 
-/// How often a process without a descriptor is looked at.
+/// The polling interval for a process without a pidfd.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Process {
@@ -274,7 +284,7 @@ impl Process {
         let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
         match RawFd::try_from(number) {
             Ok(number) if number >= 0 => {
-                // SAFETY: the kernel has just made this descriptor; nobody else has it.
+                // SAFETY: the kernel has just created this descriptor, and no other code owns it.
                 let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
                 Ok(Process::Descriptor(descriptor))
             }
@@ -300,10 +310,10 @@ impl Process {
     }
 }
 
-/// The start time of a process that runs; None for one that is gone, or waits to be reaped.
+/// Returns the start time of a running process; None if it has ended, even if it is not reaped yet.
 pub(crate) fn start_time(pid: Pid) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain anything, but no later field has a parenthesis.
+    // The process name may contain any character, but no later field has a parenthesis.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
@@ -355,7 +365,8 @@ mod tests {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Its environment is there when it runs: a parent may go on while `exec` is still at it.
+        // The echo proves that the child runs and its environment is in place: the parent may
+        // continue while `exec` is still in progress.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         let mut echo = [0; 1];
         child

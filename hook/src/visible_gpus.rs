@@ -1,9 +1,9 @@
-//! The GPUs that CUDA shows a program, and whether the slice limits them.
+//! Determines which GPUs CUDA shows a program, and whether the slice limits them.
 //! Touches: its arguments.
 //!
-//! `CUDA_VISIBLE_DEVICES` names GPUs by CUDA's ordinals, which `CUDA_DEVICE_ORDER` may order otherwise
-//! than nvidia-smi. The driver was asked in the environment of the program, so its ordinals are those
-//! of the program.
+//! `CUDA_VISIBLE_DEVICES` names GPUs by CUDA's ordinals. `CUDA_DEVICE_ORDER` may order these
+//! differently from nvidia-smi. The driver was queried in the program's environment, so its
+//! ordinals are those of the program.
 
 use crate::budget;
 use crate::inventory::{Inventory, Target};
@@ -13,8 +13,8 @@ use gpuslice_config::slice::Slice;
 /// The variable that hides GPUs from a program.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The GPUs that a value of the variable names: every name up to the first that CUDA does not know.
-/// None: it has a form that is not known here.
+/// Returns the GPUs that a value of the variable names: every name up to the first that CUDA does
+/// not know. Returns None if the value has a form that this function does not know.
 #[must_use]
 pub fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     let mut seen = Vec::new();
@@ -47,7 +47,7 @@ pub fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     Some(seen)
 }
 
-/// None of the GPUs that a program sees has a limit.
+/// The slice limits none of the GPUs that the program sees.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the program would not be limited: it sees {seen} ({VARIABLE}{set}), and the slice limits \
@@ -63,22 +63,22 @@ pub struct Unseen {
 /// The GPUs that a program sees.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// The value of the variable.
+    /// The value of `CUDA_VISIBLE_DEVICES`.
     value: Option<&'a str>,
-    /// Whether the value has a form that is known here.
+    /// Whether `named` knows the value's form.
     is_known: bool,
     targets: Vec<Target<'a>>,
 }
 
 impl<'a> Seen<'a> {
-    /// The GPUs that a program sees with this value of the variable.
+    /// Determines the GPUs that a program sees with this value of the variable.
     #[must_use]
     pub fn with(value: Option<&'a str>, inventory: &'a Inventory) -> Seen<'a> {
         let names = value.map(|value| named(value, inventory));
         let is_seen = |target: &Target<'_>| match &names {
             Some(Some(names)) => names.contains(&target.uuid),
             Some(None) => true,
-            // Of a GPU that MIG divides, CUDA lists one instance.
+            // CUDA lists only one instance of a GPU that MIG divides.
             None => target.cuda_ordinal.or(target.device.cuda_ordinal).is_some(),
         };
         Seen {
@@ -88,16 +88,16 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Whether the program sees a GPU.
+    /// Checks whether the program sees this GPU.
     #[must_use]
     pub fn contains(&self, uuid: DeviceUuid) -> bool {
         self.targets.iter().any(|target| target.uuid == uuid)
     }
 
-    /// Checks that the slice limits a GPU that the program sees.
+    /// Checks that the slice limits at least one GPU that the program sees.
     ///
     /// # Errors
-    /// When it limits none of them.
+    /// When the slice limits none of them.
     pub fn check(&self, slice: &Slice, inventory: &Inventory) -> Result<(), Unseen> {
         let limited = |target: &Target<'_>| limits(slice, target);
         if !self.is_known || self.targets.is_empty() || self.targets.iter().any(limited) {
@@ -121,8 +121,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The message about the GPUs that the program sees and the slice does not name; None where it
-    /// names all of them.
+    /// Returns the message about the GPUs that the program sees and the slice does not name; None
+    /// if the slice names all of them.
     #[must_use]
     pub fn gap(&self, slice: &Slice) -> Option<String> {
         let is_named = |target: &&Target<'_>| slice.device(target.uuid).is_some();
@@ -144,13 +144,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether the slice limits a GPU: a limit over its memory does not.
+/// Checks whether the slice limits a GPU. A limit that exceeds the GPU's memory does not.
 fn limits(slice: &Slice, target: &Target<'_>) -> bool {
     let limit = slice.device(target.uuid).map(|device| device.memory);
     limit.is_some_and(|limit| !budget::over(limit, target))
 }
 
-/// GPUs, as a sentence names them.
+/// Formats GPUs as a list in a sentence.
 fn names(targets: &[Target<'_>]) -> String {
     let names: Vec<String> = targets
         .iter()
@@ -166,7 +166,7 @@ fn names(targets: &[Target<'_>]) -> String {
     }
 }
 
-/// The value of the variable that names GPUs.
+/// Returns the value of `CUDA_VISIBLE_DEVICES` that names these GPUs.
 fn variable(targets: &[Target<'_>]) -> String {
     let names = targets.iter().map(|target| {
         let ordinal = target.cuda_ordinal.map(|ordinal| ordinal.to_string());

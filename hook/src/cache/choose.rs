@@ -1,4 +1,4 @@
-//! Selects files: those that are named, and the model files of folders that are named.
+//! Selects files: the named files, and the model files in named folders.
 //! Touches: folders, by reading them.
 
 use gpuslice_config::slice::{CHECKSUM, ModelFiles};
@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What model files are called; the last one stands for names made of a checksum, as stores of models
-/// have them.
+/// The suffixes of model files. The empty last one stands for names that are checksums, as model
+/// stores use them.
 pub const SUFFIXES: [&str; 15] = [
     "safetensors",
     "gguf",
@@ -29,25 +29,25 @@ pub const SUFFIXES: [&str; 15] = [
     CHECKSUM,
 ];
 
-/// What is found on the way to the files.
+/// A result of the search for files.
 pub(super) enum Found {
     /// A file.
     File(PathBuf),
-    /// A folder or a file that cannot be looked at.
+    /// A folder or a file that cannot be examined.
     Unreadable(PathBuf, io::Error),
 }
 
-/// Walks all that was named, once. A link leads where it points: that is how the folders of a model
-/// cache are made. No folder is entered twice, so a link into its own folder ends.
+/// Walks each named path once. Links are followed, because the folders of a model cache consist of
+/// links. No folder is entered twice, so a link into its own folder ends.
 pub(super) struct Walk<'a> {
-    /// Whether a file in a folder is meant.
+    /// Decides whether a file in a folder is selected.
     wanted: &'a dyn Fn(&Path) -> bool,
     entered: HashSet<(u64, u64)>,
     found: &'a mut dyn FnMut(Found),
 }
 
 impl Walk<'_> {
-    /// Walks `paths` and gives all that is meant to `found`.
+    /// Walks `paths` and passes every selected file to `found`.
     pub(super) fn all(
         paths: &[PathBuf],
         wanted: &dyn Fn(&Path) -> bool,
@@ -101,7 +101,7 @@ impl Walk<'_> {
         } else if kind.is_dir() || kind.is_symlink() {
             match fs::metadata(&path) {
                 Ok(data) if data.is_dir() => self.folder(&path, &data),
-                // Either name may say what it is: snapshots/x.safetensors -> blobs/4a5b.
+                // Either name may show the type: snapshots/x.safetensors -> blobs/4a5b.
                 Ok(data) if data.is_file() => {
                     let points_to = || fs::canonicalize(&path);
                     if (self.wanted)(&path) || points_to().is_ok_and(|end| (self.wanted)(&end)) {
@@ -109,14 +109,14 @@ impl Walk<'_> {
                     }
                 }
                 Ok(_) => {}
-                // A link into nothing, or round in a circle, is no file.
+                // A dangling or circular link is not a file.
                 Err(_) if kind.is_symlink() => {}
                 Err(error) => self.unreadable(&path, error),
             }
         }
     }
 
-    /// What is gone by now was nobody's wish.
+    /// Reports a path that cannot be examined. A path that no longer exists is ignored.
     fn unreadable(&mut self, path: &Path, error: io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
             (self.found)(Found::Unreadable(path.to_owned(), error));
@@ -134,7 +134,7 @@ fn not_a_file(data: &fs::Metadata) -> io::Error {
     io::Error::other(format!("is {what}, which has no page cache of its own"))
 }
 
-/// Whether a file is called what model files are called.
+/// Checks whether a file has the name of a model file.
 pub(super) fn has_suffix(path: &Path, suffixes: &[String]) -> bool {
     let is_one = |suffix: &str| suffixes.iter().any(|one| one.eq_ignore_ascii_case(suffix));
     let suffix = path.extension().and_then(|suffix| suffix.to_str());

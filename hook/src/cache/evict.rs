@@ -1,6 +1,7 @@
-//! Takes a file's pages out of the page cache, and looks whether they are gone.
-//! Touches: the page cache of an open file; writes what is dirty to its device.
-//! Law: a success code of the kernel's proves nothing; only what is resident afterwards does.
+//! Evicts a file's pages from the page cache, and checks that they are gone.
+//! Touches: the page cache of an open file; writes dirty pages to its device.
+//! Law: the kernel's success code proves nothing; only the pages that are resident afterwards
+//! count.
 
 use super::filesystem::Filesystem;
 use super::resident::{Resident, resident};
@@ -11,13 +12,13 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// As much as goes in one call while somebody watches. No folio lies across its multiples.
+/// The bytes dropped per call if progress is shown. No folio crosses a multiple of it.
 const STEP: u64 = 1 << 30;
 
-/// Drops all of a file, and says what is still there. `before` is what was there.
+/// Evicts a file, and returns the pages that stay. `before` is the number resident before.
 ///
 /// # Errors
-/// When what is dirty cannot be written, or the kernel refuses.
+/// When dirty pages cannot be written, or the kernel refuses.
 pub(super) fn evict(
     file: &File,
     data: &Metadata,
@@ -35,12 +36,12 @@ pub(super) fn evict(
         gone(STEP);
         at = at.saturating_add(STEP);
     }
-    // To the end, wherever that is meanwhile.
+    // To the end of the file, which may have moved meanwhile.
     advise(file, at, 0)?;
     gone(data.len().saturating_sub(at));
     let mut after = resident(file, data, on)?;
     if after.is_some_and(|after| after.bytes > Bytes::ZERO) {
-        // What was written to meanwhile, or was still on its way to the device.
+        // Pages that were written meanwhile, or were still being written to the device.
         write_out(file)?;
         advise(file, 0, 0)?;
         after = resident(file, data, on)?;
@@ -48,8 +49,8 @@ pub(super) fn evict(
     Ok(after)
 }
 
-/// Dirty pages stay where they are. sync_file_range asks no journal, but an overlay's file has no
-/// pages of its own to write; fdatasync goes through.
+/// Writes dirty pages, because they cannot be evicted. sync_file_range waits for no journal. An
+/// overlay's file has no pages of its own to write, and fdatasync reaches the file below.
 fn write_out(file: &File) -> io::Result<()> {
     const WAIT: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE

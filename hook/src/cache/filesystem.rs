@@ -1,22 +1,24 @@
-//! Classifies filesystems: whether the pages of their files can be evicted, and who counts them.
-//! Touches: an open file, by asking about it.
+//! Classifies filesystems: whether their files' pages can be evicted, and where the kernel counts
+//! them.
+//! Touches: an open file, by querying it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A filesystem, as far as its page cache is concerned.
+/// The kind of a filesystem, with regard to the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filesystem {
-    /// One whose pages are copies of what is on a device.
+    /// A filesystem whose pages are copies of data on a device.
     Backed,
-    /// Its files are other files, whose pages the kernel counts there: cachestat says 0.
+    /// A filesystem whose files are files of another one. The kernel counts the pages there, and
+    /// cachestat returns 0.
     Overlay,
-    /// Its pages are the files themselves.
+    /// A filesystem whose pages are the files themselves.
     Memory(&'static str),
 }
 
 impl Filesystem {
-    /// The one that an open file is on.
+    /// Returns the kind of an open file's filesystem.
     pub(super) fn of(file: &File) -> Filesystem {
         let kind = nix::sys::statfs::fstatfs(file).map(|stat| stat.filesystem_type());
         match kind {
@@ -24,7 +26,7 @@ impl Filesystem {
             Ok(nix::sys::statfs::TMPFS_MAGIC) => Filesystem::Memory(memory_file(file)),
             Ok(nix::sys::statfs::HUGETLBFS_MAGIC) => Filesystem::Memory("hugetlbfs"),
             Ok(kind) if kind == RAMFS_MAGIC => Filesystem::Memory("ramfs"),
-            // One that does not say what it is can only be treated as all others are.
+            // An unknown filesystem can only be treated as one with a device.
             _ => Filesystem::Backed,
         }
     }
@@ -32,7 +34,7 @@ impl Filesystem {
 
 const RAMFS_MAGIC: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x8584_58f6);
 
-/// A memfd is a tmpfs file that no mount has.
+/// Returns the kind of a memory file. A memfd is a tmpfs file without a mount.
 fn memory_file(file: &File) -> &'static str {
     let link = std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
     match link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")) {

@@ -1,4 +1,4 @@
-//! Finds the processes that have mapped a file: its pages stay while they are mapped.
+//! Finds the processes that have mapped a file: its pages stay as long as they are mapped.
 //! Touches: /proc.
 
 use std::collections::{BTreeMap, HashMap};
@@ -7,27 +7,28 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-/// A file, as the mappings of a process name it.
+/// A file, as a process's mappings identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     /// Its device.
     pub(super) device: u64,
     /// Its inode.
     pub(super) inode: u64,
-    /// What it is called: an overlay's mappings, and btrfs's, name another device than stat does.
+    /// The file name: the mappings of overlay and btrfs files show another device than stat does.
     pub(super) name: OsString,
 }
 
-/// A process.
+/// A process that has mapped a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Holder {
-    /// Its number.
+    /// Its process id.
     pub(super) pid: u32,
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
 }
 
-/// Who has mapped which of the files, in their order; and how many processes did not let us look.
+/// Returns the processes that have mapped each of the files, in their order, and the number of
+/// processes that could not be read.
 pub(super) fn holders(files: &[Identity]) -> (Vec<Vec<Holder>>, usize) {
     let mut by_inode: HashMap<u64, Vec<usize>> = HashMap::new();
     for (place, file) in files.iter().enumerate() {
@@ -39,7 +40,7 @@ pub(super) fn holders(files: &[Identity]) -> (Vec<Vec<Holder>>, usize) {
         let maps = match fs::read(format!("/proc/{pid}/maps")) {
             Ok(maps) => maps,
             Err(error) => {
-                // One that has ended holds nothing.
+                // A process that has ended holds no pages.
                 let hidden = error.kind() == std::io::ErrorKind::PermissionDenied;
                 unseen = unseen.saturating_add(usize::from(hidden));
                 continue;
@@ -68,7 +69,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// What a process is called.
+/// Returns the name of a process.
 pub(super) fn name(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end().to_owned()
@@ -77,22 +78,22 @@ pub(super) fn name(pid: u32) -> String {
 /// A line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// Where it starts.
+    /// The start address.
     pub(super) start: usize,
-    /// Where it ends.
+    /// The end address.
     pub(super) end: usize,
-    /// Where in the file it starts.
+    /// The offset in the file.
     pub(super) offset: u64,
     /// The file's device.
     pub(super) device: u64,
     /// The file's inode.
     pub(super) inode: u64,
-    /// Where the file is, as that process sees it.
+    /// The file's path, as that process sees it.
     pub(super) path: OsString,
 }
 
 impl Mapping {
-    /// Reads a line; None when it maps no file.
+    /// Parses a line; None if it maps no file.
     pub(super) fn read(line: &[u8]) -> Option<Mapping> {
         let mut rest = line;
         let mut word = || {
@@ -124,7 +125,7 @@ impl Mapping {
         })
     }
 
-    /// Whether it maps that file.
+    /// Checks whether it maps that file.
     pub(super) fn is_of(&self, file: &Identity) -> bool {
         let named = || Path::new(&self.path).file_name() == Some(&file.name);
         self.inode == file.inode && (self.device == file.device || named())

@@ -1,7 +1,7 @@
 //! Pages out the files that a running process has mapped, so that they can be evicted.
 //! Touches: that process's mappings, by process_madvise(2); /proc.
-//! Law: nothing that a process has changed in a private mapping leaves memory. MADV_PAGEOUT would
-//! write it to swap, so such a mapping is left alone where there is swap.
+//! Law: pages that a process has changed in a private mapping stay in memory. MADV_PAGEOUT would
+//! write them to swap, so such a mapping is skipped on a machine with swap.
 
 use super::choose::has_suffix;
 use super::filesystem::Filesystem;
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The mappings of a process that are meant.
+/// The selected mappings of a process.
 pub(super) struct Live {
     pid: u32,
     process: OwnedFd,
@@ -23,11 +23,11 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Finds them. `files` are those that are meant by name; `any` says that the model files which
-    /// the process has mapped are meant instead, and they are added to `files`.
+    /// Finds the mappings of `files`. With `any`, it selects the model files that the process has
+    /// mapped, and adds them to `files`.
     ///
     /// # Errors
-    /// When the process is not there, or may not be looked into.
+    /// When the process does not exist, or may not be read.
     pub(super) fn find(
         pid: u32,
         suffixes: Option<&[String]>,
@@ -63,10 +63,10 @@ impl Live {
         })
     }
 
-    /// Asks the kernel to take the mappings' pages out of the process.
+    /// Asks the kernel to page the mappings out.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When the kernel refuses.
     pub(super) fn page_out(&self) -> anyhow::Result<()> {
         for (start, end) in &self.ranges {
             let mut at = *start;
@@ -74,7 +74,8 @@ impl Live {
                 let part = end.saturating_sub(at).min(PART);
                 match advise(&self.process, at, part) {
                     Ok(advised) => at = at.saturating_add(advised.max(1)),
-                    // It has unmapped it meanwhile, locked it, or ended: then nothing is to be done.
+                    // The process has unmapped or locked the range meanwhile, or has ended: skip
+                    // it.
                     Err(error) if is_gone(&error) => break,
                     Err(error) => bail!(
                         "cannot page out what {} (pid {}) has mapped: {error}; it takes root, or \
@@ -89,7 +90,7 @@ impl Live {
     }
 }
 
-/// As much as goes in one call: the kernel takes less than 2 GiB.
+/// The bytes per call: the kernel accepts less than 2 GiB.
 const PART: usize = 1 << 30;
 
 fn is_gone(error: &io::Error) -> bool {
@@ -129,7 +130,7 @@ fn advise(process: &OwnedFd, at: usize, length: usize) -> io::Result<usize> {
     usize::try_from(advised).map_err(|_| io::Error::last_os_error())
 }
 
-/// The mappings of files, and whether the process has pages of its own in them.
+/// Returns the mappings of files, and whether the process has private pages in them.
 fn mappings(smaps: &[u8]) -> Vec<(Mapping, bool)> {
     let mut mappings: Vec<(Option<Mapping>, bool)> = Vec::new();
     for line in smaps.split(|byte| *byte == b'\n') {
@@ -154,7 +155,7 @@ fn has_swap() -> bool {
 }
 
 fn is_of(file: &Surveyed, mapping: &Mapping) -> bool {
-    // Most files are not this one, and to know a name takes opening it.
+    // Most mapped files are not this one, and finding out a name requires opening the file.
     match file.identity {
         Some((device, inode)) if inode == mapping.inode => {
             device == mapping.device || file.mapped_as().is_some_and(|file| mapping.is_of(&file))
@@ -167,7 +168,8 @@ fn is_known(files: &[Surveyed], mapping: &Mapping) -> bool {
     files.iter().any(|file| is_of(file, mapping))
 }
 
-/// A file as that process sees it. Its own path is shown where it leads there for us, too.
+/// Describes a file as that process sees it. Its own path is shown if that path leads to the file
+/// here too.
 fn surveyed(pid: u32, mapping: &Mapping) -> Option<Surveyed> {
     let inside = Path::new(&mapping.path).strip_prefix("/").ok()?;
     let path = PathBuf::from(format!("/proc/{pid}/root")).join(inside);

@@ -1,5 +1,5 @@
-//! Counts the pages of a file that processes have in their page tables: the kernel evicts none of
-//! them. A dry run predicts by it what a real run would leave.
+//! Counts the pages of a file that are in processes' page tables: the kernel does not evict them. A
+//! dry run predicts from this count what a real run would leave.
 //! Touches: /proc, by reading.
 
 use super::holders::{Holder, Identity, Mapping};
@@ -8,11 +8,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// An entry's bits in /proc/PID/pagemap: the page is there, and it is a file's.
+/// Bits of an entry in /proc/PID/pagemap: the page is present, and it is a file's page.
 const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 
-/// How much of the file those processes have in their page tables, together.
+/// Returns how much of the file is in the page tables of those processes together.
 pub(super) fn in_page_tables<'a>(
     file: &Identity,
     holders: impl Iterator<Item = &'a Holder>,
@@ -37,7 +37,7 @@ pub(super) fn in_page_tables<'a>(
                 read.is_ok()
             });
             if !seen {
-                // What may be there, is.
+                // If the entries cannot be read, all pages count as present.
                 let length = bytes(mapping.end.saturating_sub(mapping.start));
                 let count = length.checked_div(page).unwrap_or(0);
                 (0..count).for_each(|at| pages.add(first.saturating_add(at)));
@@ -47,7 +47,7 @@ pub(super) fn in_page_tables<'a>(
     Bytes::new(pages.count().saturating_mul(page))
 }
 
-/// Gives each page of a mapping, by its place in it, with its entry.
+/// Passes on each page of a mapping: its position and its entry.
 fn entries(
     table: &File,
     mapping: &Mapping,
@@ -71,7 +71,7 @@ fn entries(
     Ok(())
 }
 
-/// How long an entry is.
+/// The length of an entry in bytes.
 const ENTRY: u64 = 8;
 
 fn bytes(amount: usize) -> u64 {
@@ -87,14 +87,14 @@ fn page_size() -> u64 {
     size.unwrap_or(4096)
 }
 
-/// A set of a file's pages.
+/// A set of pages of a file.
 #[derive(Default)]
 struct Pages(Vec<u64>);
 
 impl Pages {
     fn add(&mut self, page: u64) {
         let word = usize::try_from(page >> 6).unwrap_or(usize::MAX);
-        // 64 TiB: no mapping is beyond that.
+        // 64 TiB: no mapping reaches beyond it.
         if word >= 1 << 28 {
             return;
         }

@@ -1,6 +1,6 @@
-//! `gpuslice drop-cache` and `gpuslice residency`: model files in the page cache, from outside.
-//! Touches: the page cache of the files that are named, /proc, standard output.
-//! Law: no byte of any file changes; what was not written to its device yet is written first.
+//! `gpuslice drop-cache` and `gpuslice residency`: evict and report model files in the page cache.
+//! Touches: the page cache of the named files, /proc, standard output.
+//! Law: no byte of any file changes; dirty pages are written to their device first.
 
 pub mod choose;
 mod evict;
@@ -125,10 +125,10 @@ Examples:
   gpuslice residency /models/llama.gguf
   gpuslice residency --all --json /var/lib/containers";
 
-/// Shows how much of the files is in the page cache.
+/// Reports how much of the files is in the page cache.
 ///
 /// # Errors
-/// When nothing can be printed.
+/// When the report cannot be printed.
 pub fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
     let start = Instant::now();
     let files = survey::survey(&args.paths, args.files.suffixes().as_deref());
@@ -145,7 +145,7 @@ pub fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
 /// Drops the files from the page cache.
 ///
 /// # Errors
-/// When a process that is named cannot be looked into, or nothing can be printed.
+/// When a named process cannot be read, or the report cannot be printed.
 pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
     let start = Instant::now();
     let suffixes = args.files.suffixes();
@@ -182,11 +182,11 @@ pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
     Ok(report.status())
 }
 
-/// What nobody has mapped and yet stays is being read, by a read-ahead perhaps, or being written: no
-/// event tells when that is over. Milliseconds.
+/// Waits between attempts, in milliseconds. Pages that stay although no process has mapped them are
+/// being read, perhaps by read-ahead, or being written. No event reports the end of that.
 const PAUSES: [u64; 4] = [5, 20, 80, 400];
 
-/// Tries again what is left for no reason that can be named; false when there is nothing such.
+/// Retries the files that stayed without a known reason. Returns false if there are none.
 fn retry(files: &mut [Surveyed], pause: u64) -> bool {
     let progress = Progress::new("dropping", 0);
     let is_in_use = |file: &&mut Surveyed| file.report.why.as_deref() == Some(IN_USE);
@@ -208,14 +208,14 @@ fn evict_all(files: &mut Vec<Surveyed>) {
     let known = files.iter().filter_map(|file| file.before);
     let total = known.fold(Bytes::ZERO, |sum, before| sum.plus(before.bytes));
     let progress = Progress::new("dropping", total.get());
-    // What is gone by now has no pages to be dropped.
+    // A file that no longer exists has no pages to drop.
     files.retain_mut(|file| match file.report.state {
         State::Cached | State::Unknown => evict_one(file, &progress),
         _ => true,
     });
 }
 
-/// Drops one file; false when it is gone.
+/// Drops one file; false if it no longer exists.
 fn evict_one(file: &mut Surveyed, progress: &Progress) -> bool {
     let outcome = match file.reopen() {
         Ok(Some((open, data))) => {
@@ -246,14 +246,14 @@ fn evict_one(file: &mut Surveyed, progress: &Progress) -> bool {
     true
 }
 
-/// `part` of `whole`, as a share of `amount`.
+/// Returns `part` of `whole`, as a share of `amount`.
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
     let share = u128::from(amount).saturating_mul(u128::from(part));
     let share = share.checked_div(u128::from(whole)).unwrap_or(0);
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Finds out who has mapped what is left.
+/// Finds the processes that have mapped the files that are left.
 fn name_holders(files: &mut [Surveyed]) -> usize {
     let is_left =
         |file: &&mut Surveyed| file.report.state == State::Left && file.report.why.is_none();
@@ -268,13 +268,14 @@ fn name_holders(files: &mut [Surveyed]) -> usize {
     unseen
 }
 
-/// Says of what is cached what would be left of it. `live` is whose mappings would be paged out.
+/// Predicts what would be left of each cached file. `live` is the process whose mappings would be
+/// paged out.
 fn foresee(files: &mut [Surveyed], live: Option<u32>) -> usize {
     let is_cached = |file: &&mut Surveyed| file.report.state == State::Cached;
     let mut cached: Vec<&mut Surveyed> = files.iter_mut().filter(is_cached).collect();
     let (held, unseen) = holders_of(&cached);
     for (file, (identity, holders)) in cached.iter_mut().zip(held) {
-        // One that must not be paged out says why.
+        // A file that must not be paged out has a reason already.
         let out = live.filter(|_| file.report.why.is_none());
         let staying = holders.iter().filter(|holder| Some(holder.pid) != out);
         let stays = mapped::in_page_tables(&identity, staying).get();
@@ -289,7 +290,8 @@ fn foresee(files: &mut [Surveyed], live: Option<u32>) -> usize {
     unseen
 }
 
-/// Who has mapped which of the files, and how many processes did not let us look.
+/// Returns the processes that have mapped each file, and the number of processes that could not be
+/// read.
 fn holders_of(files: &[&mut Surveyed]) -> (Vec<(Identity, Vec<Holder>)>, usize) {
     if files.is_empty() {
         return (Vec::new(), 0);

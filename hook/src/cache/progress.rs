@@ -1,10 +1,10 @@
 //! Shows progress on a terminal.
-//! Touches: the terminal, when standard error is one.
+//! Touches: the terminal, if standard error is one.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 
-/// A bar that counts bytes.
+/// A progress bar that counts bytes.
 pub(super) struct Progress {
     bar: ProgressBar,
 }
@@ -13,7 +13,7 @@ const TEMPLATE: &str =
     "{msg} {bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
 
 impl Progress {
-    /// One that ends at `total` bytes.
+    /// Creates a bar that ends at `total` bytes.
     pub(super) fn new(what: &'static str, total: u64) -> Progress {
         let target = match stderr().is_terminal() {
             true => ProgressDrawTarget::stderr(),
@@ -26,14 +26,14 @@ impl Progress {
         Progress { bar }
     }
 
-    /// So many bytes further.
+    /// Advances the bar by this many bytes.
     pub(super) fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 }
 
 impl Drop for Progress {
-    /// What follows is written where the bar was.
+    /// Clears the bar, so that the next output takes its place.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

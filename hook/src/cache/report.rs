@@ -1,4 +1,4 @@
-//! Formats the results for files: for people, and as JSON.
+//! Formats the results for files: as text, and as JSON.
 //! Touches: its arguments.
 
 use super::holders::Holder;
@@ -10,22 +10,22 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How it is with a file.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Some of it is in the page cache.
     Cached,
-    /// Nothing of it is.
+    /// None of it is in the page cache.
     NotCached,
-    /// What was there is gone.
+    /// Its pages were dropped.
     Dropped,
-    /// Some of it could not be dropped now.
+    /// Some of its pages could not be dropped now.
     Left,
-    /// Its pages are the file itself: the kind of its filesystem.
+    /// Its pages are the file itself; the value names the kind of filesystem.
     NotDroppable(&'static str),
-    /// The kernel tells only its owner.
+    /// Unknown: the kernel reports it only to the file's owner.
     Unknown,
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Unreadable,
 }
 
@@ -49,7 +49,7 @@ impl Serialize for State {
     }
 }
 
-/// What is known of a file.
+/// The facts about a file.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct FileReport {
     #[serde(serialize_with = "text::serialize_path")]
@@ -65,7 +65,7 @@ pub(super) struct FileReport {
 }
 
 impl FileReport {
-    /// A file of which nothing else is known.
+    /// A report on a file about which no other facts are known.
     pub(super) fn new(path: PathBuf, size: u64, state: State) -> FileReport {
         FileReport {
             path,
@@ -91,7 +91,7 @@ impl FileReport {
         }
     }
 
-    /// Why it is as it is.
+    /// Returns the reason for the file's state.
     fn reason(&self) -> String {
         if self.why.is_none() && self.mapped_by.is_empty() {
             return String::new();
@@ -112,18 +112,18 @@ impl FileReport {
 const NOT_TOLD: &str =
     "only the owner, users who may write the file, and root may see how much is cached";
 
-/// All that is told.
+/// The complete report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) files: Vec<FileReport>,
     pub(super) dry_run: bool,
     pub(super) seconds: f64,
-    /// Processes whose mappings could not be read.
+    /// The number of processes whose mappings could not be read.
     pub(super) unseen_processes: usize,
 }
 
 impl Report {
-    /// A report on files.
+    /// Creates a report on files.
     pub(super) fn new(files: Vec<FileReport>, took: Duration) -> Report {
         Report {
             files,
@@ -133,10 +133,10 @@ impl Report {
         }
     }
 
-    /// As JSON.
+    /// Formats the report as JSON.
     ///
     /// # Errors
-    /// When it cannot be written as text.
+    /// When the report cannot be serialized.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let sum = |part: fn(&FileReport) -> Option<u64>| self.sum(|_| true, part).get();
         let mut value = serde_json::to_value(self)?;
@@ -156,7 +156,7 @@ impl Report {
         parts.fold(Bytes::ZERO, |sum, part| sum.plus(Bytes::new(part)))
     }
 
-    /// What `gpuslice residency` says to people.
+    /// Formats the output of `gpuslice residency`.
     pub(super) fn residency(&self) -> String {
         let mut rows = vec![["RESIDENT", "OF", "FILE"].map(str::to_owned)];
         for file in self.files.iter().filter(|file| file.before != Some(0)) {
@@ -201,7 +201,7 @@ impl Report {
         }
     }
 
-    /// What `gpuslice drop-cache` says to people.
+    /// Formats the output of `gpuslice drop-cache`.
     pub(super) fn drop_cache(&self) -> String {
         let is = |state: State| move |file: &&FileReport| file.state == state;
         let mut rows = Vec::new();
@@ -250,7 +250,7 @@ impl Report {
         self.files.iter().any(|file| file.state == state)
     }
 
-    /// The exit status of `gpuslice drop-cache`.
+    /// Returns the exit status of `gpuslice drop-cache`.
     pub(super) fn status(&self) -> u8 {
         let is_left = |file: &FileReport| {
             matches!(file.state, State::Left | State::Unknown | State::Unreadable)
@@ -261,7 +261,7 @@ impl Report {
         }
     }
 
-    /// The exit status of `gpuslice residency`.
+    /// Returns the exit status of `gpuslice residency`.
     pub(super) fn residency_status(&self) -> u8 {
         match self.has(State::Unknown) || self.has(State::Unreadable) {
             true => exit::LEFT,
@@ -277,7 +277,7 @@ fn files(count: usize) -> String {
     }
 }
 
-/// In which time, and how fast.
+/// The bytes dropped, and the rate.
 struct Rate(Bytes, f64);
 
 impl fmt::Display for Rate {
@@ -287,7 +287,7 @@ impl fmt::Display for Rate {
         if seconds <= 0.0 || bytes == Bytes::ZERO {
             return Ok(());
         }
-        // Two digits of a rate are all that it is good for.
+        // A rate is meaningful to two digits only.
         #[expect(clippy::cast_precision_loss, reason = "a rate is shown to two digits")]
         let rate = bytes.get() as f64 / seconds / (1u64 << 30) as f64;
         write!(out, ", {rate:.2} GiB/s")

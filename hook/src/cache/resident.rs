@@ -1,7 +1,8 @@
-//! Measures how much of a file is in the page cache: with cachestat(2), or with mincore(2) where
-//! that is not available.
+//! Measures how much of a file is in the page cache: with cachestat(2), or with mincore(2) if
+//! cachestat is not available.
 //! Touches: an open file; maps it for as long as mincore takes.
-//! Law: what the kernel may not tell us is unknown. mincore says "all of it" to who may not know.
+//! Law: if the kernel may not answer, the result is unknown. To an unauthorised process, mincore
+//! reports every page as resident.
 
 use super::filesystem::Filesystem;
 use gpuslice_config::units::Bytes;
@@ -15,15 +16,15 @@ use std::os::unix::fs::MetadataExt;
 /// How much of a file is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resident {
-    /// That much.
+    /// The resident bytes.
     pub(super) bytes: Bytes,
-    /// How much of it has not been written to the device yet, where that is told.
+    /// The part not yet written to the device, if the kernel reports it.
     pub(super) dirty: Option<Bytes>,
-    /// Who has counted.
+    /// The system call that counted.
     pub(super) by: By,
 }
 
-/// Who has counted.
+/// The system call that counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Cachestat,
@@ -31,7 +32,7 @@ pub(super) enum By {
 }
 
 impl By {
-    /// Its name.
+    /// Returns its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             By::Cachestat => "cachestat",
@@ -40,10 +41,11 @@ impl By {
     }
 }
 
-/// Asks. None when this process may not know: it neither owns the file nor may write it.
+/// Queries the kernel. Returns None if this process may not know: it neither owns the file nor may
+/// write to it.
 ///
 /// # Errors
-/// When the kernel cannot say.
+/// When the kernel returns an error.
 pub(super) fn resident(
     file: &File,
     data: &Metadata,
@@ -68,14 +70,14 @@ pub(super) fn resident(
     }
 }
 
-/// What cachestat asks about: 0 and 0 are the whole file.
+/// The range to query; 0 and 0 mean the whole file.
 #[repr(C)]
 struct Range {
     off: u64,
     len: u64,
 }
 
-/// What it answers, in pages.
+/// The kernel's answer, in pages.
 #[repr(C)]
 #[derive(Default)]
 struct Counted {
@@ -86,7 +88,7 @@ struct Counted {
     nr_recently_evicted: u64,
 }
 
-/// The same number on every architecture; libc has no name for it yet.
+/// The system call number, equal on every architecture; libc does not define it yet.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 fn cachestat(file: &File) -> Result<Counted, i32> {
@@ -107,8 +109,8 @@ fn cachestat(file: &File) -> Result<Counted, i32> {
     }
 }
 
-/// Whether mincore tells us the truth: the kernel's own rule, for kernels without cachestat and
-/// for those whose cachestat does not ask.
+/// Checks whether mincore returns true answers, by the kernel's own rule. Needed on kernels without
+/// cachestat, and on kernels whose cachestat does not check.
 fn may_know(file: &File, data: &Metadata) -> bool {
     nix::unistd::geteuid().as_raw() == data.uid() || may_write(file) || owns_all()
 }
@@ -120,7 +122,7 @@ fn may_write(file: &File) -> bool {
     nix::unistd::faccessat(nix::fcntl::AT_FDCWD, path.as_str(), ask, flags).is_ok()
 }
 
-/// Whether this process has CAP_FOWNER.
+/// Checks whether this process has CAP_FOWNER.
 fn owns_all() -> bool {
     const CAP_FOWNER: u32 = 3;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -129,7 +131,7 @@ fn owns_all() -> bool {
     held.is_some_and(|held| held & (1 << CAP_FOWNER) != 0)
 }
 
-/// As much of a file as is asked about at once: its answer is a vector of a byte a page.
+/// The bytes of a file per query: the answer is a vector with one byte per page.
 const WINDOW: u64 = 1 << 30;
 
 fn mincore(file: &File, size: u64) -> io::Result<Bytes> {
@@ -177,12 +179,12 @@ fn count(there: &[u8]) -> u64 {
         .fold(0, |sum: u64, page| sum.saturating_add(u64::from(page & 1)))
 }
 
-/// That many pages.
+/// Returns the size of that many pages.
 fn pages(count: u64) -> Bytes {
     Bytes::new(count.saturating_mul(page_size()))
 }
 
-/// A size, up to the end of its last page.
+/// Rounds a size up to whole pages.
 fn whole_pages(size: u64) -> Bytes {
     pages(size.div_ceil(page_size()))
 }

@@ -1,5 +1,5 @@
-//! Finds the files and asks of each how much of it is in the page cache.
-//! Touches: folders and files, by reading about them.
+//! Finds the files and measures how much of each is in the page cache.
+//! Touches: folders and files, by reading their metadata.
 
 use super::choose::{Found, Walk, has_suffix};
 use super::filesystem::Filesystem;
@@ -21,19 +21,19 @@ use std::sync::mpsc;
 use std::thread;
 use std::vec;
 
-/// A file that has been found, and what was in the page cache of it.
+/// A file that was found, and its pages in the page cache before.
 pub(super) struct Surveyed {
-    /// What is known of it.
+    /// The facts about the file.
     pub(super) report: FileReport,
-    /// Which file it is; None when it could not be opened.
+    /// The file's device and inode; None if it could not be opened.
     pub(super) identity: Option<(u64, u64)>,
-    /// What it is on.
+    /// The kind of its filesystem.
     pub(super) on: Filesystem,
-    /// What was there.
+    /// The resident pages before.
     pub(super) before: Option<Resident>,
 }
 
-/// All files that are meant, each once, however many names it has.
+/// Finds all selected files. Each file is listed once, however many names it has.
 pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surveyed> {
     let wanted = |path: &Path| suffixes.is_none_or(|suffixes| has_suffix(path, suffixes));
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -48,7 +48,7 @@ pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surv
         let mut turns = started.iter().map(|(found, _)| found).cycle();
         let mut hand_over = |batch: &mut Vec<Found>| {
             if let Some(thread) = turns.next() {
-                // It waits for more until there is none.
+                // The receiver reads until the channel is closed.
                 let _ = thread.send(std::mem::take(batch));
             }
         };
@@ -75,7 +75,7 @@ pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surv
     all
 }
 
-/// Gives away the files of all shares, each of which is in order, in order.
+/// Merges the shares, each of which is sorted, in sorted order.
 fn merge(shares: Vec<Vec<Surveyed>>, mut give: impl FnMut(Surveyed)) {
     let mut shares: Vec<_> = shares.into_iter().map(Vec::into_iter).collect();
     loop {
@@ -88,18 +88,19 @@ fn merge(shares: Vec<Vec<Surveyed>>, mut give: impl FnMut(Surveyed)) {
     }
 }
 
-/// The first of what a share still has.
+/// Returns the first remaining file of a share.
 fn head(share: &vec::IntoIter<Surveyed>) -> Option<&OsStr> {
     share.as_slice().first().map(Surveyed::path)
 }
 
-/// More of them wait for each other in the kernel.
+/// The number of threads. With more, they wait for each other in the kernel.
 const THREADS: usize = 4;
-/// So many files at once: a message costs more than a file.
+/// The number of files per message: a message costs more than a file.
 const BATCH: usize = 128;
 
 fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
-    // A table of descriptors of its own (/proc/self shows another), or every open and close waits for all others.
+    // A separate descriptor table for this thread, so that open and close do not wait for other
+    // threads. (/proc/self shows another table.)
     let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
     let mut filesystems = HashMap::new();
     let mut folder = Folder::default();
@@ -111,12 +112,12 @@ fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
         Found::Unreadable(path, error) => Some(unreadable(path, &error)),
     };
     let mut surveyed: Vec<Surveyed> = found.into_iter().flatten().filter_map(one).collect();
-    // Here, and not in the end: there all others wait.
+    // Sorted here in parallel: at the end, all other threads would wait.
     surveyed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
     surveyed
 }
 
-/// One file; None when it is gone.
+/// Surveys one file; None if it no longer exists.
 fn one(
     path: &Path,
     folder: &mut Folder,
@@ -130,7 +131,7 @@ fn one(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // It may have been replaced since the folder was read.
+    // The file may have been replaced since its folder was read.
     if !data.is_file() {
         return Ok(None);
     }
@@ -140,10 +141,10 @@ fn one(
     look(path.to_owned(), &file, &data, on).map(Some)
 }
 
-/// Asks of an open file.
+/// Measures an open file.
 ///
 /// # Errors
-/// When the kernel cannot say.
+/// When the kernel returns an error.
 pub(super) fn look(
     path: PathBuf,
     file: &File,
@@ -182,10 +183,10 @@ fn unreadable(path: PathBuf, error: &io::Error) -> Surveyed {
     }
 }
 
-/// Opens a file to ask about it, and never waits for what turns out to be a pipe.
+/// Opens a file for queries. Never blocks, even if the path turns out to be a pipe.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// When the file cannot be opened.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -193,7 +194,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The folder of the last file. The next is mostly in the same: its path need not be gone again.
+/// The folder of the last file. The next file is usually in it too, so its path need not be
+/// resolved again.
 #[derive(Default)]
 struct Folder {
     path: Vec<u8>,
@@ -201,7 +203,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// As [`open`].
+    /// Like [`open`].
     fn open(&mut self, path: &Path) -> io::Result<File> {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|byte| *byte == b'/');
@@ -233,10 +235,10 @@ impl Surveyed {
         self.report.path.as_os_str()
     }
 
-    /// Opens it again; None when it is gone, or another file has its name.
+    /// Opens the file again; None if it no longer exists, or another file has its name.
     ///
     /// # Errors
-    /// When it is there and cannot be opened.
+    /// When it exists but cannot be opened.
     pub(super) fn reopen(&self) -> io::Result<Option<(File, Metadata)>> {
         let opened = open(&self.report.path).and_then(|file| Ok((file.metadata()?, file)));
         match opened {
@@ -249,7 +251,7 @@ impl Surveyed {
         }
     }
 
-    /// What mappings call it.
+    /// Returns the identity that mappings show for it.
     pub(super) fn mapped_as(&self) -> Option<Identity> {
         let (device, inode) = self.identity?;
         Some(Identity {
@@ -260,7 +262,7 @@ impl Surveyed {
     }
 }
 
-/// The last part of a path, where links have been followed.
+/// Returns the last component of a path after links are resolved.
 fn own_name(path: &Path) -> OsString {
     let file = open(path);
     let link = file

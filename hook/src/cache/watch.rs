@@ -1,8 +1,8 @@
-//! `gpusliced`: drops model files from the page cache when their last user is gone, for programs
-//! that no preload reaches (static ones, Go's) and for those that were killed.
-//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard error;
-//! the folders themselves, by reading them, where the kernel has lost events.
-//! Law: it never keeps anybody waiting. A drop that came too early costs a second reading, no more.
+//! `gpusliced`: drops model files from the page cache when their last user has ended. It serves
+//! programs that no preload reaches (static ones, Go's), and programs that were killed.
+//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard
+//! error; the folders themselves, by reading them, if the kernel has lost events.
+//! Law: it never blocks another process. A drop that comes too early costs a second read, no more.
 
 use super::choose::{Found, SUFFIXES, Walk, has_suffix};
 use super::evict::evict;
@@ -52,15 +52,15 @@ The configuration:
 
 It requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
 
-/// Says something under the daemon's own name.
+/// Prints a message under the daemon's own name.
 fn tell(message: &str) {
     cli::tell_as("gpusliced", message);
 }
 
-/// What to do without a configuration.
+/// The hint for a missing configuration.
 const EXAMPLE: &str = "an example is /usr/share/doc/gpuslice/examples/gpusliced.toml";
 
-/// What the configuration says.
+/// The contents of the configuration.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
@@ -85,29 +85,29 @@ fn settle_seconds() -> f64 {
     2.0
 }
 
-/// A model file that somebody has let go of.
+/// A model file that a process has closed.
 struct Released {
     kept: Kept,
     due: Instant,
-    /// How often it was tried since.
+    /// The number of attempts since.
     tries: u32,
 }
 
-/// A file between two tries.
+/// A file between two attempts.
 enum Kept {
-    /// It is open.
+    /// The file is open.
     Open(File),
     /// The file is held by `O_PATH` only. While it is open here, its other users cannot be
     /// determined. A path would not do, because a container's path leads elsewhere on the host.
     Place(File),
 }
 
-/// So often it is tried again: pages stay that are on their way from the device, and who has a file
-/// open need not be heard of when it is closed, as others that watch (a virus scanner) are not.
+/// The most attempts. Pages that are on their way from the device stay at first. And another
+/// process's close may not be reported, as with other watchers such as a virus scanner.
 const TRIES: u32 = 5;
 
 impl Released {
-    /// When and how it is tried again. None: not any more.
+    /// Schedules the next attempt; None if there is none.
     fn again(tries: u32, file: File, dropped: Dropped, settle: Duration) -> Option<Released> {
         let (kept, wait) = match dropped {
             Dropped::Done => return None,
@@ -129,7 +129,7 @@ impl Kept {
         place.ok().map(Kept::Place)
     }
 
-    /// The file, opened again where only its place was held.
+    /// Returns the file, reopened if it was held by `O_PATH` only.
     fn file(self) -> Option<File> {
         match self {
             Kept::Open(file) => Some(file),
@@ -138,12 +138,13 @@ impl Kept {
     }
 }
 
-/// A path to what a descriptor of this process leads to.
+/// Returns a path to the file of a descriptor of this process.
 fn descriptor(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Twice as long each time; two that watch the same do not look at the same moment for ever.
+/// Returns the wait, which doubles each time. The process id is part of it, so that two daemons
+/// that watch one file do not check it at equal moments for ever.
 fn pause(settle: Duration, tries: u32) -> Duration {
     let own = Duration::from_millis(u64::from(std::process::id() % 97));
     let first = settle.max(Duration::from_millis(100));
@@ -152,13 +153,13 @@ fn pause(settle: Duration, tries: u32) -> Duration {
         .saturating_mul(1 << tries.min(TRIES))
 }
 
-/// So many at once; of others the end is missed, and they stay in the page cache.
+/// The most files waiting at once. Further files are missed and stay in the page cache.
 const PENDING: usize = 256;
 
-/// Watches until it is ended.
+/// Watches until the daemon is stopped.
 ///
 /// # Errors
-/// When the configuration cannot be read, or the kernel does not let it watch.
+/// When the configuration cannot be read, or the kernel refuses to let it watch.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let text = fs::read_to_string(&args.config)
         .with_context(|| format!("cannot read {} ({EXAMPLE})", args.config.display()))?;
@@ -193,7 +194,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
             let known = released.contains_key(&(data.dev(), data.ino()));
             let due = Instant::now().checked_add(settle);
             if let (Some(due), true) = (due, wanted && (known || released.len() < PENDING)) {
-                // The newer descriptor replaces the older: one is held at a time.
+                // The newer descriptor replaces the older one: only one is held at a time.
                 let fresh = Released {
                     kept: Kept::Open(file),
                     due,
@@ -216,7 +217,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// The model files of the configuration's folders: any may have been closed.
+/// Returns the model files of the configuration's folders, any of which may have been closed.
 fn all(config: &Config) -> Vec<File> {
     let wanted = |path: &Path| has_suffix(path, &config.suffixes);
     let mut files = Vec::new();
@@ -230,7 +231,7 @@ fn all(config: &Config) -> Vec<File> {
     files
 }
 
-/// Asks for every close on the filesystems.
+/// Subscribes to every close on the filesystems.
 fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
     let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
@@ -238,7 +239,7 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
         .context("cannot watch the file system (requires CAP_SYS_ADMIN)")?;
     for path in paths {
         let whole = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-        // The last descriptor and the last mapping of an opening are gone when it is closed.
+        // A close event follows the last descriptor and the last mapping of an open file.
         fanotify
             .mark(
                 whole,
@@ -259,7 +260,7 @@ fn wait(watched: &Fanotify, released: &HashMap<(u64, u64), Released>) -> anyhow:
         .map(|file| file.due.saturating_duration_since(now))
         .min();
     let timeout = match due {
-        // A millisecond late rather than early, which would be asked again at once.
+        // One millisecond late rather than early: an early wake-up would check again at once.
         Some(due) => PollTimeout::try_from(due.saturating_add(Duration::from_millis(1)))
             .unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
@@ -273,12 +274,12 @@ fn wait(watched: &Fanotify, released: &HashMap<(u64, u64), Released>) -> anyhow:
     }
 }
 
-/// What the kernel tells at once.
+/// The events of one read.
 #[derive(Default)]
 struct LetGo {
     /// The files that were closed.
     files: Vec<File>,
-    /// Whether there were more than its queue holds.
+    /// Whether there were more events than the kernel's queue holds.
     missed: bool,
 }
 
@@ -289,7 +290,7 @@ fn let_go(watched: &Fanotify) -> anyhow::Result<LetGo> {
         Err(error) => return Err(error).context("cannot read events"),
     };
     let own = i32::try_from(std::process::id()).ok();
-    // What was opened again and closed here is not news.
+    // Closes by this daemon itself are ignored.
     let others = events.iter().filter(|event| Some(event.pid()) != own);
     let files = others.filter_map(|event| {
         let descriptor = event.fd()?.try_clone_to_owned().ok()?;
@@ -306,7 +307,7 @@ fn path_of(file: &File) -> PathBuf {
     fs::read_link(descriptor(file)).unwrap_or_default()
 }
 
-/// What became of a file's pages.
+/// The outcome of an attempt to drop a file.
 #[derive(PartialEq)]
 enum Dropped {
     /// They are gone, or not ours to drop.
@@ -317,7 +318,7 @@ enum Dropped {
     InUse,
 }
 
-/// Drops a file that nobody else has open or mapped.
+/// Drops a file that no other process has open or mapped.
 fn drop_if_unused(file: &File) -> Dropped {
     let Ok(data) = file.metadata() else {
         return Dropped::Done;
@@ -351,8 +352,9 @@ fn drop_if_unused(file: &File) -> Dropped {
     }
 }
 
-/// Whether anybody else has the file open or mapped: then it can have no write lease. The lease is
-/// given back at once. A filesystem that has none cannot say; there a drop may come too early.
+/// Checks whether another process has the file open or mapped: the file can then have no write
+/// lease. The lease is given back at once. On a filesystem without leases this is unknown, and a
+/// drop may come too early.
 fn is_in_use(file: &File) -> bool {
     match lease(file, libc::F_WRLCK) {
         Ok(()) => {
@@ -371,21 +373,22 @@ fn lease(file: &File, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Who opens a file while we have a lease on it makes the kernel send us SIGIO, which kills.
+/// Ignores SIGIO. The kernel sends it if a process opens a file on which this daemon has a lease,
+/// and it would kill the daemon.
 fn ignore_broken_leases() {
     let ignore = nix::sys::signal::SigHandler::SigIgn;
     // SAFETY: no handler is installed, the signal is ignored.
     let _was = unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGIO, ignore) };
 }
 
-/// Whether this executable was called by the daemon's name.
+/// Checks whether this executable was started under the daemon's name.
 #[must_use]
 pub fn is_called() -> bool {
     let name = std::env::args_os().next();
     name.is_some_and(|name| Path::new(&name).file_name() == Some("gpusliced".as_ref()))
 }
 
-/// The daemon's own entry: reads its arguments and watches.
+/// The daemon's entry point: reads its arguments and watches.
 #[must_use]
 pub fn entry() -> u8 {
     match <Args as clap::Parser>::try_parse() {

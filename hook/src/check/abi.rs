@@ -1,9 +1,11 @@
-//! The vendor's binary interface, as far as `check` speaks it.
-//! Touches: nothing; the calls are made by whoever uses [`call`].
+//! The parts of the vendor's binary interface that `check` uses.
+//!
+//! Touches: nothing; the code that uses [`call`] makes the calls.
 
 use std::ffi::c_int;
 
-/// Calls a function that was found by name: `call!(symbol, value => type, …)`, returning its int.
+/// Calls a function that was looked up by name, and returns its int: `call!(symbol, value => type,
+/// …)`.
 macro_rules! call {
     ($symbol:expr $(, $value:expr => $type:ty)* $(,)?) => {{
         let symbol: std::ptr::NonNull<std::ffi::c_void> = $symbol;
@@ -66,27 +68,27 @@ pub(super) struct NvmlAttributes {
 pub(super) struct Properties([u8; 4096]);
 
 impl Properties {
-    /// Zeroes.
+    /// Returns a buffer of zeroes.
     pub(super) const fn new() -> Properties {
         Properties([0; 4096])
     }
 
-    /// `totalGlobalMem`: at the same place since CUDA 11.
+    /// Reads `totalGlobalMem`, which has had this offset since CUDA 11.
     pub(super) fn total_global_mem(&self) -> Option<u64> {
         let (field, _) = self.0.get(288..)?.split_first_chunk()?;
         Some(u64::from_ne_bytes(*field))
     }
 
-    /// `integrated`, which moved.
+    /// Reads `integrated`, whose offset depends on the CUDA version.
     pub(super) fn integrated(&self, offset: usize) -> Option<bool> {
         let (field, _) = self.0.get(offset..)?.split_first_chunk()?;
         Some(i32::from_ne_bytes(*field) != 0)
     }
 }
 
-/// `integrated` in `cudaDeviceProp` of CUDA 11 and 12.
+/// Offset of `integrated` in `cudaDeviceProp` of CUDA 11 and 12.
 pub(super) const INTEGRATED_AT_11: usize = 396;
-/// `integrated` in `cudaDeviceProp` of CUDA 13.
+/// Offset of `integrated` in `cudaDeviceProp` of CUDA 13.
 pub(super) const INTEGRATED_AT_13: usize = 388;
 
 #[cfg(test)]

@@ -1,46 +1,48 @@
-//! The comparable part of a row: its answer with its precision.
+//! Reduces a row to its comparable part: the answer, with the function's precision.
 //! Touches: its arguments.
-//! Law: two rows disagree when they differ by one byte, in the coarser of their two precisions, as
-//! of one moment. Nothing is "about equal"; what moves and has no moment is not compared.
+//! Law: two rows disagree if they differ by one byte, in the coarser of their two precisions, as of
+//! one moment. No tolerance is allowed. A number that changes and has no known moment is not
+//! compared.
 
 use super::apis::{self, Width};
 use super::row::Row;
 use gpuslice_config::units::Bytes;
 use std::fmt;
 
-/// A row with its circumstances.
+/// A row, and the circumstances of its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The question and the answer.
+    /// The query and the answer.
     pub(super) row: Row,
-    /// The `free` that the yardstick told at that moment.
+    /// The `free` that the yardstick reported at that moment.
     pub(super) beside: Option<u64>,
-    /// Whether the numbers held still while it was asked.
+    /// Whether the numbers stayed constant while the function was queried.
     pub(super) settled: bool,
 }
 
 impl Asked {
-    /// How finely the function tells.
+    /// Returns the precision of the function.
     pub(super) fn width(&self) -> Width {
         apis::width(&self.row.api)
     }
 
-    /// Whether what moves can be compared: it is known what the yardstick said.
+    /// Checks whether changing numbers can be compared: the yardstick's answer at that moment is
+    /// known.
     pub(super) fn is_placed(&self) -> bool {
         self.settled && self.beside.is_some()
     }
 }
 
-/// What a row says of the device's memory.
+/// A row's answer about the device's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// Amounts, where it tells them.
+    /// The amounts that the function reports.
     Memory {
-        /// The memory there is.
+        /// The total memory.
         total: u64,
-        /// The memory that can be had.
+        /// The memory that can be allocated.
         free: Option<u64>,
-        /// The rest.
+        /// The used memory.
         used: Option<u64>,
     },
     /// Whether the device shares the host's memory.
@@ -68,8 +70,8 @@ impl fmt::Display for Says {
     }
 }
 
-/// What a row says of memory, as of the moment when `reference` was free; None where it does not
-/// speak of it. `reserved` is how much NVML counts that CUDA leaves out.
+/// Returns a row's answer about memory, as of the moment at which `reference` bytes were free; None
+/// if the row has no such answer. `reserved` is the memory that NVML counts and CUDA leaves out.
 pub(super) fn memory(asked: &Asked, reserved: Option<u64>, reference: Option<u64>) -> Option<Says> {
     let Row {
         reading,
@@ -86,8 +88,8 @@ pub(super) fn memory(asked: &Asked, reserved: Option<u64>, reference: Option<u64
     let own = reading.reserved.unwrap_or(0);
     let (mut total, mut used) = (reading.total?, reading.used);
     match reserved.filter(|_| apis::is_nvml(api)) {
-        // CUDA's total leaves out what NVML calls reserved. The newer struct has taken it out of
-        // `used` already.
+        // CUDA's total leaves out the memory that NVML calls reserved. The newer struct has already
+        // subtracted it from `used`.
         Some(reserved) => {
             total = total.saturating_sub(reserved);
             used = used.map(|used| used.saturating_sub(reserved.saturating_sub(own)));
@@ -97,13 +99,14 @@ pub(super) fn memory(asked: &Asked, reserved: Option<u64>, reference: Option<u64
     let mut free = reading.free;
     if let (Some(said), Some(then), Some(now)) = (free, asked.beside, reference) {
         free = Some(moved(asked.width(), said, then, now));
-        // What was freed is no longer used: the total stays.
+        // Memory that was freed is no longer used; the total stays.
         used = used.map(|used| move_by(used, now, then));
     }
     Some(Says::Memory { total, free, used })
 }
 
-/// What was said beside `then`, as it is beside `now`: as far from it as it was.
+/// Converts an amount reported when the yardstick said `then` to the moment when it says `now`. The
+/// difference to the yardstick stays.
 fn moved(width: Width, said: u64, then: u64, now: u64) -> u64 {
     match said == width.cut(then) {
         true => width.cut(now),
@@ -118,7 +121,7 @@ fn move_by(said: u64, from: u64, to: u64) -> u64 {
     }
 }
 
-/// What the rows say of integration.
+/// Returns a row's answer about integration.
 pub(super) fn integrated(asked: &Asked) -> Option<Says> {
     match &asked.row.error {
         Some(error) if !apis::tells_memory(&asked.row.api) => Some(Says::Error(error.clone())),
@@ -127,19 +130,19 @@ pub(super) fn integrated(asked: &Asked) -> Option<Says> {
     }
 }
 
-/// What NVML counts and CUDA leaves out.
+/// Memory that NVML counts and CUDA leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SetAside {
-    /// How much.
+    /// The number of bytes.
     pub(super) bytes: u64,
-    /// Whether NVML says itself that it is reserved. Drivers before R510 do not: there it is what
-    /// total and used both have more than CUDA's, while free is the same.
+    /// Whether NVML itself reports it as reserved. Drivers before R510 do not. There, NVML's total
+    /// and used both exceed CUDA's by it, while free is equal.
     pub(super) told: bool,
 }
 
-/// What NVML counts and CUDA leaves out, where that is the whole difference between their totals:
-/// on a discrete card without a slice, by the vendor's definition. `rows` are of one device and
-/// moment.
+/// Returns the memory that NVML counts and CUDA leaves out, if it is the whole difference between
+/// their totals. By the vendor's definition it is, on a discrete card without a slice. `rows` are
+/// of one device and moment.
 pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Option<SetAside> {
     let answers = |nvml: bool| {
         rows.clone()
@@ -164,7 +167,7 @@ pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Op
     (bytes > 0 && of_nvml.free == beside).then_some(SetAside { bytes, told: false })
 }
 
-/// Whether two rows agree.
+/// Checks whether two rows agree.
 pub(super) fn agree(one: (&Asked, &Says), other: (&Asked, &Says)) -> bool {
     let ((asked, says), (other_asked, other_says)) = (one, other);
     let placed = asked.is_placed() && other_asked.is_placed();
@@ -184,7 +187,7 @@ pub(super) fn agree(one: (&Asked, &Says), other: (&Asked, &Says)) -> bool {
         ) => {
             cut(*total) == cut(*other_total) && same(*free, *other_free) && same(*used, *other_used)
         }
-        // Two functions may each have their own word for not answering.
+        // Two functions may each have an error code of their own for one cause.
         (Says::Error(one), Says::Error(other)) => {
             one == other || asked.row.api != other_asked.row.api
         }
@@ -192,9 +195,9 @@ pub(super) fn agree(one: (&Asked, &Says), other: (&Asked, &Says)) -> bool {
     }
 }
 
-/// The amount as a function would tell it that is as coarse as both.
+/// Reduces an amount to the coarser of two precisions.
 fn coarser(one: Width, other: Width, bytes: u64) -> u64 {
-    // First what 32 bits hold, then whole MiB: an amount may have gone through either before.
+    // First saturate to 32 bits, then cut to whole MiB: either amount may already have been cut so.
     [Width::Saturated32, Width::WholeMib]
         .into_iter()
         .filter(|width| [one, other].contains(width))

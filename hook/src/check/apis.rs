@@ -1,6 +1,6 @@
 //! The functions that report memory: what to call and how to read the answer.
 //! Touches: the driver, through the functions it is handed.
-//! Law: a new API is one entry of [`APIS`] (and its name in linked.c, as a test says).
+//! Law: a new API is one entry of [`APIS`] (and its name in linked.c, which a test checks).
 
 use super::abi::{
     INTEGRATED, INTEGRATED_AT_11, INTEGRATED_AT_13, MEMORY_V2, NvmlAttributes, NvmlMemory,
@@ -12,7 +12,7 @@ use super::row::Reading;
 use gpuslice_config::units::{Bytes, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Which library has a function, and to whom that makes it available.
+/// The library that exports a function, which decides where the function is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// libcuda.so.1.
@@ -23,20 +23,20 @@ pub(super) enum Family {
     NvmlMig,
     /// libcudart.so of these major versions.
     Cudart(&'static [u32]),
-    /// What a static libcudart asks of libcuda.so.1 when its own function is called.
+    /// The libcuda.so.1 function that a static libcudart queries when its own function is called.
     StaticCudart,
 }
 
-/// A function's names.
+/// The names of a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
-    /// As it is exported.
+    /// The exported name.
     pub(super) export: &'static str,
-    /// As cuGetProcAddress is asked for it.
+    /// The name to pass to cuGetProcAddress.
     pub(super) asked: &'static str,
-    /// The CUDA version whose interface is wanted there.
+    /// The CUDA version to pass to cuGetProcAddress.
     pub(super) version: c_int,
-    /// Whether libcuda.so.1 has it, and not libnvidia-ml.so.1 or libcudart.
+    /// Whether libcuda.so.1 exports it, and not libnvidia-ml.so.1 or libcudart.
     pub(super) of_cuda: bool,
 }
 
@@ -51,7 +51,7 @@ impl Name {
         }
     }
 
-    /// A function that cuGetProcAddress does not know.
+    /// A function that cuGetProcAddress does not return.
     pub(super) const fn plain(export: &'static str) -> Name {
         Name {
             export,
@@ -62,19 +62,19 @@ impl Name {
     }
 }
 
-/// How finely a function tells an amount.
+/// The precision in which a function reports an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Width {
     /// To the byte.
     Exact,
-    /// To the byte, in 32 bits: more than 4 GiB reads as 4 GiB less one byte.
+    /// To the byte, in 32 bits: an amount over 4 GiB reads as 4 GiB less one byte.
     Saturated32,
     /// In whole MiB.
     WholeMib,
 }
 
 impl Width {
-    /// The amount as such a function tells it.
+    /// Returns the amount as a function of this precision reports it.
     pub(super) fn cut(self, bytes: u64) -> u64 {
         match self {
             Width::Exact => bytes,
@@ -84,17 +84,17 @@ impl Width {
     }
 }
 
-/// The device that is asked about.
+/// The device to query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// The ordinal in CUDA's enumeration, or `CUdevice`, which is the same number.
+    /// The ordinal in CUDA's enumeration, which is also the `CUdevice`.
     pub(super) device: c_int,
     /// The `nvmlDevice_t`.
     pub(super) handle: *mut c_void,
 }
 
 impl Target {
-    /// A device of CUDA's enumeration.
+    /// A device in CUDA's enumeration.
     pub(super) const fn cuda(ordinal: c_int) -> Target {
         Target {
             device: ordinal,
@@ -102,7 +102,7 @@ impl Target {
         }
     }
 
-    /// A device of NVML's.
+    /// A device in NVML's enumeration.
     pub(super) const fn nvml(handle: *mut c_void) -> Target {
         Target { device: 0, handle }
     }
@@ -110,21 +110,21 @@ impl Target {
 
 /// A function that reports memory.
 pub(super) struct Api {
-    /// The vendor's name of the function that is reported on.
+    /// The vendor's name of the function, used in reports.
     pub(super) name: &'static str,
-    /// Who has it.
+    /// The library that exports it.
     pub(super) family: Family,
-    /// What is looked up.
+    /// The symbol to look up.
     pub(super) symbol: Name,
-    /// How finely it tells.
+    /// The precision of its amounts.
     pub(super) width: Width,
-    /// Calls it. The symbol must be the function that `symbol` names, of an initialised driver,
-    /// with the device's context current.
+    /// Calls the function. The symbol must be the function that `symbol` names, of an initialised
+    /// driver, with the device's context current.
     pub(super) ask: fn(Symbol, Target) -> Result<Reading, String>,
 }
 
 impl Api {
-    /// Whether it asks about the current context's device.
+    /// Checks whether it queries the device of the current context.
     pub(super) fn needs_context(&self) -> bool {
         self.symbol.asked == MEM_GET_INFO_V2.asked
     }
@@ -134,9 +134,9 @@ const MEM_GET_INFO_V2: Name = Name::cuda("cuMemGetInfo_v2", "cuMemGetInfo", 3020
 const TOTAL_MEM_V2: Name = Name::cuda("cuDeviceTotalMem_v2", "cuDeviceTotalMem", 3020);
 const GET_ATTRIBUTE: Name = Name::cuda("cuDeviceGetAttribute", "cuDeviceGetAttribute", 2000);
 
-/// The yardstick on devices that CUDA sees: every child asks it besides its own route.
+/// The yardstick on devices that CUDA lists: every child queries it besides its own route.
 pub(super) const CUDA_YARDSTICK: &str = "cuMemGetInfo_v2";
-/// The yardstick on devices that only NVML sees.
+/// The yardstick on devices that only NVML lists.
 pub(super) const NVML_YARDSTICK: &str = "nvmlDeviceGetMemoryInfo";
 
 const fn api(
@@ -155,7 +155,7 @@ const fn api(
     }
 }
 
-/// Every function that is asked.
+/// Every function that is queried.
 #[rustfmt::skip]
 pub(super) const APIS: [Api; 16] = [
     api("cuMemGetInfo_v2", Family::Cuda, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
@@ -176,19 +176,20 @@ pub(super) const APIS: [Api; 16] = [
     api("cudaDeviceGetAttribute", Family::StaticCudart, GET_ATTRIBUTE, Width::Exact, get_attribute),
 ];
 
-/// How finely the function of that name tells.
+/// Returns the precision of the function with that name.
 pub(super) fn width(api: &str) -> Width {
     APIS.iter()
         .find(|known| known.name == api)
         .map_or(Width::Exact, |known| known.width)
 }
 
-/// Whether the function of that name tells how much memory there is.
+/// Checks whether the function with that name reports an amount of memory.
 pub(super) fn tells_memory(api: &str) -> bool {
     !api.ends_with("GetAttribute")
 }
 
-/// Whether the function of that name belongs to NVML, which counts what it reserves.
+/// Checks whether the function with that name belongs to NVML, which also counts the memory it
+/// reserves.
 pub(super) fn is_nvml(api: &str) -> bool {
     api.starts_with("nvml")
 }
@@ -198,7 +199,7 @@ pub(super) const CUDA: &str = "libcuda.so.1";
 /// NVML.
 pub(super) const NVML: &str = "libnvidia-ml.so.1";
 
-/// The driver's library without which the function of that name cannot be asked.
+/// Returns the driver library without which the function with that name cannot be queried.
 pub(super) fn library(api: &str) -> &'static str {
     match is_nvml(api) {
         true => NVML,
@@ -206,7 +207,7 @@ pub(super) fn library(api: &str) -> &'static str {
     }
 }
 
-/// Where the function of that name stands in the table, for an order that people recognise.
+/// Returns the table position of the function with that name, for a familiar order in reports.
 pub(super) fn place(api: &str) -> usize {
     APIS.iter()
         .position(|known| known.name == api)
@@ -233,7 +234,7 @@ fn cuda_mem_get_info(symbol: Symbol, _: Target) -> Result<Reading, String> {
     Ok(with_used(total, free))
 }
 
-/// A program that wants to know what is used subtracts.
+/// Computes `used` by subtraction, as programs do.
 fn with_used(total: usize, free: usize) -> Reading {
     let (total, free) = (bytes(total), bytes(free));
     Reading {

@@ -1,6 +1,6 @@
-//! Starts one child for each route and reads what it tells, whatever becomes of it.
-//! Touches: processes, two files in memory.
-//! Law: no child is waited for longer than its time.
+//! Starts one child process per route and reads its events, even if the child crashes or hangs.
+//! Touches: processes, two memfd files.
+//! Law: no child runs longer than its time limit.
 
 use super::routes::{Preloaded, Route};
 use super::row::Event;
@@ -20,18 +20,18 @@ use std::time::{Duration, Instant};
 const LINKED_CUDA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-cuda.so"));
 const LINKED_NVML: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-nvml.so"));
 
-/// The libraries of linked.c, as files without a name that children inherit: a container may
-/// have no folder that can be written to.
+/// The libraries of linked.c, as memfd files that children inherit: a container may have no
+/// writable folder.
 pub(super) struct Linked {
     cuda: File,
     nvml: File,
 }
 
 impl Linked {
-    /// Makes them.
+    /// Creates the files.
     pub(super) fn create() -> anyhow::Result<Linked> {
         let make = |name: &std::ffi::CStr, bytes: &[u8]| -> anyhow::Result<File> {
-            // Not closed on exec: the children load it.
+            // Not close-on-exec: the children load the file.
             let mut file = File::from(memfd_create(name, MFdFlags::empty())?);
             file.write_all(bytes)?;
             Ok(file)
@@ -50,36 +50,36 @@ impl Linked {
     }
 }
 
-/// What became of a child.
+/// The way in which a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It told all.
+    /// The child reported everything.
     Done,
-    /// It ended before that: how, and what it was doing.
+    /// The child ended early: how it ended, and the step it was at.
     Early(String, String),
 }
 
-/// How children are started.
+/// The settings with which children are started.
 pub(super) struct Starter<'a> {
-    /// The libraries that they load.
+    /// The libraries that the children load.
     pub(super) linked: &'a Linked,
-    /// What is set and removed in their environment.
+    /// Variables to set or remove in the children's environment.
     pub(super) vars: &'a [(OsString, Option<OsString>)],
-    /// How long each may take, and how long in silence.
+    /// The time limit of one child. `quiet` is the time after which the user is told of the delay.
     pub(super) patience: Duration,
     pub(super) quiet: Duration,
-    /// Where the person is told.
+    /// Reports a line to the user.
     pub(super) tell: &'a dyn Fn(&str),
-    /// Which driver libraries can be loaded: a program that is linked to one that is missing
-    /// does not start at all.
+    /// Whether each driver library can be loaded: a program linked to a missing library does not
+    /// start at all.
     pub(super) has_cuda: bool,
     pub(super) has_nvml: bool,
-    /// Whether what the child writes on standard error reaches ours.
+    /// Whether the child's standard error is passed on to this process's.
     pub(super) is_heard: bool,
 }
 
 impl Starter<'_> {
-    /// Sends a child along the route.
+    /// Runs a child along the route and collects its events.
     pub(super) fn ask(&self, route: Route) -> anyhow::Result<(Vec<Event>, End)> {
         let [cuda, nvml] = self.linked.paths();
         let mut command = Command::new(std::env::current_exe()?);
@@ -104,8 +104,8 @@ impl Starter<'_> {
         self.listen(route, child)
     }
 
-    /// The preload that the child would have, and the linked libraries with it: they, and what
-    /// they need, are then loaded at the start, and searched, as with a program linked to them.
+    /// Returns the child's LD_PRELOAD with the linked libraries added. These libraries and their
+    /// dependencies are then loaded at the start and searched, as in a program linked to them.
     fn preload(&self, place: Preloaded) -> OsString {
         let set = self
             .vars
@@ -129,7 +129,8 @@ impl Starter<'_> {
     fn listen(&self, route: Route, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
         let output = child.stdout.take().context("the child has no output")?;
         let (sender, receiver) = mpsc::channel();
-        // Not joined: something that a stuck child started may hold the pipe open for ever.
+        // The thread is not joined: a process that a stuck child started may hold the pipe open for
+        // ever.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let event = serde_json::from_str::<Event>(&line);
@@ -152,7 +153,8 @@ impl Starter<'_> {
             match receiver.recv_timeout(next) {
                 Ok(Event::Step(what)) => doing = what,
                 Ok(Event::Done) => {
-                    // A driver that hangs or crashes as it is unloaded is nobody's answer.
+                    // A driver that hangs or crashes while it is unloaded does not affect the
+                    // answers.
                     wait(&mut child, FAREWELL)?;
                     return Ok((events, End::Done));
                 }
@@ -184,10 +186,10 @@ impl Starter<'_> {
     }
 }
 
-/// How long a child that has told all may take to end.
+/// The time a child may take to exit after it has reported everything.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Waits for the child to end, and kills it when it does not. None when it had to be killed.
+/// Waits for the child to exit, and kills it if it does not. Returns None if it had to be killed.
 fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
@@ -200,7 +202,8 @@ fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>>
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill()?;
-    // Its memory is free once it is gone. One that is stuck in the kernel is left behind.
+    // Reap the child, because its memory is free only then. A child stuck in the kernel is left
+    // behind.
     let killed = Instant::now();
     while child.try_wait()?.is_none() && killed.elapsed() < FAREWELL {
         std::thread::sleep(Duration::from_millis(1));

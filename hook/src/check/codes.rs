@@ -1,4 +1,4 @@
-//! The vendor's names of the errors that memory questions meet.
+//! The vendor's names of the errors that memory queries return.
 //! Touches: nothing.
 
 use std::ffi::c_int;
@@ -60,25 +60,25 @@ const NVML: [(c_int, &str); 15] = [
     (999, "NVML_ERROR_UNKNOWN"),
 ];
 
-/// What an error without a name is called by, before its number.
+/// Prefixes of an error without a name; its number follows.
 const KINDS: [&str; 3] = ["CUresult", "cudaError", "nvmlReturn"];
 
-/// A success, or the error's name.
+/// Returns Ok for success, or the name of a CUDA error.
 pub(super) fn cuda(code: c_int) -> Result<(), String> {
     named(code, &CUDA, "CUresult")
 }
 
-/// A success, or the error's name.
+/// Returns Ok for success, or the name of a libcudart error.
 pub(super) fn cudart(code: c_int) -> Result<(), String> {
     named(code, &CUDART, "cudaError")
 }
 
-/// A success, or the error's name.
+/// Returns Ok for success, or the name of an NVML error.
 pub(super) fn nvml(code: c_int) -> Result<(), String> {
     named(code, &NVML, "nvmlReturn")
 }
 
-/// The error as a number and a name, where it has a name: people look for either.
+/// Formats the error as its number and name, if it has a name: users search for either.
 fn with_number(error: &str) -> String {
     let mut known = CUDA.iter().chain(&CUDART).chain(&NVML);
     known
@@ -86,7 +86,7 @@ fn with_number(error: &str) -> String {
         .map_or_else(|| error.to_owned(), |(code, _)| format!("{code} ({error})"))
 }
 
-/// Whether this is `call: ERROR`, with the vendor's name or number of an error.
+/// Checks whether the text is `call: ERROR`, with the vendor's name or number of an error.
 pub(super) fn is_named(why: &str) -> bool {
     let Some((_, error)) = why.rsplit_once(": ") else {
         return false;
@@ -96,7 +96,7 @@ pub(super) fn is_named(why: &str) -> bool {
     numbered || known.any(|(_, name)| *name == error)
 }
 
-/// A failed call in words: `cuInit answers 100 (CUDA_ERROR_NO_DEVICE)`.
+/// Formats a failed call as a sentence: `cuInit answers 100 (CUDA_ERROR_NO_DEVICE)`.
 pub(super) fn answers(why: &str) -> String {
     match why.split_once(": ") {
         Some((call, error)) => format!("{call} answers {}", with_number(error)),
@@ -104,7 +104,7 @@ pub(super) fn answers(why: &str) -> String {
     }
 }
 
-/// Whether a libcudart says that it needs a newer driver than the one that is installed.
+/// Checks whether a libcudart reports that it needs a newer driver than the installed one.
 pub(super) fn is_newer_than_driver(why: &str) -> bool {
     [35, 36].iter().any(|code| {
         let name = CUDART.iter().find(|(known, _)| known == code);

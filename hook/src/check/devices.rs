@@ -1,4 +1,4 @@
-//! Finds the devices by a route and makes them ready to be asked: initialisation, identity, contexts.
+//! Finds the devices by a route and prepares them for queries: initialisation, identity, contexts.
 //! Touches: the driver.
 
 use super::abi::call;
@@ -9,18 +9,18 @@ use super::routes::Opened;
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-/// A device as CUDA sees it.
+/// A device in CUDA's enumeration.
 #[derive(Clone, Debug)]
 pub(super) struct CudaDevice {
     /// Its ordinal, which is also its `CUdevice`.
     pub(super) ordinal: c_int,
-    /// Its uuid, as NVML writes it.
+    /// Its uuid, in NVML's format.
     pub(super) uuid: String,
     /// Its marketing name.
     pub(super) name: String,
 }
 
-/// A device as NVML sees it: a GPU that is not cut, or an instance.
+/// A device in NVML's enumeration: a GPU that MIG does not divide, or a MIG instance.
 #[derive(Clone, Debug)]
 pub(super) struct NvmlDevice {
     pub(super) handle: *mut c_void,
@@ -29,11 +29,11 @@ pub(super) struct NvmlDevice {
     pub(super) mig: bool,
 }
 
-/// What NVML sees.
+/// The devices that NVML lists.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NvmlDevices {
     pub(super) devices: Vec<NvmlDevice>,
-    /// GPUs that MIG has cut.
+    /// The uuids of GPUs that MIG divides.
     pub(super) parents: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ fn cuda_name(opened: &Opened, device: c_int) -> Result<String, String> {
     Ok(text_of(&text))
 }
 
-/// A MIG instance has a uuid of its own, which only the newer function tells.
+/// Returns the device's uuid. A MIG instance has its own, which only the newer function returns.
 fn cuda_uuid(opened: &Opened, device: c_int) -> Result<String, String> {
     let ask = |symbol: Symbol| -> Result<[u8; 16], String> {
         let mut bytes = [0u8; 16];
@@ -98,10 +98,10 @@ fn cuda_uuid(opened: &Opened, device: c_int) -> Result<String, String> {
     Ok(DeviceUuid { kind, bytes }.to_string())
 }
 
-/// What makes a device the current one of this thread, before each question.
+/// Makes a device the current one of this thread, before each query.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Current {
-    /// The question needs none.
+    /// The query needs no current device.
     None,
     /// cuCtxSetCurrent and the device's primary context.
     Context(Symbol, *mut c_void),
@@ -110,7 +110,7 @@ pub(super) enum Current {
 }
 
 impl Current {
-    /// Makes it so.
+    /// Makes the device current.
     pub(super) fn set(self) -> Result<(), String> {
         match self {
             Current::None => Ok(()),
@@ -125,7 +125,7 @@ impl Current {
     }
 }
 
-/// Creates the device's primary context, or takes part in it, until this process ends.
+/// Retains the device's primary context until this process ends, creating it if needed.
 pub(super) fn hold_context(opened: &Opened, device: c_int) -> Result<Current, String> {
     let retain = cuda(opened, "cuDevicePrimaryCtxRetain", 7000)?;
     let set = cuda(opened, "cuCtxSetCurrent", 4000)?;
@@ -195,7 +195,7 @@ fn text_of(text: &[c_char]) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Whether MIG is on. A driver or a card without MIG says so by an error.
+/// Checks whether MIG is enabled. A driver or a card without MIG returns an error.
 fn is_cut(opened: &Opened, handle: *mut c_void) -> bool {
     let Ok(mode) = nvml(opened, "nvmlDeviceGetMigMode") else {
         return false;
@@ -230,7 +230,7 @@ fn instances(opened: &Opened, gpu: &NvmlDevice) -> Vec<NvmlDevice> {
                 index => c_uint,
                 &raw mut handle => *mut *mut c_void,
             );
-            // Not every place is taken: the vendor's error for that is NOT_FOUND.
+            // Instance slots may be empty: the vendor's error for that is NOT_FOUND.
             codes::nvml(code).ok()?;
             Some(NvmlDevice {
                 handle,

@@ -1,23 +1,23 @@
-//! The dynamic linker, asked directly: how a function is looked up is what `check` compares.
-//! Touches: the dynamic linker. Nothing that it opens is ever closed.
+//! Direct calls of the dynamic linker, because `check` compares the ways to look up a function.
+//! Touches: the dynamic linker. A library that it opens is never closed.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::NonNull;
 
-/// A function of the driver, or anything else with a name.
+/// The address of a driver function or of any other symbol.
 pub(super) type Symbol = NonNull<c_void>;
 
-/// A loaded library, or one of the two places that stand for "wherever it is".
+/// A loaded library, or one of the two pseudo-handles RTLD_DEFAULT and RTLD_NEXT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(*mut c_void);
 
-/// Everything that the caller can see, in the order of loading.
+/// RTLD_DEFAULT: every library that the caller sees, in load order.
 pub(super) const DEFAULT: Place = Place(libc::RTLD_DEFAULT);
-/// Everything that comes after the caller.
+/// RTLD_NEXT: every library after the caller's own.
 pub(super) const NEXT: Place = Place(libc::RTLD_NEXT);
 
 impl Place {
-    /// For another caller of dlsym.
+    /// Returns the raw handle, for another function that calls dlsym.
     pub(super) fn raw(self) -> *mut c_void {
         self.0
     }
@@ -52,7 +52,7 @@ fn opened(handle: *mut c_void) -> Result<Place, String> {
     Err(error.to_string_lossy().into_owned())
 }
 
-/// Looks `name` up as this program's own code does.
+/// Looks `name` up as this program's own code would.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is a program under test: which answer it gets is the question"
@@ -62,7 +62,8 @@ pub(super) fn symbol(place: Place, name: &CStr) -> Option<Symbol> {
     NonNull::new(unsafe { libc::dlsym(place.raw(), name.as_ptr()) })
 }
 
-/// A name as C reads it. None where it has a null inside, which no symbol has.
+/// Converts a name to a C string. Returns None if it contains a zero byte, which no symbol name
+/// does.
 pub(super) fn c_name(name: &str) -> Option<CString> {
     CString::new(name).ok()
 }

@@ -1,5 +1,6 @@
-//! Looks at the ledger of the slice: whether programs can use it, and how full it is.
-//! Touches: the ledger, by reading it; where no context can be made, a place in it until this process ends.
+//! Examines the slice's ledger: whether programs can use it, and how full it is.
+//! Touches: the ledger, by reading it. If no context can be created, it takes a slot in the ledger
+//! until this process ends.
 
 use super::slice_shown::SliceShown;
 use crate::slice_ledger::{self, c_path};
@@ -13,8 +14,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A slice's ledger as it was before the first route was asked: a process that opens an erased
-/// ledger writes its header anew.
+/// A slice's ledger, as it was before the first route was queried. It is read early because a
+/// process that opens an erased ledger rewrites its header.
 #[derive(Debug)]
 pub(super) struct LedgerSeen {
     path: PathBuf,
@@ -23,33 +24,33 @@ pub(super) struct LedgerSeen {
     fault: Option<Fault>,
 }
 
-/// Why programs cannot use a ledger.
+/// Reasons why programs cannot use a ledger.
 #[derive(Debug)]
 enum Fault {
-    /// A file of that length whose header is zeros.
+    /// The file has a ledger's length, but its header is all zeros.
     Erased,
     /// The file cannot be used.
     File(LedgerError),
 }
 
-/// What the slice's processes hold on a device, and what they may hold, in bytes.
+/// The memory that the slice's processes hold on a device, and their limit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fill {
     pub(super) used: Bytes,
     pub(super) limit: Bytes,
 }
 
-/// What this process holds by the ledger: nothing.
+/// This process's own entry in the ledger: it holds no memory.
 static OWN: Private = Private::empty();
 
 impl LedgerSeen {
-    /// Reads the ledger of a slice; None where the slice has none.
+    /// Reads the ledger of a slice; None if the slice has no ledger.
     pub(super) fn find(shown: &SliceShown) -> Option<LedgerSeen> {
         let slice = shown.slice.as_deref()?;
         let path = slice_ledger::path(&shown.path, slice)?;
         let mut place = vec![0; MAX_SIZE];
         let fault = match Snapshot::read(&c_path(&path), &mut place) {
-            // Programs find a ledger without a path through the watcher of the run.
+            // The path may be gone: programs then reach the ledger through the run's watcher.
             Ok(_) | Err(LedgerError::Open(_)) => None,
             Err(LedgerError::Magic) if is_erased(&path) => Some(Fault::Erased),
             Err(why) => Some(Fault::File(why)),
@@ -62,15 +63,15 @@ impl LedgerSeen {
         })
     }
 
-    /// Why programs of the slice cannot use the ledger, and what to do. `context_failed`: whether a
-    /// route could make no context on a device of the slice.
+    /// Returns the reason why the slice's programs cannot use the ledger, and the fix.
+    /// `context_failed` is a device of the slice on which a route could not create a context.
     pub(super) fn fault(
         &self,
         slice: &Slice,
         context_failed: Option<DeviceUuid>,
     ) -> Option<String> {
         let why = match &self.fault {
-            // The programs' library may be of another version than this command.
+            // The library that the programs load may have another version than this command.
             Some(Fault::File(LedgerError::Version(_))) if context_failed.is_none() => return None,
             Some(Fault::Erased) => "its header is erased".to_owned(),
             Some(Fault::File(why)) => why.to_string(),
@@ -88,11 +89,11 @@ impl LedgerSeen {
         ))
     }
 
-    /// Why the ledger has no place for a process.
+    /// Returns the reason why the ledger has no slot for a process.
     fn refusal(&self, slice: &Slice, context_failed: Option<DeviceUuid>) -> Option<String> {
         let uuid = match context_failed {
             Some(uuid) => uuid,
-            // Nothing was refused: then it is enough that programs find it.
+            // No context failed, so it is enough that programs can open the ledger.
             None => return self.open().err().map(|why| why.to_string()),
         };
         slice.device(uuid)?;
@@ -103,7 +104,7 @@ impl LedgerSeen {
         let Some(device) = ledger.device(&uuid) else {
             return Some("it has no room for another device".to_owned());
         };
-        // Nothing is claimed, in a place of the ledger all the same.
+        // Claims zero bytes, which still takes a slot in the ledger.
         match ledger.claim(device, Bytes::ZERO, Kind::Linear, Bytes::MAX) {
             Claim::Granted | Claim::Refused { .. } => None,
             Claim::NoSlot(why) | Claim::Private(why) => Some(why.to_string()),
@@ -120,7 +121,7 @@ impl LedgerSeen {
         )
     }
 
-    /// How full the slice is on a device.
+    /// Returns how full the slice is on a device.
     pub(super) fn fill(&self, slice: &Slice, uuid: DeviceUuid) -> Option<Fill> {
         let limit = slice.device(uuid)?.memory;
         let ledger = self.open().ok()?;
@@ -129,7 +130,7 @@ impl LedgerSeen {
     }
 }
 
-/// Whether the first words of a file are zeros.
+/// Checks whether the first words of a file are zeros.
 fn is_erased(path: &Path) -> bool {
     let mut words = [1; 16];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut words));

@@ -1,4 +1,4 @@
-//! Looks up one library's functions, once a route has loaded it.
+//! Looks up the functions of one library, once a route has loaded it.
 //! Touches: the dynamic linker, cuGetProcAddress.
 
 use super::abi::call;
@@ -8,42 +8,42 @@ use super::dl::{self, Place, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
-/// How the error ends when a library does not have a function.
+/// The end of the error message for a function that a library does not have.
 pub(super) const NOT_FOUND: &str = " is not found";
 
-/// Where a name is asked for.
+/// The way in which a name is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lookup {
     /// dlsym, called by this program.
     Dlsym(Place),
-    /// What a linked library's references were bound to: its `gpuslice_linked`.
+    /// The address to which a linked library's reference was bound, from its `gpuslice_linked`.
     Linked(Symbol),
-    /// dlsym, called by a linked library: its `gpuslice_dlsym`.
+    /// dlsym, called by a linked library through its `gpuslice_dlsym`.
     LibraryDlsym(Symbol, Place),
     /// cuGetProcAddress.
     ProcAddress(ProcAddress),
 }
 
 impl Lookup {
-    /// What the references of the linked library at `object` were bound to.
+    /// Looks up the addresses to which the references of the linked library at `object` were bound.
     pub(super) fn linked(object: Place) -> Result<Lookup, String> {
         Ok(Lookup::Linked(own(object, c"gpuslice_linked")?))
     }
 
-    /// dlsym for `place`, called by the linked library at `object`.
+    /// Looks up by dlsym for `place`, called by the linked library at `object`.
     pub(super) fn library_dlsym(object: Place, place: Place) -> Result<Lookup, String> {
         Ok(Lookup::LibraryDlsym(own(object, c"gpuslice_dlsym")?, place))
     }
 
-    /// As a static libcudart does it: CUDA 12 and 13 begin with cuGetProcAddress_v2, CUDA 11
-    /// with cuGetProcAddress, and CUDA 10 knew only dlsym.
+    /// Looks up as a static libcudart does. CUDA 12 and 13 begin with cuGetProcAddress_v2, CUDA 11
+    /// with cuGetProcAddress; CUDA 10 used only dlsym.
     pub(super) fn as_static_cudart(driver: Place) -> Lookup {
         ProcAddress::exported(driver, c"cuGetProcAddress_v2", true, 0)
             .or_else(|_| ProcAddress::exported(driver, c"cuGetProcAddress", false, 0))
             .map_or(Lookup::Dlsym(driver), Lookup::ProcAddress)
     }
 
-    /// The function of that name.
+    /// Finds the function with that name.
     pub(super) fn find(self, name: &Name) -> Result<Symbol, String> {
         let not_found = || format!("{}{NOT_FOUND}", name.export);
         match self {
@@ -83,7 +83,7 @@ fn own(object: Place, name: &CStr) -> Result<Symbol, String> {
     dl::symbol(object, name).ok_or_else(|| format!("{name:?} is not in gpuslice's own library"))
 }
 
-/// One of the functions called cuGetProcAddress.
+/// One of the versions of cuGetProcAddress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcAddress {
     function: Symbol,
@@ -93,7 +93,7 @@ pub(super) struct ProcAddress {
 }
 
 impl ProcAddress {
-    /// The one that the driver exports under `name`.
+    /// Returns the version that the driver exports under `name`.
     pub(super) fn exported(
         driver: Place,
         name: &'static CStr,
@@ -109,7 +109,7 @@ impl ProcAddress {
         })
     }
 
-    /// The one that it returns when asked for its own name.
+    /// Returns the function that cuGetProcAddress returns for its own name.
     pub(super) fn itself(self) -> Result<ProcAddress, String> {
         Ok(ProcAddress {
             function: self.find("cuGetProcAddress", 12000)?,

@@ -1,7 +1,8 @@
-//! `gpuslice check`: asks every API by every route, in a child for each route, and compares.
+//! `gpuslice check`: queries every API by every route, one child process per route, and compares
+//! the answers.
 //! Touches: processes (its own children), the slice file, standard output.
 //!
-//! The children run one after the other. What makes their answers one truth is told in [`probe`].
+//! The children run one after the other. [`probe`] describes how their answers become comparable.
 //!
 //! | file | what it is for |
 //! |---|---|
@@ -91,10 +92,10 @@ reported them; null is what it does not report.",
     )
 }
 
-/// Asks, compares and tells.
+/// Runs the queries, compares the answers and prints the result.
 ///
 /// # Errors
-/// When what was asked for cannot be prepared, or the output cannot be written.
+/// When the slice cannot be prepared, or the output cannot be written.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let (prepared, vars) = match changes_anything(&args.slice) {
         false => (None, Vec::new()),
@@ -133,7 +134,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Whether there is anything to prepare.
+/// Checks whether the options require any preparation.
 fn changes_anything(options: &SliceOptions) -> bool {
     options.limits_something()
         || options.config.is_some()
@@ -143,8 +144,8 @@ fn changes_anything(options: &SliceOptions) -> bool {
         || options.log_file.is_some()
 }
 
-/// A slice file that cannot be used is a finding, and a driver that does not work has a status of
-/// its own: neither is a failure of ours.
+/// Reports a failed preparation. An unusable slice file is a finding, and a driver that does not
+/// work has its own exit status; neither is an error of this command.
 fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     if error.is::<SliceFileError>() {
         let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
@@ -156,7 +157,7 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     match error.downcast_ref::<AskError>() {
         None | Some(AskError::Start(_)) => Err(error),
         Some(_) => {
-            // A machine that does not exist has no driver either, and that is not its fault.
+            // A machine that does not exist has no driver either; that is not the driver's fault.
             let machine = args.slice.sim.as_deref();
             machine.map(crate::devices::simulated).transpose()?;
             no_driver(args, Survey::default(), None, error.to_string())
@@ -164,14 +165,14 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     }
 }
 
-/// Says that nothing answers. There is nothing to compare then, and nothing that agrees.
+/// Reports that no driver function answers. There is then no answer to compare.
 fn no_driver(
     args: &Args,
     survey: Survey,
     slice: Option<SliceShown>,
     why: String,
 ) -> anyhow::Result<u8> {
-    // Nothing is limited where there is no driver, and still the slice is not as it was asked for.
+    // Without a driver no limit applies, but an unusable slice is still reported.
     let unusable = slice.as_ref().and_then(|shown| shown.error.clone());
     if args.json {
         let mut report = Report::new(survey, slice, None);

@@ -1,35 +1,35 @@
-//! The time limit of a route.
+//! The time limit of one route.
 //! Touches: its arguments.
 
 use crate::inventory::ask;
 use std::time::Duration;
 
-/// The least that a route is given, where the first was quick.
+/// The shortest time limit, for a quick first route.
 const LEAST: Duration = Duration::from_secs(10);
 
-/// How many times what the first took.
+/// The factor between the first route's duration and the time limit of the others.
 const TIMES: u32 = 3;
 
-/// After so many routes in a row that crash or hang it is the driver, not the route.
+/// After this many routes in a row that crash or hang, the cause is the driver, not the route.
 const GIVE_UP: usize = 3;
 
-/// How long each is waited for.
+/// The time limit of each route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// What the caller says.
+    /// The limit given by the user.
     given: Option<Duration>,
-    /// What the first route took.
+    /// The duration of the first route.
     first: Option<Duration>,
 }
 
 impl Patience {
-    /// Before the first.
+    /// Creates the limits before the first route has run.
     pub(super) fn new(given: Option<Duration>) -> Patience {
         Patience { given, first: None }
     }
 
-    /// How long the next is waited for. The first may have to load the driver, and where nothing
-    /// keeps it loaded so must each other.
+    /// Returns the time limit of the next route. The first route may have to load the driver. If no
+    /// process keeps the driver loaded, each other route must load it too.
     pub(super) fn of_next(&self) -> Duration {
         let measured = || {
             let first = self.first.map(|first| first.saturating_mul(TIMES));
@@ -38,13 +38,13 @@ impl Patience {
         self.given.unwrap_or_else(measured)
     }
 
-    /// How long the last took, which may have been the first.
+    /// Records the duration of a route; only the first one counts.
     pub(super) fn took(&mut self, time: Duration) {
         self.first.get_or_insert(time);
     }
 
-    /// After how many routes in a row without an answer no more are asked: one is enough where the
-    /// first has had all the time that a driver may take.
+    /// Returns the number of consecutive routes without an answer after which `check` gives up. One
+    /// is enough if the first took all the time that a driver may take.
     pub(super) fn gives_up_after(&self) -> usize {
         let hung = self.first.is_some_and(|first| first >= ask::PATIENCE);
         match self.given.is_none() && hung {

@@ -1,16 +1,18 @@
-//! The child of `check`: asks every function that one route finds, on every device.
-//! Touches: the driver, by that route and by the yardstick.
+//! The child process of `check`: queries every function that one route finds, on every device.
+//! Touches: the driver, through that route and through the yardstick.
 //!
-//! One truth: `free` moves while it is asked for, by other programs and, on unified memory, by
-//! the host alone. So each question stands between two askings of a yardstick, `cuMemGetInfo_v2`
-//! by dlopen and dlsym (NVML's, where CUDA does not see the device or makes no context on it), and counts when those two say
-//! the same: whoever moved the device since, the answer and the yardstick's are about one moment,
-//! and are compared to the byte. The child holds the primary context of every device that CUDA
-//! shows it, whatever the route, so on a quiet device all children find the same numbers.
+//! Comparable answers: `free` changes during the queries, because of other programs and, on unified
+//! memory, because of the host alone. So each query stands between two queries of a yardstick. The
+//! yardstick is `cuMemGetInfo_v2` by dlopen and dlsym, or NVML's function if CUDA does not list the
+//! device or cannot create a context on it. A query counts if the two yardstick answers are equal.
+//! The answer and the yardstick's are then of one moment, and are compared to the byte.
 //!
-//! A child whose driver is in a namespace of its own takes NVML's yardstick, as CUDA's would cost it
-//! a second context. Where NVML does not answer, it asks twice, and its answers are of everybody's
-//! moment if the device was quiet.
+//! The child holds the primary context of every device that CUDA shows it, on every route. On a
+//! quiet device all children therefore find equal numbers.
+//!
+//! A child whose driver is in a namespace of its own uses NVML's yardstick, because CUDA's would
+//! cost a second context. If NVML does not answer, the child queries twice. Its answers are then of
+//! the moment of all others if the device was quiet.
 
 use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
 use super::codes;
@@ -37,10 +39,10 @@ pub struct Args {
     nvml: String,
 }
 
-/// Asks, and tells the parent.
+/// Queries the functions and sends the answers to the parent.
 ///
 /// # Errors
-/// When the arguments make no sense; what the driver does is told as events.
+/// When the arguments are invalid; the driver's errors are sent as events.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let objects = Objects {
         cuda: CString::new(args.cuda.as_str())?,
@@ -67,7 +69,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(crate::exit::SUCCESS)
 }
 
-/// The library of gpuslice that this process has loaded.
+/// Returns the path of libgpuslice.so, if this process has loaded it.
 fn loaded_shim() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines()
@@ -79,7 +81,7 @@ fn loaded_shim() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A question, ready to be asked.
+/// A query that is ready to run.
 struct Question {
     api: &'static Api,
     device: String,
@@ -97,17 +99,17 @@ impl Question {
     }
 }
 
-/// How often a question is asked until the numbers hold still.
+/// The most times a query is repeated until the numbers stay constant.
 const TRIES: u32 = 30;
-/// After how many of those it waits in between.
+/// The number of those repeats without a pause.
 const AT_ONCE: u32 = 15;
 
-/// How old what the library charges for the host's memory may be: 5 ms, and one more.
+/// The longest time for which the library keeps its charge for the host's memory: 5 ms, plus 1 ms.
 const CHARGE_KEPT: Duration = Duration::from_millis(6);
-/// How often an answer that is not the yardstick's is asked for again after that time.
+/// The most repeats, after that time, of an answer that differs from the yardstick's.
 const CHARGES: u32 = 3;
 
-/// An answer and its circumstances.
+/// An answer, and the circumstances of its query.
 struct Measured {
     answer: Answer,
     beside: Option<u64>,
@@ -115,10 +117,11 @@ struct Measured {
 }
 
 impl Question {
-    /// Asks between two askings of the yardstick, until those say the same. Where the two are
-    /// functions of two copies of the library, `copies`, each has measured the host's memory at its
-    /// own time, and this process's own may have grown in between: then they are asked again when
-    /// neither has kept it. What differs still is another answer.
+    /// Queries between two queries of the yardstick, and repeats until those two are equal.
+    /// `copies` says that the query and the yardstick use two copies of the library. Each copy
+    /// measures the host's memory at its own time, and this process's memory may grow in between.
+    /// Both are then queried again after each copy's value has expired. A difference that remains
+    /// is a real difference.
     fn measure(&self, yardstick: Option<&Question>, copies: bool) -> Measured {
         let (mut tried, mut charges) = (0, 0);
         loop {
@@ -152,7 +155,7 @@ impl Question {
         }
     }
 
-    /// Whether the yardstick calls another amount free.
+    /// Checks whether the yardstick reports another amount as free.
     fn differs(&self, answer: &Answer, yardstick: Option<&Answer>) -> bool {
         let free = |answer: &Answer| Some(self.api.width.cut(answer.as_ref().ok()?.free?));
         let yardstick = yardstick.and_then(free);
@@ -163,7 +166,7 @@ impl Question {
 struct Probe {
     route: Route,
     questions: Vec<Question>,
-    /// One for each device, asked by dlopen and dlsym.
+    /// One yardstick per device, looked up by dlopen and dlsym.
     yardsticks: Vec<Question>,
     teller: Teller,
 }
@@ -227,7 +230,7 @@ impl Probe {
         }
     }
 
-    /// Tells that no context can be made on a device, and what cannot be asked without one.
+    /// Sends that no context can be created on a device, and the functions that need one.
     fn no_context(&mut self, device: &CudaDevice, why: String, apis: Vec<String>) {
         self.teller.tell(&Event::NoContext(NoContext {
             device: device.uuid.clone(),
@@ -247,7 +250,7 @@ impl Probe {
         }
     }
 
-    /// What libcudart asks, and the yardstick.
+    /// Prepares the queries of libcudart, and the yardsticks.
     fn by_yardstick(&mut self, opened: &Opened, yardstick: &Opened) {
         let seen = match self.route.is_apart() {
             true => Ok(Vec::new()),
@@ -286,7 +289,7 @@ impl Probe {
             self.found(&device.uuid, &device.name);
             self.teller.step("cudaSetDevice");
             match devices::hold_runtime(opened, device.ordinal) {
-                // A runtime newer than the driver is installed often enough, and is no news here.
+                // A runtime newer than the driver is a common installation, so it is only skipped.
                 Err(why) if codes::is_newer_than_driver(&why) => {
                     self.skip("*", format!("{}: {why}", device.uuid));
                 }
@@ -305,7 +308,7 @@ impl Probe {
         }
     }
 
-    /// The functions of these families that are asked by this route.
+    /// Returns the functions of these families that this route queries.
     fn apis(&self, wanted: fn(Family) -> bool) -> impl Iterator<Item = &'static Api> + use<> {
         let route = self.route;
         APIS.iter()
@@ -368,7 +371,7 @@ impl Probe {
         self.teller.skip(api, self.route.name(), why);
     }
 
-    /// Tells that nothing of a library can be asked by this route.
+    /// Sends that this route cannot query any function of a library.
     fn unanswered(&mut self, of_cuda: bool, why: &str) {
         let families = match of_cuda {
             true => |family| matches!(family, Family::Cuda | Family::StaticCudart),

@@ -1,4 +1,4 @@
-//! Everything that `check` found, and the same as JSON.
+//! The complete result of `check`, and its JSON form.
 //! Touches: its arguments.
 
 use super::answers::{Says, SetAside};
@@ -14,23 +14,23 @@ use gpuslice_config::slice::Slice;
 use gpuslice_config::units::Bytes;
 use serde::Serialize;
 
-/// What was found.
+/// The result of `check`.
 pub(super) struct Report {
-    /// What was asked and answered.
+    /// The queries and answers.
     pub(super) survey: Survey,
     /// The slice.
     pub(super) slice: Option<SliceShown>,
-    /// What is to be said of it.
+    /// The verdict on the answers.
     pub(super) verdict: Verdict,
-    /// What could not be asked in a slice.
+    /// Functions of the slice that could not be queried.
     pub(super) incomplete: Vec<String>,
-    /// Why programs cannot use the ledger.
+    /// The reason why programs cannot use the ledger.
     ledger_fault: Option<String>,
-    /// What a person should know besides.
+    /// Further notes for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// The JSON, whose keys come in this order.
+/// The JSON output; its keys come in this order.
 #[derive(Serialize)]
 struct Json<'a> {
     consistent: bool,
@@ -52,7 +52,7 @@ struct JsonDevice<'a> {
 }
 
 impl Report {
-    /// Judges what was asked.
+    /// Judges the answers of a survey.
     pub(super) fn new(
         survey: Survey,
         slice: Option<SliceShown>,
@@ -68,7 +68,7 @@ impl Report {
         if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
             verdict.disagreements.insert(0, error);
         } else if slice.is_some() {
-            // All other disagreements follow from this one.
+            // All other disagreements follow from this cause.
             let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
             verdict.disagreements.splice(0..0, cause);
             let why = environment::no_slice().filter(|_| environment::mounted_slice().is_some());
@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    /// Why the slice is not in force, which is the cause of all other disagreements.
+    /// Returns the reason why the slice is not in force, which causes all other disagreements.
     pub(super) fn cause(&self) -> Option<&str> {
         let slice = self.slice.as_ref()?;
         let is_in_force = slice.error.is_none()
@@ -127,26 +127,27 @@ impl Report {
         first.filter(|_| !is_in_force)
     }
 
-    /// Whether there are answers, none disagree, and in a slice every function could be asked.
+    /// Checks that there are answers, that none disagree, and that in a slice every function could
+    /// be queried.
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
         let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
         none && rows.any(|row| row.error.is_none())
     }
 
-    /// The library that every child had loaded.
+    /// Returns the library that every child had loaded.
     pub(super) fn shim(&self) -> Option<&str> {
         let mut shims = self.survey.shims.iter().map(|(_, shim)| shim.as_deref());
         let first = shims.next()??;
         shims.all(|shim| shim.is_some()).then_some(first)
     }
 
-    /// The answers.
+    /// Returns the answers.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.survey.asked.iter().map(|asked| &asked.row)
     }
 
-    /// The JSON.
+    /// Formats the result as JSON.
     pub(super) fn to_json(&self) -> serde_json::Result<String> {
         let integrated = |uuid: &str| {
             let device = self
@@ -184,7 +185,8 @@ fn limits_something(slice: &Slice) -> bool {
     slice.memory.is_some() || slice.devices().any(|listed| listed.memory.is_some())
 }
 
-/// A slice that a program does not load the library for holds for nothing there.
+/// Returns the message that some programs do not load the library, so that the slice does not limit
+/// them.
 fn not_loaded(survey: &Survey) -> Option<String> {
     let without: Vec<&str> = survey
         .shims
@@ -202,7 +204,7 @@ fn not_loaded(survey: &Survey) -> Option<String> {
     ))
 }
 
-/// Answers that were never about one moment.
+/// Returns the note about answers during which the numbers kept changing.
 fn moving(survey: &Survey) -> Option<String> {
     let mut routes: Vec<&str> = Vec::new();
     for asked in survey.asked.iter().filter(|asked| !asked.settled) {
@@ -221,7 +223,7 @@ fn moving(survey: &Survey) -> Option<String> {
     ))
 }
 
-/// What a person should know who sees 4 GiB in the rows and 24 GiB in the table.
+/// Returns the note that explains rows of 4 GiB beside larger numbers in the table.
 fn narrow(survey: &Survey) -> Option<String> {
     let cut = survey.asked.iter().any(|asked| {
         let width = asked.width();
@@ -261,7 +263,7 @@ fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
     notes
 }
 
-/// Why NVML and CUDA may differ in a slice on a driver before R510.
+/// Returns the note why NVML and CUDA may differ in a slice on a driver before R510.
 fn untold(device: &DeviceVerdict, survey: &Survey, limits: Option<&Slice>) -> Option<String> {
     const OLDER: &str = "nvmlDeviceGetMemoryInfo";
     const NEWER: &str = "nvmlDeviceGetMemoryInfo_v2";

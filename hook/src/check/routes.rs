@@ -1,7 +1,7 @@
-//! The ways in which programs find the driver's functions.
+//! The routes: the ways in which programs find the driver's functions.
 //! Touches: the dynamic linker.
-//! Law: a route looks functions up exactly as the programs do that it stands for, and its order
-//! of calls is theirs.
+//! Law: a route looks functions up exactly as the programs it represents do, and makes its calls in
+//! their order.
 
 use super::abi::{LEGACY_STREAM, PER_THREAD_STREAM};
 use super::apis::{Family, Name};
@@ -37,17 +37,17 @@ pub(super) enum Route {
     Cudart13,
 }
 
-/// Where linked libraries stand in LD_PRELOAD.
+/// The position of the linked libraries in LD_PRELOAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preloaded {
     First,
     Last,
 }
 
-/// A route, its name in the output, and who goes that way.
+/// A route, its name in the output, and the programs that use it.
 type Described = (Route, &'static str, &'static str);
 
-/// Every route, in the order in which they are asked. The first also tells which libraries there are.
+/// Every route, in the order of the queries. The first one also finds out which libraries exist.
 #[rustfmt::skip]
 const ROUTES: [Described; 22] = [
     (Route::DlsymLocal, "dlsym-local", "dlopen (RTLD_LOCAL), then dlsym with the handle: pynvml, nvitop, cudarc"),
@@ -74,19 +74,19 @@ const ROUTES: [Described; 22] = [
     (Route::Cudart13, "cudart-13", "libcudart.so.13"),
 ];
 
-/// All routes.
+/// Returns all routes.
 pub(super) fn all() -> impl Iterator<Item = Route> {
     ROUTES.iter().map(|(route, _, _)| *route)
 }
 
-/// All routes as lines of help.
+/// Returns all routes as lines of the help text.
 pub(super) fn described() -> String {
     let line = |(_, name, words): &Described| format!("  {name:<31} {words}\n");
     ROUTES.iter().map(line).collect()
 }
 
 impl Route {
-    /// Its name in the output.
+    /// Returns the route's name in the output.
     pub(super) fn name(self) -> &'static str {
         ROUTES
             .iter()
@@ -94,7 +94,7 @@ impl Route {
             .map_or("", |(_, name, _)| name)
     }
 
-    /// The route of that name.
+    /// Finds the route with that name.
     pub(super) fn parse(name: &str) -> Result<Route, String> {
         ROUTES
             .iter()
@@ -103,7 +103,7 @@ impl Route {
             .ok_or_else(|| format!("no route \"{name}\""))
     }
 
-    /// The major version of the libcudart.so that is this route.
+    /// Returns the major version of this route's libcudart.so, if the route uses one.
     pub(super) fn cudart(self) -> Option<u32> {
         match self {
             Route::Cudart11 => Some(11),
@@ -113,11 +113,11 @@ impl Route {
         }
     }
 
-    /// Where its child has the linked libraries in LD_PRELOAD, if it has them there.
+    /// Returns the position at which the child preloads the linked libraries, if it preloads them.
     ///
-    /// An interposer in front of libgpuslice.so finds that by RTLD_NEXT. One behind it, which
-    /// defines the name itself, finds the driver, and must: libgpuslice.so asks the interposer,
-    /// and what that answers reaches the program through us.
+    /// An interposer before libgpuslice.so finds libgpuslice.so by RTLD_NEXT. An interposer after
+    /// it that defines the name itself must find the driver: libgpuslice.so calls the interposer
+    /// and passes its answer on to the program.
     pub(super) fn preloads(self) -> Option<Preloaded> {
         match self {
             Route::PreloadedRtldNext => Some(Preloaded::First),
@@ -126,12 +126,13 @@ impl Route {
         }
     }
 
-    /// Whether it loads a copy of the driver that nothing else in the process uses.
+    /// Checks whether the route loads a separate copy of the driver that no other code in the
+    /// process uses.
     pub(super) fn is_apart(self) -> bool {
         matches!(self, Route::Dlmopen | Route::DlmopenDlsym)
     }
 
-    /// Whether functions of that family are found this way.
+    /// Checks whether the route queries functions of that family.
     pub(super) fn asks(self, family: Family) -> bool {
         let through_cuda = matches!(
             self,
@@ -152,16 +153,16 @@ impl Route {
     }
 }
 
-/// The two libraries of linked.c, as paths.
+/// The paths of the two libraries of linked.c.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
-    /// The one that needs libcuda.so.1.
+    /// The library that needs libcuda.so.1.
     pub(super) cuda: CString,
-    /// The one that needs libnvidia-ml.so.1.
+    /// The library that needs libnvidia-ml.so.1.
     pub(super) nvml: CString,
 }
 
-/// A route, ready to be used: where each library's functions are looked up, or why they cannot be.
+/// An opened route: the places where each library's functions are looked up, or the errors.
 pub(super) struct Opened {
     pub(super) cuda: Result<Lookup, String>,
     pub(super) nvml: Result<Lookup, String>,
@@ -169,7 +170,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Where functions of that kind are looked up.
+    /// Returns the place where functions of that family are looked up.
     pub(super) fn lookup(&self, family: Family, name: &Name) -> Result<&Lookup, String> {
         let library = match family {
             _ if name.of_cuda => &self.cuda,
@@ -183,7 +184,7 @@ impl Opened {
 const CUDA: &std::ffi::CStr = c"libcuda.so.1";
 const NVML: &std::ffi::CStr = c"libnvidia-ml.so.1";
 
-/// Loads what the route loads.
+/// Loads the libraries of the route.
 pub(super) fn open(route: Route, objects: &Objects) -> Opened {
     let local = RTLD_NOW | RTLD_LOCAL;
     let global = RTLD_NOW | RTLD_GLOBAL;

@@ -1,51 +1,51 @@
-//! One row: a question and its answer, as the child sends it to the parent.
+//! One row: a query and its answer, as the child sends it to the parent.
 //! Touches: nothing.
 
 use serde::{Deserialize, Serialize};
 
-/// What a function said of a device. What it does not speak of is None.
+/// A function's answer about a device. A value that the function does not report is None.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reading {
-    /// The memory there is.
+    /// The total memory.
     pub(super) total: Option<u64>,
-    /// The memory that can be had.
+    /// The memory that can be allocated.
     pub(super) free: Option<u64>,
-    /// The rest, in the vendor's own reckoning.
+    /// The used memory, by the vendor's own calculation.
     pub(super) used: Option<u64>,
-    /// What NVML counts separately (`nvmlMemory_v2_t`).
+    /// The reserved memory that NVML counts separately (`nvmlMemory_v2_t`).
     pub(super) reserved: Option<u64>,
     /// Whether the device shares the host's memory.
     pub(super) integrated: Option<bool>,
 }
 
-/// One question and its answer: a line of `rows` in the JSON output.
+/// One query and its answer: a line of `rows` in the JSON output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
-    /// The uuid, as NVML writes it; `*` where no device could be asked.
+    /// The device's uuid, in NVML's format; `*` if no device could be queried.
     pub(super) device: String,
     /// The vendor's name of the function.
     pub(super) api: String,
-    /// How the function was found.
+    /// The route by which the function was found.
     pub(super) route: String,
-    /// What it said.
+    /// The answer.
     #[serde(flatten)]
     pub(super) reading: Reading,
-    /// The vendor's name of the error, where it did not answer.
+    /// The vendor's name of the error, if the function failed.
     pub(super) error: Option<String>,
 }
 
-/// A question that was not asked.
+/// A query that was not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Skipped {
     /// The vendor's name of the function; `*` for the whole route.
     pub(super) api: String,
-    /// How it would have been found.
+    /// The route by which the function would have been found.
     pub(super) route: String,
-    /// Why it was not asked.
+    /// The reason why the query was not made.
     pub(super) why: String,
 }
 
-/// A device on which a route could make no context.
+/// A device on which a route could not create a context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NoContext {
     /// The device's uuid.
@@ -54,20 +54,20 @@ pub(super) struct NoContext {
     pub(super) route: String,
     /// The call that failed, and the vendor's name of its error: `call: ERROR`.
     pub(super) why: String,
-    /// The functions that could not be asked.
+    /// The functions that could not be queried.
     pub(super) apis: Vec<String>,
 }
 
-/// What a child tells, one line of JSON each.
+/// An event that a child reports, as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
-    /// What is done next: if nothing follows, it is what crashed or hung.
+    /// The next step. If no event follows, this step crashed or hung.
     Step(String),
-    /// A driver library, and why it cannot be loaded.
+    /// The result of loading a driver library.
     Library {
         /// The file name.
         name: String,
-        /// None where it is loaded.
+        /// The error; None if the library is loaded.
         error: Option<String>,
     },
     /// The library of gpuslice that is loaded into the child.
@@ -79,31 +79,31 @@ pub(super) enum Event {
         /// Its marketing name.
         name: String,
     },
-    /// A MIG parent: a container is given its instances.
+    /// A GPU that MIG divides; a container is given its instances.
     Parent(String),
     /// An answer.
     Row {
         /// The answer.
         row: Row,
-        /// The `free` that the yardstick told immediately before and after.
+        /// The `free` that the yardstick reported immediately before and after.
         beside: Option<u64>,
-        /// Whether the numbers held still for so long.
+        /// Whether the numbers stayed constant during the query.
         settled: bool,
     },
-    /// The route does not get as far as asking this function: it is not found, or nothing can be
+    /// The route cannot query this function: the function is not found, or the driver cannot be
     /// initialised. Whether that is a disagreement depends on the other routes.
     Unanswered {
         /// The function.
         api: String,
         /// The route.
         route: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A question that was not asked.
+    /// A query that was not made.
     Skipped(Skipped),
-    /// No context can be made on a device, so that questions cannot be asked.
+    /// No context can be created on a device, so some functions cannot be queried.
     NoContext(NoContext),
-    /// All is said.
+    /// The child has reported everything.
     Done,
 }

@@ -1,5 +1,5 @@
-//! The slice that programs find, as `check` shows it: from where, for what, and whether it can be read.
-//! Touches: the slice file; environments of the processes that have started this one.
+//! The slice that programs find, as `check` shows it: its file, its contents, or its error.
+//! Touches: the slice file; the environments of this process's ancestors.
 
 use crate::status::process::{self, Processes};
 use crate::{environment, slice_file, text};
@@ -10,31 +10,31 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A slice, as JSON shows it.
+/// A slice, in its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SliceShown {
     /// The slice file.
     pub(super) path: PathBuf,
-    /// What people call the slice.
+    /// The slice's name.
     pub(super) name: Option<String>,
     /// The budget of every device that is not listed.
     pub(super) memory: Option<u64>,
-    /// What TOTAL says.
+    /// The setting for the reported total.
     pub(super) total: Option<&'static str>,
-    /// How unified memory looks.
+    /// The form in which unified memory is presented.
     pub(super) present_as: Option<&'static str>,
-    /// What is kept back from TOTAL.
+    /// The memory withheld from the reported total.
     pub(super) headroom: Option<u64>,
-    /// The devices that have a budget of their own.
+    /// The devices with a budget of their own.
     pub(super) devices: Vec<DeviceShown>,
-    /// Why the file cannot be used.
+    /// The reason why the file cannot be used.
     pub(super) error: Option<String>,
     /// The slice itself.
     #[serde(skip)]
     pub(super) slice: Option<Box<Slice>>,
 }
 
-/// A device of a slice, as JSON shows it.
+/// A device of a slice, in its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeviceShown {
     /// Its uuid.
@@ -44,7 +44,7 @@ pub(super) struct DeviceShown {
 }
 
 impl SliceShown {
-    /// The slice that a program finds in an environment with these changes.
+    /// Finds the slice of a program in an environment with these changes.
     pub(super) fn find(vars: &[(OsString, Option<OsString>)]) -> Option<SliceShown> {
         let path = match environment::mounted_slice() {
             Some(mounted) => mounted,
@@ -63,7 +63,7 @@ impl SliceShown {
         })
     }
 
-    /// A slice file that cannot be used.
+    /// Describes a slice file that cannot be used.
     pub(super) fn unusable(path: Option<&Path>, error: String) -> SliceShown {
         let path = path.map(Path::to_owned).or_else(|| named(&[]));
         SliceShown {
@@ -106,8 +106,8 @@ impl SliceShown {
     }
 }
 
-/// Says that an ancestor of this process is in a slice, for a process that is in none: its
-/// environment was cleared, or somebody left the slice on purpose.
+/// Returns a note if this process is in no slice but one of its ancestors is. Its environment was
+/// cleared, or a user left the slice on purpose.
 pub(super) fn left_behind() -> Option<String> {
     let processes = Processes::default();
     let variable = [source::CONFIG.to_bytes(), b"="].concat();
@@ -127,7 +127,7 @@ pub(super) fn left_behind() -> Option<String> {
     })
 }
 
-/// The slice file that the environment names.
+/// Returns the slice file that the environment names.
 fn named(vars: &[(OsString, Option<OsString>)]) -> Option<PathBuf> {
     let variable = OsStr::from_bytes(source::CONFIG.to_bytes());
     let changed = vars.iter().rev().find(|(name, _)| name == variable);

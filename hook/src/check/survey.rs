@@ -1,4 +1,4 @@
-//! Sends a child along every route and gathers what they tell.
+//! Runs a child along every route and collects the answers.
 //! Touches: its own children, through `children`.
 
 use super::answers::Asked;
@@ -16,37 +16,38 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-/// What all children told.
+/// The answers of all children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Survey {
-    /// The answers, in the order in which they came.
+    /// The answers, in the order of arrival.
     pub(super) asked: Vec<Asked>,
-    /// What was not asked.
+    /// The queries that were not made.
     pub(super) skipped: Vec<Skipped>,
     /// The devices and their names.
     pub(super) devices: Vec<(String, String)>,
-    /// GPUs of which the instances are compared.
+    /// The GPUs that MIG divides; their instances are compared instead.
     pub(super) parents: Vec<String>,
-    /// For each route that a child went, the library of gpuslice that it had loaded.
+    /// For each route that ran, the libgpuslice.so that its child had loaded.
     pub(super) shims: Vec<(&'static str, Option<String>)>,
-    /// Devices that moved, so that answers without a yardstick have no moment.
+    /// The devices whose memory changed, so that answers without a yardstick have no known moment.
     pub(super) unplaced: Vec<String>,
-    /// Routes that could make no context on a device.
+    /// The routes that could not create a context on a device.
     pub(super) no_context: Vec<NoContext>,
-    /// Functions that no route could ask because a call before them failed.
+    /// The functions that no route could query because an earlier call failed.
     pub(super) refused: Vec<Skipped>,
-    /// The driver's libraries that cannot be loaded, and why.
+    /// The driver libraries that cannot be loaded, and the reasons.
     missing: BTreeMap<String, String>,
-    /// How many routes in a row have not come to an end.
+    /// The number of consecutive routes whose child did not finish.
     silent: usize,
-    /// Questions that a route did not get as far as asking.
+    /// The functions that a route could not query.
     unanswered: Vec<Skipped>,
 }
 
 const LIBRARIES: [&str; 2] = [apis::CUDA, apis::NVML];
 
 impl Survey {
-    /// Asks everything. `vars` are set or removed in the children's environment.
+    /// Queries every function by every route. `vars` are set or removed in the children's
+    /// environment.
     pub(super) fn make(
         vars: &[(OsString, Option<OsString>)],
         mut patience: Patience,
@@ -56,7 +57,8 @@ impl Survey {
         for route in routes::all() {
             progress(&format!("asking by {}", route.name()));
             let starter = Starter {
-                // A driver that refuses everything says why each time that it is asked.
+                // A driver that refuses every query prints the reason each time; one print is
+                // enough.
                 is_heard: survey.shims.is_empty() || !survey.asked.is_empty(),
                 linked: &linked,
                 vars,
@@ -94,19 +96,19 @@ impl Survey {
         !self.missing.contains_key(library)
     }
 
-    /// Whether neither library of the driver can be loaded.
+    /// Checks whether neither driver library can be loaded.
     fn no_driver(&self) -> bool {
         self.missing.len() == LIBRARIES.len()
     }
 
-    /// The library that is not here, where only one is, and why.
+    /// Returns the driver libraries that cannot be loaded, and the reasons.
     pub(super) fn missing(&self) -> impl Iterator<Item = (&str, &str)> {
         let missing = self.missing.iter();
         missing.map(|(library, why)| (library.as_str(), why.as_str()))
     }
 
-    /// Why no function answers by any route, in one line. None where one does, and where one does
-    /// worse than to refuse.
+    /// Returns one line with the reason why no function answers by any route. Returns None if a
+    /// function answers, or if a child crashed or hung.
     pub(super) fn why_nothing_answers(&self) -> Option<String> {
         if self.no_driver() {
             let reasons: Vec<&str> = self.missing.values().map(String::as_str).collect();
@@ -128,7 +130,7 @@ impl Survey {
         })
     }
 
-    /// What the driver refuses before any function of that library can be asked.
+    /// Returns the driver's error that precedes every function of that library.
     fn refusal(&self, library: &str) -> Option<String> {
         let mut skipped = self.skipped.iter();
         let skipped = skipped.find(|row| row.api != "*" && apis::library(&row.api) == library)?;
@@ -178,7 +180,7 @@ impl Survey {
         }
     }
 
-    /// A child that crashed or hung: a row that says so.
+    /// Adds a row for a child that crashed or hung.
     fn failed(&mut self, route: Route, doing: &str, how: String) {
         let skipped = Skipped {
             api: doing.to_owned(),
@@ -203,9 +205,9 @@ impl Survey {
         }
     }
 
-    /// Gives the answers of drivers in a namespace of their own their moment. Their yardstick is
-    /// NVML's, which tells it where NVML says what CUDA says. Elsewhere it is everybody's, if the
-    /// device was quiet.
+    /// Determines the moment of answers from drivers in a namespace of their own. Their yardstick
+    /// is NVML's, which is usable if NVML's free equals CUDA's. Otherwise, if the device was quiet,
+    /// the yardstick value of all other routes is used.
     fn place(&mut self) {
         for (uuid, _) in &self.devices {
             let is_apart =
@@ -234,8 +236,8 @@ impl Survey {
         }
     }
 
-    /// A function that no route reaches is one that this driver does not have. One that some
-    /// route reaches must be reached by all.
+    /// Decides about functions that a route could not query. If no route reaches the function, this
+    /// driver does not have it. If one route reaches it, all must.
     fn settle_unanswered(&mut self) {
         for mut skipped in std::mem::take(&mut self.unanswered) {
             if let Some(why) = self.missing.get(apis::library(&skipped.api)) {
@@ -256,7 +258,7 @@ impl Survey {
         }
     }
 
-    /// Remembers a function that cannot be asked because a call before it failed.
+    /// Records a function that cannot be queried because an earlier call failed.
     fn refuse(&mut self, unanswered: &Skipped) {
         let is_missing = self.missing.contains_key(apis::library(&unanswered.api));
         if !is_missing && codes::is_named(&unanswered.why) && !self.refused.contains(unanswered) {
@@ -264,7 +266,7 @@ impl Survey {
         }
     }
 
-    /// Whether a function could not be asked for want of a context.
+    /// Checks whether a function could not be queried because a context was missing.
     pub(super) fn lacks_context(&self, skipped: &Skipped) -> bool {
         let mut failed = self.no_context.iter();
         failed.any(|failed| failed.route == skipped.route && failed.apis.contains(&skipped.api))
@@ -275,8 +277,9 @@ impl Survey {
         asked.any(|asked| asked.row.api == api && asked.row.error.is_none())
     }
 
-    /// Takes back the errors of a function that the driver does not have: a program linked to it
-    /// is given the export of libgpuslice.so, which can only say so.
+    /// Moves the errors of a function that the driver does not have to the skipped queries. A
+    /// program linked to that function gets the export of libgpuslice.so, which can only return an
+    /// error.
     fn withdraw(&mut self, missing: &Skipped) {
         if !missing.why.ends_with(lookup::NOT_FOUND) {
             return;
@@ -295,7 +298,7 @@ impl Survey {
     }
 }
 
-/// Whether the route itself is missing, as on a driver older than it.
+/// Checks whether the route itself is missing, as on a driver older than the route.
 fn is_absence(skipped: &Skipped) -> bool {
     skipped.why.starts_with("the driver has no ")
 }
@@ -314,17 +317,17 @@ fn no_answer(skipped: Skipped) -> Asked {
     }
 }
 
-/// Says something where on a terminal the progress stands.
+/// Prints a line to the user, in place of the progress line on a terminal.
 fn tell(line: &str) {
     progress("");
     crate::cli::tell(line);
 }
 
-/// Says on a terminal what is being done: some drivers take seconds for each route.
+/// Shows the current step on a terminal: some drivers take seconds for each route.
 fn progress(what: &str) {
     let mut out = io::stderr();
     if out.is_terminal() {
-        // Nobody is left to be told when even this cannot be written.
+        // A failure to write the progress is ignored.
         let _ = write!(out, "\r\x1b[K{what}").and_then(|()| out.flush());
     }
 }

@@ -11,7 +11,7 @@ use gpuslice_config::units::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// The text.
+/// Formats the report as text.
 pub(super) fn table(report: &Report, verbose: bool) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -63,7 +63,7 @@ fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Resul
     }
     let mut routes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for row in skipped {
-        // A library that is not here and a context that fails are named elsewhere.
+        // Missing libraries and failed contexts are reported elsewhere.
         let is_said = report.survey.missing().any(|(_, why)| why == row.why)
             || report.survey.lacks_context(row);
         if !is_said {
@@ -134,7 +134,7 @@ fn write_device(out: &mut String, report: &Report, device: &DeviceVerdict) -> fm
     Ok(())
 }
 
-/// An answer's line, and one for each set of functions that give it.
+/// Writes an answer's line, and one line for each set of functions that give it.
 fn write_group(out: &mut String, says: &Says, askers: &[Askers]) -> fmt::Result {
     let mut head = answer(says);
     for line in askers.iter().flat_map(by_whom) {
@@ -144,12 +144,12 @@ fn write_group(out: &mut String, says: &Says, askers: &[Askers]) -> fmt::Result 
     Ok(())
 }
 
-/// How wide the three columns of an answer are.
+/// The width of an answer's three columns together.
 const COLUMNS: usize = 35;
-/// How long a line may be.
+/// The longest line, in characters.
 const WIDTH: usize = 116;
 
-/// The answer in three columns.
+/// Formats the answer in three columns.
 fn answer(says: &Says) -> String {
     let amount = |bytes: Option<u64>| {
         bytes.map_or_else(|| "-".to_owned(), |bytes| Bytes::new(bytes).to_string())
@@ -165,14 +165,14 @@ fn answer(says: &Says) -> String {
     }
 }
 
-/// Who it was, in lines that fit a screen.
+/// Formats the functions and routes that gave an answer, wrapped to the line width.
 fn by_whom(askers: &Askers) -> Vec<String> {
     let text = askers.to_string();
     wrapped(&text, WIDTH.saturating_sub(COLUMNS))
 }
 
-/// The text in lines of at most that many letters, all but the first indented. A list in the text
-/// keeps its lines.
+/// Wraps text to lines of at most `width` characters, and indents all but the first. A list in the
+/// text keeps its lines.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut given = text.lines();
     let mut lines = vec![String::new()];
@@ -191,7 +191,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What stays on one line: words, and `GPU 0`.
+/// Splits text into parts that stay on one line: words, and pairs such as `GPU 0`.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {

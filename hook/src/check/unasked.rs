@@ -1,4 +1,4 @@
-//! Questions that could not be asked because an earlier call failed: in a slice that is never
+//! Queries that could not be made because an earlier call failed. In a slice, they never count as
 //! agreement.
 //! Touches: its arguments.
 
@@ -10,27 +10,27 @@ use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
 use std::env;
 
-/// A call that failed, the routes on which it did, and the functions that need it.
+/// A failed call, the routes on which it failed, and the functions that need it.
 struct Failure {
-    /// None: it is not about one device.
+    /// The device; None if the call is not about one device.
     device: Option<String>,
     why: String,
     routes: Vec<String>,
     apis: Vec<String>,
 }
 
-/// Everything that could not be asked.
+/// All queries that could not be made.
 pub(super) struct Unasked<'a> {
     survey: &'a Survey,
     limits: Option<&'a Slice>,
     failures: Vec<Failure>,
 }
 
-/// The error of CUDA where it sees no device.
+/// CUDA's error if it sees no device.
 const NO_DEVICE: &str = "CUDA_ERROR_NO_DEVICE";
 
 impl<'a> Unasked<'a> {
-    /// Collects it. `limits`: the slice, where there is one.
+    /// Collects the failures. `limits` is the slice, if there is one.
     pub(super) fn of(survey: &'a Survey, limits: Option<&'a Slice>) -> Unasked<'a> {
         let mut failures: Vec<Failure> = Vec::new();
         let mut add = |device: Option<&str>, why: &str, route: &str, apis: &[String]| {
@@ -70,13 +70,14 @@ impl<'a> Unasked<'a> {
         }
     }
 
-    /// The first device of the slice on which no context could be made.
+    /// Returns the first device of the slice on which no context could be created.
     pub(super) fn device(&self) -> Option<DeviceUuid> {
         let mut limited = self.failures.iter().filter(|one| self.is_limited(one));
         limited.find_map(Failure::uuid)
     }
 
-    /// What could not be asked in the slice, in words. `fill`: how full the slice is.
+    /// Describes the queries that could not be made in the slice. `fill` returns how full the slice
+    /// is.
     pub(super) fn in_slice(&self, fill: impl Fn(DeviceUuid) -> Option<Fill>) -> Vec<String> {
         let of_slice = self.failures.iter().filter(|one| self.is_limited(one));
         of_slice
@@ -94,7 +95,7 @@ impl<'a> Unasked<'a> {
             .collect()
     }
 
-    /// What could not be asked of devices that are in no slice.
+    /// Describes the queries that could not be made on devices that are in no slice.
     pub(super) fn elsewhere(&self) -> Vec<String> {
         let others = self.failures.iter().filter(|one| !self.is_limited(one));
         let of_device = others.filter(|one| one.device.is_some());
@@ -109,7 +110,7 @@ impl<'a> Unasked<'a> {
             Some(_) => failure
                 .uuid()
                 .is_none_or(|uuid| slice.device(uuid).is_some()),
-            // The person may have hidden all devices.
+            // The user may have hidden all devices.
             None => {
                 let is_hidden = failure.why.ends_with(NO_DEVICE)
                     && env::var_os("CUDA_VISIBLE_DEVICES").is_some();

@@ -1,6 +1,7 @@
-//! Judges the rows: the distinct answers, their sources, and those that disagree.
+//! Judges the rows: the distinct answers, their sources, and the answers that disagree.
 //! Touches: its arguments.
-//! Law: every two distinct answers that disagree are named, with everybody who gives them.
+//! Law: every two distinct answers that disagree are named, with all functions and routes that give
+//! them.
 
 use super::answers::{Asked, Says, SetAside, agree, integrated, memory, set_aside};
 use super::apis::{self, Width};
@@ -10,16 +11,16 @@ use gpuslice_config::units::Bytes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// One answer, and who gives it.
+/// One answer, and the rows that give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     /// The answer.
     pub(super) says: Says,
-    /// The rows, by their place in what was asked.
+    /// The rows, as indexes into the list of answers.
     pub(super) rows: Vec<usize>,
 }
 
-/// What is to be said of a device.
+/// The verdict on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceVerdict {
     /// Its uuid.
@@ -28,23 +29,23 @@ pub(super) struct DeviceVerdict {
     pub(super) memory: Vec<Group>,
     /// The distinct answers about integration, the commonest first.
     pub(super) integrated: Vec<Group>,
-    /// What was taken out of NVML's numbers before they were compared.
+    /// The memory that was subtracted from NVML's numbers before the comparison.
     pub(super) set_aside: Option<SetAside>,
 }
 
-/// All that is to be said.
+/// The verdict on all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Each device.
+    /// The verdict on each device.
     pub(super) devices: Vec<DeviceVerdict>,
-    /// Every pair of answers that disagree, in words.
+    /// Every pair of answers that disagree, as sentences.
     pub(super) disagreements: Vec<String>,
 }
 
-/// The row's device when no device could be asked.
+/// The device of a row if no device could be queried.
 pub(super) const NO_DEVICE: &str = "*";
 
-/// Judges what was asked.
+/// Judges the answers.
 pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
     let mut verdict = Verdict::default();
     let mut uuids: Vec<&str> = Vec::new();
@@ -74,7 +75,7 @@ pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
     verdict
 }
 
-/// What each row says.
+/// The answer of each row, by the row's index.
 type Sayings = BTreeMap<usize, Says>;
 
 struct Device<'a> {
@@ -92,7 +93,8 @@ impl<'a> Device<'a> {
             rows.filter(|(_, asked)| asked.row.device == uuid)
         };
         let set_aside = match limited {
-            // In a slice every total is the slice's, and nothing explains another.
+            // In a slice every total is the slice's limit, so a reserve cannot explain a
+            // difference.
             true => None,
             false => set_aside(rows().map(|(_, asked)| asked)),
         };
@@ -121,8 +123,8 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Puts rows that say the same together. A row that tells less joins the first answer that it
-    /// does not contradict.
+    /// Groups rows with equal answers. A less precise row joins the first group that it does not
+    /// contradict.
     fn group(&self, says: &Sayings) -> Vec<Group> {
         let (whole, mut partial): (Vec<_>, Vec<_>) = says
             .iter()
@@ -133,8 +135,8 @@ impl<'a> Device<'a> {
             join(&mut groups, place, *row, said);
         }
         groups.sort_by_key(|group| Reverse(group.rows.len()));
-        // Only the rows that made the answer speak for it: a row that joins it may be so coarse
-        // that it would fit others as well.
+        // Only the rows that formed a group represent it. A row that joins later may be so coarse
+        // that it would fit other groups too.
         let mut speakers: Vec<Vec<usize>> = groups.iter().map(|group| group.rows.clone()).collect();
         partial.sort_by_key(|(row, _)| !self.is_exact(**row));
         for (row, said) in partial {
@@ -143,7 +145,7 @@ impl<'a> Device<'a> {
             let found = |fits: &dyn Fn(&usize) -> bool| {
                 speakers.iter().position(|rows| rows.iter().any(fits))
             };
-            // A coarse answer may fit several: then its own library's.
+            // A coarse answer may fit several groups; the group of its own library comes first.
             let place = found(&|other| fits(other) && kin(other)).or_else(|| found(&fits));
             if place.is_none() {
                 speakers.push(vec![*row]);
@@ -183,7 +185,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Every two groups that disagree, the less common answer first.
+    /// Describes every two groups that disagree, the less common answer first.
     fn pairs(&self, groups: &[Group], says: &Sayings) -> Vec<String> {
         let mut pairs = Vec::new();
         for (place, common) in groups.iter().enumerate() {
@@ -211,7 +213,7 @@ impl<'a> Device<'a> {
             .then(|| format!("{}: no function reports the total memory", self.uuid))
     }
 
-    /// Answers that are more than the slice, if all are: the slice holds for nobody.
+    /// Reports answers that exceed the slice, if all of them do: the slice then limits no program.
     fn over_budget(&self, judged: &DeviceVerdict, budget: Option<DeviceSlice>) -> Vec<String> {
         let Some(budget) = budget else {
             return Vec::new();

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 
-/// What the function of that name says of a device.
+/// The answer of the function with that name about a device.
 fn reading(api: &str, total: u64, free: u64) -> Reading {
     let width = crate::check::apis::width(api);
     let said = |bytes| Some(width.cut(bytes));
@@ -50,7 +50,7 @@ fn reading(api: &str, total: u64, free: u64) -> Reading {
     }
 }
 
-/// The function's true answer, while the yardstick says the truth.
+/// A correct answer of the function, with a correct yardstick.
 fn asked(api: &str, route: &str, total: u64, free: u64) -> Asked {
     Asked {
         row: Row {
@@ -79,7 +79,7 @@ fn failing(api: &str, error: &str) -> Asked {
 
 const ROUTES: [&str; 2] = ["dlsym-local", "dlmopen"];
 
-/// Every function, by two routes, telling the truth.
+/// Correct answers of every function, by two routes.
 fn truth(total: u64, free: u64) -> Vec<Asked> {
     let by_route = |route| {
         APIS.iter()
@@ -154,7 +154,7 @@ proptest! {
                 reading.used = reading.used.map(|used| used + reserved);
             }
         }
-        // Whole MiB cannot tell a reserve that is none.
+        // Functions that report whole MiB cannot express a reserve that is not in whole MiB.
         rows.retain(|asked| asked.width() != Width::WholeMib);
         let verdict = judge(&rows, None);
         prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());
@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-/// A card without us, of a driver with or without the newer struct.
+/// A card without a slice, on a driver with or without the newer struct.
 fn bare(reserved: u64, newer: bool) -> Vec<Asked> {
     let mut rows = truth(23 * GIB, 20 * GIB);
     rows.retain(|asked| asked.width() != Width::WholeMib);

@@ -1,4 +1,4 @@
-//! Names those who gave an answer, as briefly as it stays exact.
+//! Names the functions and routes that gave an answer, as briefly as is exact.
 //! Touches: its arguments.
 
 use super::answers::Asked;
@@ -7,23 +7,23 @@ use super::verdict::Group;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Functions that were found in the same ways.
+/// Functions that gave an answer by one set of routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Askers {
     /// The functions.
     pub(super) apis: Vec<String>,
-    /// The routes by which they were.
+    /// The routes by which the functions were found.
     pub(super) routes: Routes,
 }
 
-/// Some of the routes by which a function was asked.
+/// Some of the routes by which a function was queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Routes {
-    /// Every one.
+    /// All routes.
     Every,
-    /// Every one but these few.
+    /// All routes but these few.
     EveryBut(Vec<String>),
-    /// These.
+    /// Only these routes.
     These(Vec<String>),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Askers {
     }
 }
 
-/// Those who gave the answers of `rows`, of `all` who were asked the same.
+/// Returns the functions and routes of `rows`, relative to `all` rows of that query.
 pub(super) fn askers(asked: &[Asked], all: &[usize], rows: &[usize]) -> Vec<Askers> {
     let row_of = |row: &usize| asked.get(*row).map(|asked| &asked.row);
     let routes_of = |api: &str, rows: &[usize]| -> Vec<String> {
@@ -88,14 +88,15 @@ pub(super) fn askers(asked: &[Asked], all: &[usize], rows: &[usize]) -> Vec<Aske
     found
 }
 
-/// Everybody who was asked what the groups answer.
+/// Returns all rows of the groups.
 pub(super) fn everybody(groups: &[Group]) -> Vec<usize> {
     let mut all: Vec<usize> = groups.iter().flat_map(|group| group.rows.clone()).collect();
     all.sort_unstable();
     all
 }
 
-/// A group as a sentence: `cuMemGetInfo_v2, cuDeviceTotalMem_v2 by dlmopen say 24.00 GiB total`.
+/// Formats a group as a sentence: `cuMemGetInfo_v2, cuDeviceTotalMem_v2 by dlmopen say 24.00 GiB
+/// total`.
 pub(super) fn sentence(asked: &[Asked], groups: &[Group], group: &Group) -> String {
     let askers = askers(asked, &everybody(groups), &group.rows);
     let phrase = |askers: &Askers| match &askers.routes {

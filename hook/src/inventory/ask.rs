@@ -1,7 +1,7 @@
-//! Asks the driver for the inventory, through a child that may hang or crash.
-//! Touches: one child process, without the preload and without variables that hide devices; standard
-//! error, where the driver takes long.
-//! Law: nobody waits without knowing for what, nor without end.
+//! Queries the driver for the inventory, in a child process that may hang or crash.
+//! Touches: one child process, without the preload and without variables that hide devices;
+//! standard error, if the driver is slow.
+//! Law: every wait is announced to the user and has an end.
 
 use super::Inventory;
 use super::cuda::CudaError;
@@ -18,23 +18,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a driver may take. Where nothing keeps it loaded (no persistence mode) the first who asks
-/// waits until it has set up every GPU: tens of seconds for eight of them.
+/// The time that a driver may take. If no process keeps it loaded (no persistence mode), the first
+/// query waits until it has set up every GPU: tens of seconds for eight GPUs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// After how long a person is told what is waited for.
+/// The time after which the user is told about the wait.
 pub const QUIET: Duration = Duration::from_secs(5);
 
-/// What a person looks at when the driver hangs.
+/// The advice for a user whose driver hangs.
 pub const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
                         --grep 'NVRM|Xid'";
 
-/// How long the driver is waited for.
+/// The time limits of a query.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// In silence.
+    /// The time without a message.
     quiet: Duration,
-    /// At all.
+    /// The total time.
     patience: Duration,
 }
 
@@ -43,31 +43,31 @@ const BOUNDS: Bounds = Bounds {
     patience: PATIENCE,
 };
 
-/// Why there is no inventory.
+/// Reasons why there is no inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The driver said so itself.
+    /// The driver returned an error.
     #[error("{error}{said}")]
     Driver {
-        /// What it said.
+        /// The error.
         error: CudaError,
-        /// What it wrote on standard error, on a new line.
+        /// The text it wrote on standard error, on a new line.
         said: String,
     },
     /// The driver did not answer.
     #[error("the NVIDIA driver does not answer: no answer after {} s ({why}); {LOOK}", after.as_secs())]
     Silent {
-        /// How long it was waited for.
+        /// The time waited.
         after: Duration,
-        /// What it was asked for.
+        /// The reason for the query.
         why: &'static str,
     },
-    /// The driver took the child down.
+    /// The driver crashed the child.
     #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
     Crashed {
-        /// How the child ended.
+        /// The child's exit status.
         status: ExitStatus,
-        /// What it wrote, on a new line.
+        /// The text it wrote, on a new line.
         said: String,
     },
     /// The child could not be started.
@@ -75,7 +75,8 @@ pub enum AskError {
     Start(#[source] io::Error),
 }
 
-/// Variables that must not reach the child: it is to see every device, as the driver tells it.
+/// Variables removed from the child's environment: it must see every device, as the driver lists
+/// them.
 const REMOVED: [&str; 4] = [
     "LD_PRELOAD",
     "GPUSLICE_CONFIG",
@@ -83,19 +84,19 @@ const REMOVED: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// Asks, with `vars` added to the environment. `why` is told to who waits.
+/// Queries the inventory, with `vars` added to the environment. `why` is shown to a waiting user.
 ///
 /// # Errors
-/// [`AskError`] says why there is no list.
+/// [`AskError`] gives the reason why there is no list.
 pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
     let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars, why)?;
     answer.map_err(|error| AskError::Driver { error, said })
 }
 
-/// As [`ask`], in silence and not for long.
+/// Like [`ask`], without messages and with a short time limit.
 ///
 /// # Errors
-/// As [`ask`], and when there is no answer in that time.
+/// As for [`ask`], and when there is no answer in that time.
 pub fn within(
     vars: &[(OsString, OsString)],
     why: &'static str,
@@ -108,8 +109,8 @@ pub fn within(
     })
 }
 
-/// Starts gpuslice with these arguments as the child that talks to the driver. Its answer, the
-/// last line of its output, and what it wrote on standard error, on a new line.
+/// Starts gpuslice with these arguments as the child that queries the driver. Returns its answer
+/// (the last line of its output) and its standard error, on a new line.
 ///
 /// # Errors
 /// When there is no answer.
@@ -121,8 +122,7 @@ pub fn child<T: DeserializeOwned>(
     answer(command(arguments, vars), why, BOUNDS, &tell)
 }
 
-/// As [`child`], for a question that can stay without an answer: it is waited for in silence, and
-/// not long.
+/// Like [`child`], for a query whose answer is optional: it waits without messages, and not long.
 ///
 /// # Errors
 /// When there is no answer in that time.
@@ -151,7 +151,7 @@ fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
     command
 }
 
-/// Runs the child to its end, or to the end of patience.
+/// Runs the child until it ends or the time limit is reached.
 fn answer<T: DeserializeOwned>(
     mut command: Command,
     why: &'static str,
@@ -164,7 +164,7 @@ fn answer<T: DeserializeOwned>(
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(AskError::Start)?;
     let Some((answer, said, status)) = hear(&mut child, why, bounds, tell) else {
-        // A driver that hangs in the kernel cannot be killed; it is not waited for either.
+        // A driver that hangs in the kernel cannot be killed, so there is no wait for its end.
         let _ = child.kill();
         let _ = child.try_wait();
         let after = bounds.patience;
@@ -181,11 +181,11 @@ fn answer<T: DeserializeOwned>(
     }
 }
 
-/// All that the child writes on standard output and error, and how it ended; None when it takes
-/// too long.
+/// Returns all that the child writes on standard output and error, and its exit status; None if it
+/// takes too long.
 ///
-/// Without threads: starting one makes libc take a signal of the process for itself, and the
-/// command that `gpuslice run` becomes must find the signals as the caller left them.
+/// Uses no threads: starting one makes libc reserve a signal of the process. The command that
+/// `gpuslice run` becomes must find the signals as the caller left them.
 fn hear(
     child: &mut Child,
     why: &str,
@@ -194,7 +194,7 @@ fn hear(
 ) -> Option<(String, String, ExitStatus)> {
     let start = Instant::now();
     let mut told = false;
-    // How much longer may be waited until something is to be done; None: no longer.
+    // Returns the time until the next action is due; None if the time limit is reached.
     let mut left = || {
         let waited = start.elapsed();
         if !told && waited >= bounds.quiet {
@@ -223,7 +223,8 @@ fn hear(
         out.take();
         err.take();
     }
-    // Who has closed both is about to end, unless the driver hangs as it is unloaded.
+    // A child that has closed both pipes is about to end, unless the driver hangs while it is
+    // unloaded.
     let mut pause = Duration::from_micros(50);
     loop {
         match child.try_wait() {
@@ -235,7 +236,7 @@ fn hear(
     }
 }
 
-/// One end of a pipe, and what came through it.
+/// One end of a pipe, and the data read from it.
 struct Pipe {
     file: File,
     open: bool,
@@ -244,7 +245,8 @@ struct Pipe {
 
 impl Pipe {
     fn new(descriptor: OwnedFd) -> Pipe {
-        // Should this fail, a read waits for the child instead of the clock: no worse than
+        // If this fails, a read waits for the child instead of the clock, as it would without a
+        // limit.
         // having no limit.
         let _ = fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         Pipe {
@@ -254,12 +256,12 @@ impl Pipe {
         }
     }
 
-    /// Takes what there is.
+    /// Reads the available data.
     fn take(&mut self) {
         if !self.open {
             return;
         }
-        // `read_to_end` keeps what it has read when it stops for want of more.
+        // `read_to_end` keeps the data that it has read when it stops for lack of more.
         self.open = match self.file.read_to_end(&mut self.bytes) {
             Ok(_) => false,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -281,7 +283,7 @@ mod tests {
         patience: Duration::from_millis(400),
     };
 
-    /// What a child with that script comes to, and what was told meanwhile.
+    /// The result of a child with that script, and the messages shown meanwhile.
     fn script(text: &str, bounds: Bounds) -> (Result<(u32, String), AskError>, Vec<String>) {
         let said = RefCell::new(Vec::new());
         let tell = |line: &str| said.borrow_mut().push(line.to_owned());
@@ -293,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_hangs_is_named_once_and_given_up() {
-        // Also one that has closed its output, and one that ends only when it is killed.
+        // Includes a child that has closed its output, and one that ends only when killed.
         for hangs in [
             "exec sleep 1000",
             "exec >&- 2>&-; exec sleep 1000",

@@ -1,24 +1,24 @@
-//! CUDA's part of the inventory.
-//! Touches: libcuda.so.1, which this process then has loaded for good.
+//! Lists CUDA's devices for the inventory.
+//! Touches: libcuda.so.1, which stays loaded in this process.
 
 use libloading::Library;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-/// A device as CUDA tells it.
+/// A device, as CUDA reports it.
 #[derive(Clone, Debug)]
 pub struct CudaDevice {
-    /// The sixteen bytes of its uuid; of the instance, on a GPU that MIG divides.
+    /// The sixteen bytes of its uuid; on a GPU that MIG divides, the instance's uuid.
     pub uuid: [u8; 16],
     /// Its name.
     pub name: String,
-    /// All its memory in bytes.
+    /// Its total memory in bytes.
     pub total: u64,
     /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
     pub integrated: bool,
 }
 
-/// Why there is no list.
+/// Reasons why there is no list.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum CudaError {
     /// There is no driver.
@@ -27,14 +27,14 @@ pub enum CudaError {
     /// A driver that lacks a function every driver has.
     #[error("libcuda.so.1 is not a CUDA driver: it has no {0}")]
     NoFunction(String),
-    /// The driver refuses.
+    /// The driver returned an error.
     #[error("the NVIDIA driver does not work: {call} answers {code} ({meaning})")]
     Refused {
-        /// What was asked.
+        /// The function that was called.
         call: String,
-        /// Its answer.
+        /// The error code.
         code: i32,
-        /// What that means.
+        /// The error's meaning.
         meaning: String,
     },
 }
@@ -127,7 +127,7 @@ impl Driver {
         self.checked("cuDeviceGet", unsafe { get(&raw mut device, ordinal) })?;
 
         let mut uuid = [0u8; 16];
-        // The first knows MIG instances; drivers before 11.4 have only the second.
+        // The first function knows MIG instances; drivers before 11.4 have only the second.
         let get_uuid = self
             .function::<GetUuid>("cuDeviceGetUuid_v2")
             .or_else(|_| self.function("cuDeviceGetUuid"))?;

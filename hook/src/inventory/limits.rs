@@ -1,5 +1,5 @@
 //! Finds out whether the driver can limit the memory of cgroups (since R615, CUDA 13.4).
-//! Touches: libnvidia-ml.so.1, which this process has loaded for good.
+//! Touches: libnvidia-ml.so.1, which stays loaded in this process.
 #![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
 use libloading::Library;
@@ -22,11 +22,12 @@ const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
 
 const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
-/// Any cgroup will do. NVML answers NOT_SUPPORTED for a cgroup without a limit, as for a GPU without
-/// limits, so only a function that is missing says no; setting a limit finds out the rest.
+/// The cgroup for the query; any cgroup serves. NVML returns NOT_SUPPORTED for a cgroup without a
+/// limit, as for a GPU without limits. So only a missing function means that there are no limits;
+/// setting a limit finds out the rest.
 const CGROUP: &CStr = c"/sys/fs/cgroup";
 
-/// The driver's function; None where it has none.
+/// The driver's function for reading limits, if it has one.
 pub(super) struct Limits {
     _library: Library,
     get: Get,

@@ -1,5 +1,5 @@
 //! The GPUs of this machine, as the driver lists them.
-//! Touches: its arguments. Never: the driver; a child process asks it, see `ask` and `probe`.
+//! Touches: its arguments. Never: the driver; a child process queries it, see `ask` and `probe`.
 
 pub mod ask;
 pub mod cuda;
@@ -16,7 +16,7 @@ use std::fmt;
 /// All GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The driver's version, where NVML tells it.
+    /// The driver's version, if NVML reports it.
     pub driver: Option<String>,
     /// The GPUs, in the order of their indices.
     pub devices: Vec<Device>,
@@ -25,9 +25,9 @@ pub struct Inventory {
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What people call it: the index in nvidia-smi; without NVML, CUDA's ordinal.
+    /// The number that users know: the index in nvidia-smi or, without NVML, CUDA's ordinal.
     pub index: u32,
-    /// CUDA's ordinal when no variable hides devices; None where CUDA does not list it, as with
+    /// CUDA's ordinal if no variable hides devices. None if CUDA does not list the device, as with
     /// a GPU that MIG divides.
     pub cuda_ordinal: Option<u32>,
     /// Its identity.
@@ -35,14 +35,14 @@ pub struct Device {
     pub uuid: DeviceUuid,
     /// Its name.
     pub name: String,
-    /// What programs can use of it together, in bytes.
+    /// The memory that its programs can use in total, in bytes.
     pub total: u64,
     /// Whether it shares the host's memory.
     pub integrated: bool,
-    /// Which `/dev/nvidiaN` it is, where the driver says so.
+    /// The number N of its `/dev/nvidiaN`, if the driver reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
-    /// Whether its driver limits cgroups by itself.
+    /// Whether the driver itself can limit the memory of cgroups on it.
     #[serde(default)]
     pub driver_limits: bool,
     /// Its MIG instances.
@@ -55,7 +55,7 @@ pub struct MigInstance {
     /// Its identity.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
-    /// CUDA's ordinal, where CUDA lists it (it lists one instance at most unless told which).
+    /// CUDA's ordinal, if CUDA lists it (by default it lists at most one instance).
     pub cuda_ordinal: Option<u32>,
     /// Its name.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct MigInstance {
     pub total: u64,
 }
 
-/// Something that can have a budget: a GPU, or an instance of one.
+/// A device that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// Its identity.
@@ -72,14 +72,14 @@ pub struct Target<'a> {
     pub total: Bytes,
     /// Whether it shares the host's memory.
     pub integrated: bool,
-    /// CUDA's ordinal when no variable hides devices; None where CUDA does not list it.
+    /// CUDA's ordinal if no variable hides devices; None if CUDA does not list it.
     pub cuda_ordinal: Option<u32>,
-    /// The GPU, or the one that the instance is a part of.
+    /// The GPU itself, or the GPU of the instance.
     pub device: &'a Device,
 }
 
 impl Device {
-    /// What of it programs allocate from: itself, or its instances.
+    /// Returns the devices that programs allocate from: the GPU itself, or its instances.
     pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         let own = self.mig.is_empty().then_some(Target {
             uuid: self.uuid,
@@ -100,7 +100,7 @@ impl Device {
 }
 
 impl Inventory {
-    /// Everything that can have a budget.
+    /// Returns all devices that can have a budget.
     pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.devices.iter().flat_map(Device::targets)
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Target<'_> {
     }
 }
 
-/// A list for people, one device per line, indented.
+/// The list in messages: one device per line, indented.
 impl fmt::Display for Inventory {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for target in self.targets() {
@@ -135,7 +135,7 @@ impl fmt::Display for Inventory {
 }
 
 mod uuid_text {
-    //! A uuid in JSON is its text.
+    //! Serializes a uuid as its text.
     use gpuslice_config::device::DeviceUuid;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -1,11 +1,11 @@
-//! NVML's part of the inventory: indices, and the instances that MIG makes.
+//! Lists NVML's devices for the inventory: indices and MIG instances.
 //! Touches: libnvidia-ml.so.1, through `nvml-wrapper`.
 
 use super::limits::Limits;
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use nvml_wrapper::Nvml;
 
-/// What NVML tells.
+/// The facts that NVML reports.
 #[derive(Clone, Debug, Default)]
 pub struct NvmlList {
     /// The driver's version.
@@ -14,7 +14,7 @@ pub struct NvmlList {
     pub devices: Vec<NvmlDevice>,
 }
 
-/// A GPU, or a MIG instance, as NVML tells it.
+/// A GPU or a MIG instance, as NVML reports it.
 #[derive(Clone, Debug)]
 pub struct NvmlDevice {
     /// Its place in nvidia-smi's list, or among the GPU's instances.
@@ -23,17 +23,17 @@ pub struct NvmlDevice {
     pub uuid: DeviceUuid,
     /// Its name.
     pub name: String,
-    /// All its memory in bytes; 0 where NVML does not say.
+    /// Its total memory in bytes; 0 if NVML does not report it.
     pub total: u64,
-    /// Which `/dev/nvidiaN` it is; None where there are no such nodes (Jetson).
+    /// The number N of its `/dev/nvidiaN`; None if there are no such nodes (Jetson).
     pub minor: Option<u32>,
-    /// Whether the driver limits cgroups on it.
+    /// Whether the driver can limit the memory of cgroups on it.
     pub driver_limits: bool,
     /// Its MIG instances.
     pub mig: Vec<NvmlDevice>,
 }
 
-/// Lists NVML's devices. None where there is no NVML that works: CUDA's list then stands alone.
+/// Lists NVML's devices. Returns None if NVML does not work; CUDA's list is then used alone.
 #[must_use]
 pub fn list() -> Option<NvmlList> {
     let nvml = Nvml::init().ok()?;
@@ -45,7 +45,7 @@ pub fn list() -> Option<NvmlList> {
             let instances = device.mig_device_count().unwrap_or(0);
             let mut listed = describe(index, &device, DeviceKind::Gpu)?;
             listed.driver_limits = limits.as_ref().is_some_and(|limits| limits.has(&device));
-            // The count is of places, some of which may be empty.
+            // The count is that of slots, some of which may be empty.
             listed.mig = (0..instances)
                 .filter_map(|place| {
                     let instance = device.mig_device_by_index(place).ok()?;
@@ -61,10 +61,10 @@ pub fn list() -> Option<NvmlList> {
     })
 }
 
-/// The identity of a GPU or an instance.
+/// Returns the identity of a GPU or an instance.
 pub(super) fn uuid_of(device: &nvml_wrapper::Device<'_>, kind: DeviceKind) -> Option<DeviceUuid> {
     let text = device.uuid().ok()?;
-    // Jetson's NVML leaves the prefix out.
+    // Jetson's NVML omits the prefix.
     let prefixed = || match kind {
         DeviceKind::Gpu => format!("GPU-{text}").parse(),
         DeviceKind::Mig => format!("MIG-{text}").parse(),

@@ -1,5 +1,5 @@
-//! The child that asks the driver, and puts CUDA's and NVML's lists together.
-//! Touches: the driver (it may hang or crash: that is why this is a child), standard output.
+//! The child process that queries the driver, and merges CUDA's and NVML's lists.
+//! Touches: the driver (it may hang or crash, hence the child process), standard output.
 
 use super::cuda::{self, CudaDevice, CudaError};
 use super::nvml::{self, NvmlDevice, NvmlList};
@@ -8,10 +8,10 @@ use crate::exit;
 use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use std::io::Write;
 
-/// What the child answers, as one line of JSON: the last one, should the driver print too.
+/// The child's answer, as one line of JSON. It is the last line, in case the driver prints too.
 pub type Answer = Result<Inventory, CudaError>;
 
-/// Asks and prints.
+/// Queries the driver and prints the answer.
 ///
 /// # Errors
 /// When the answer cannot be written.
@@ -40,8 +40,8 @@ fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {
         if listed(&device.uuid) {
             continue;
         }
-        // Only CUDA lists it, so its ordinal is the only number it has, unless NVML gave that
-        // number to another.
+        // Only CUDA lists this device, so its ordinal is its only number, unless NVML has given
+        // that number to another device.
         let taken = |index: u32| devices.iter().any(|known| known.index == index);
         let index = (ordinal..).find(|index| !taken(*index)).unwrap_or(ordinal);
         devices.push(Device {
@@ -70,7 +70,8 @@ fn numbered(cuda: &[CudaDevice]) -> impl Iterator<Item = (u32, &CudaDevice)> {
     (0u32..).zip(cuda)
 }
 
-/// CUDA's word is taken where it has one: its total is what programs can use.
+/// Builds a device from NVML's facts. CUDA's facts take precedence: its total is the memory that
+/// programs can use.
 fn from_nvml(device: &NvmlDevice, cuda: &[CudaDevice]) -> Device {
     let of = |uuid: DeviceUuid| numbered(cuda).find(|(_, known)| known.uuid == uuid.bytes);
     let same = of(device.uuid);
@@ -82,7 +83,7 @@ fn from_nvml(device: &NvmlDevice, cuda: &[CudaDevice]) -> Device {
         total: same.map_or(device.total, |(_, known)| known.total),
         integrated: same.is_some_and(|(_, known)| known.integrated),
         minor: device.minor,
-        // The driver has no limits for MIG, nor for memory that the GPU shares with the host.
+        // The driver limits neither MIG instances nor memory that the GPU shares with the host.
         driver_limits: device.driver_limits
             && device.mig.is_empty()
             && !same.is_some_and(|(_, known)| known.integrated),

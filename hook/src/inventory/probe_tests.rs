@@ -1,4 +1,4 @@
-//! CUDA's and NVML's lists as one.
+//! Merging of CUDA's and NVML's lists.
 
 use super::*;
 

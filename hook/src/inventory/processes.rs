@@ -1,6 +1,5 @@
 //! Lists the processes on each GPU and their memory, as NVML reports them.
-//! Touches: libnvidia-ml.so.1 (it may hang or crash: that is why this runs in a child), standard
-//! output.
+//! Touches: libnvidia-ml.so.1 (it may hang or crash, hence the child process), standard output.
 
 use super::nvml::uuid_of;
 use crate::{exit, standard_streams};
@@ -14,16 +13,16 @@ use std::collections::BTreeMap;
 /// A process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverProcess {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
-    /// The memory that it holds; None where NVML does not say.
+    /// The memory that it holds; None if NVML does not report it.
     pub used: Option<u64>,
 }
 
-/// The processes by GPU or MIG instance. A GPU of which NVML lists no processes is missing.
+/// The processes by GPU or MIG instance. A GPU for which NVML lists no processes is missing.
 pub type DriverProcesses = BTreeMap<String, Vec<DriverProcess>>;
 
-/// Asks NVML and prints what it says, as one line of JSON. The answer is null without NVML.
+/// Queries NVML and prints the result as one line of JSON; null without NVML.
 ///
 /// # Errors
 /// When the answer cannot be written.
@@ -56,7 +55,7 @@ fn add(listed: &mut DriverProcesses, device: &Device<'_>, kind: DeviceKind) {
     let Some(uuid) = uuid_of(device, kind) else {
         return;
     };
-    // NVML lists a process that computes and draws twice, each time with all its memory.
+    // NVML lists a process that computes and draws twice, each time with its whole memory.
     let mut processes: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     let mut is_listed = false;
     for found in lists.into_iter().flatten() {

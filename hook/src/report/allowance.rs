@@ -1,7 +1,7 @@
-//! The processor time that a report may spend on the heaps of a slice.
+//! The limit on the processor time that a report spends on the heaps of a slice.
 //! Touches: this thread's clock.
-//! Law: a report spends about a second on heaps, even if a program forges its heap. Such a slice
-//! uses up none of the other slices' shares.
+//! Law: a report spends about a second on heaps, even if a program forges its heap. A slice with a
+//! forged heap does not reduce the shares of the other slices.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ const LEAST: Duration = Duration::from_millis(20);
 /// The remaining time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// The processor time of this thread at which it is used up.
+    /// This thread's processor time at which the allowance is used up.
     end: Duration,
 }
 
 impl Allowance {
-    /// The share of one slice of so many.
+    /// Returns the share of one slice out of `slices`.
     pub(super) fn share_of(slices: usize) -> Allowance {
         let share = u32::try_from(slices)
             .ok()
@@ -29,13 +29,13 @@ impl Allowance {
         }
     }
 
-    /// Whether nothing is left.
+    /// Checks whether no time is left.
     pub(super) fn is_used_up(self) -> bool {
         spent() >= self.end
     }
 }
 
-/// The processor time of this thread: a busy machine takes nothing from it.
+/// Returns this thread's processor time, which other load on the machine does not increase.
 fn spent() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -1,5 +1,5 @@
 //! Collects the memory use of all slices at one moment.
-//! Touches: what `gpuslice status` touches; /proc; cgroups, by reading them.
+//! Touches: everything `gpuslice status` touches; /proc; cgroups, by reading them.
 
 use super::allowance::Allowance;
 use super::host::{self, HostUse};
@@ -17,126 +17,126 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Everything, at one moment.
+/// The memory use of all slices and of the machine, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Report {
     /// The slices.
     pub(super) slices: Vec<SliceReport>,
-    /// The machine that they are on.
+    /// The machine on which the slices run.
     pub(super) machine: Option<MachineReport>,
 }
 
 /// A slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct SliceReport {
-    /// What people call it.
+    /// The slice's name.
     pub(super) name: String,
     /// The command's process.
     pub(super) pid: Option<i32>,
-    /// The user whose slice it is; None in a container.
+    /// The user who owns the slice; None in a container.
     pub(super) user: Option<User>,
     /// The slice file.
     #[serde(serialize_with = "text::serialize_path")]
     pub(super) file: PathBuf,
-    /// Why its programs do not load the library: nothing is limited then.
+    /// The reason why its programs do not load the library; the slice then limits nothing.
     pub(super) no_slice: Option<String>,
-    /// What cannot be read.
+    /// The error message about files that cannot be read.
     pub(super) error: Option<String>,
-    /// What it is called where it should be read and cannot be.
+    /// The slice's name if it should be readable but is not.
     #[serde(skip)]
     pub(super) unread: Option<String>,
-    /// Its devices: what may be held, and is.
+    /// The devices, with their limits and use.
     pub(super) devices: Vec<DeviceReport>,
     /// Its processes.
     pub(super) processes: Vec<ProcessReport>,
-    /// Page cache that no process has mapped; None where the slice has no cgroup of its own.
+    /// Page cache that no process has mapped; None if the slice has no cgroup of its own.
     pub(super) page_cache_unmapped: Option<u64>,
 }
 
-/// What a slice has of a device.
+/// A slice's share of a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct DeviceReport {
-    /// Its uuid; None for all that are not listed.
+    /// The device's uuid; None for all devices that are not listed.
     pub(super) device: Option<String>,
-    /// Whether it shares the host's memory, where that is known.
+    /// Whether the device shares the host's memory, if known.
     pub(super) unified: Option<bool>,
-    /// What may be held.
+    /// The limit.
     pub(super) limit: Option<u64>,
-    /// What is held; None where nothing is counted, or the ledger cannot be read.
+    /// The memory in use; None if no memory is counted, or the ledger cannot be read.
     pub(super) used: Option<u64>,
-    /// That, by kind; None likewise.
+    /// The memory in use by kind; None in the cases of `used`.
     pub(super) by_kind: Option<Map<String, Value>>,
-    /// The processes of the slice that hold device memory and have not loaded the library.
+    /// Processes of the slice that hold device memory but have not loaded the library.
     pub(super) without_library: Vec<Escaped>,
 }
 
 /// A process of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ProcessReport {
-    /// Its number here.
+    /// The process id in this pid namespace.
     pub(super) pid: u32,
-    /// What it is called; None when it cannot be seen from here.
+    /// The process name; None if the process is not visible here.
     pub(super) name: Option<String>,
-    /// Device memory by kind, all devices together; None where the ledger cannot be read.
+    /// Device memory by kind, summed over all devices; None if the ledger cannot be read.
     pub(super) device: Option<BTreeMap<String, u64>>,
-    /// The same by NVML, as a sum; None where it does not say.
+    /// The sum of the device memory that NVML reports for the process; None if NVML reports none.
     pub(super) driver_used: Option<u64>,
-    /// Host memory; None when it cannot be seen from here.
+    /// Host memory; None if the process is not visible here.
     pub(super) host: Option<HostUse>,
-    /// How fast that grows, in bytes per minute.
+    /// The growth of its memory, in bytes per minute.
     pub(super) growth_per_minute: Option<Growth>,
 }
 
-/// How fast a process grows, in bytes per minute.
+/// The growth of a process's memory, in bytes per minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Growth {
     /// Its device memory.
     pub(super) device: Option<i64>,
     /// Its host memory, without page cache.
     pub(super) host: Option<i64>,
-    /// What malloc keeps of that.
+    /// The part of its host memory that malloc keeps after `free`.
     pub(super) kept: Option<i64>,
-    /// Over how long that was measured.
+    /// The length of the measurement.
     pub(super) over_seconds: u64,
 }
 
 /// The machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct MachineReport {
-    /// All its memory.
+    /// The total memory.
     pub(super) total: u64,
-    /// What is available of it.
+    /// The available memory.
     pub(super) available: u64,
-    /// What the slices shown here hold of it; None where that of one cannot be read.
+    /// The memory that the slices shown here hold; None if it is unknown for one of them.
     pub(super) slices: Option<u64>,
-    /// The rest: the kernel, its drivers, all other programs.
+    /// The remaining memory in use: that of the kernel, its drivers and all other programs.
     pub(super) unaccounted: Option<u64>,
-    /// Page cache that can be dropped at once: it is available.
+    /// Page cache that can be evicted at once; it counts as available.
     pub(super) page_cache_clean: u64,
 }
 
 impl ProcessReport {
-    /// All its device memory; None where that is not known.
+    /// Returns all its device memory; None if unknown.
     pub(super) fn on_device(&self) -> Option<u64> {
         let each = self.device.as_ref()?.values();
         Some(each.fold(0, |sum, bytes| sum.saturating_add(*bytes)))
     }
 
-    /// Its contexts; None where that is not known.
+    /// Returns the memory of its contexts; None if unknown.
     pub(super) fn contexts(&self) -> Option<u64> {
         let held = self.device.as_ref()?.get("context");
         Some(held.copied().unwrap_or(0))
     }
 
-    /// Its host memory, without page cache; None where that is not known.
+    /// Returns its host memory without page cache; None if unknown.
     pub(super) fn on_host(&self) -> Option<u64> {
         self.host.map(|host| host.held())
     }
 }
 
 impl SliceReport {
-    /// What it holds of the memory that all share: that of its processes, and of its devices
-    /// where they share the host's.
+    /// Returns the memory that the slice holds of the host's: its processes' host memory, and the
+    /// memory on devices that share the host's.
     fn of_the_machine(&self) -> Option<u64> {
         let is_known =
             |device: &DeviceReport| device.unified == Some(false) || device.used.is_some();
@@ -155,7 +155,7 @@ impl SliceReport {
     }
 }
 
-/// Looks at every slice that can be seen from here.
+/// Collects every slice that is visible here.
 pub(super) fn report(drivers: &mut Drivers) -> Report {
     let processes = Processes::default();
     let mut report = Report::default();
@@ -198,7 +198,7 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
 fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance) -> SliceReport {
     let unread = status.unread();
     let mut processes = holders(&status.devices);
-    // What a process holds by a ledger that cannot be read is not known.
+    // If the ledger cannot be read, the use of its processes is unknown.
     let is_known = unread.is_none() || status.devices.iter().all(|device| device.used.is_some());
     let is_known = is_known && !(unread.is_some() && status.devices.is_empty());
     let contained = status.containers.iter();
@@ -218,7 +218,8 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
     let pids: Vec<u32> = processes.keys().copied().collect();
     let mut processes: Vec<ProcessReport> = processes.into_values().collect();
     for one in &mut processes {
-        // Without a name it is a number of another pid namespace, and here perhaps another's.
+        // A process id without a name is from another pid namespace, and may belong to another
+        // process here.
         one.host = one.name.as_ref().and_then(|_| host::of(one.pid, allowance));
     }
     processes.sort_by_key(|one| {
@@ -248,10 +249,10 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
     }
 }
 
-/// The kind of memory that NVML reports and no ledger counts.
+/// The name of the kind for memory that NVML reports and no ledger counts.
 const WITHOUT_LIBRARY: &str = "without library";
 
-/// The processes that hold device memory.
+/// Returns the processes that hold device memory.
 fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
     let mut processes: BTreeMap<u32, ProcessReport> = BTreeMap::new();
     for held in devices.iter().flat_map(|device| &device.processes) {
@@ -281,7 +282,7 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
         *kind = kind.saturating_add(used);
         one.driver_used = Some(one.driver_used.unwrap_or(0).saturating_add(used));
     }
-    // Where NVML does not say how much a process holds, no sum is known.
+    // If NVML does not report a process's memory, the sum is unknown.
     for one in processes
         .values_mut()
         .filter(|one| unknown.contains(&one.pid))
@@ -291,7 +292,8 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
     processes
 }
 
-/// The processes of a run that its ledger need not know; in a container that has a slice, all.
+/// Returns the processes of a run that its ledger may not list; in a container with a slice, all
+/// its processes.
 fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
     let is_mounted = environment::mounted_slice().is_some_and(|mounted| mounted == file);
     let found = match is_mounted {
@@ -302,8 +304,8 @@ fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
     found.into_iter().filter(|pid| *pid != own).collect()
 }
 
-/// Page cache of the slice that none of its processes has mapped: that of its cgroups, if no
-/// process is in them that is not the slice's.
+/// Returns the page cache of the slice that none of its processes has mapped. It is measured in the
+/// slice's cgroups, and only if all their processes belong to the slice.
 fn unmapped(pids: &[u32], processes: &[ProcessReport]) -> Option<u64> {
     let cgroups: Option<BTreeSet<PathBuf>> = pids.iter().map(|pid| cgroup(*pid)).collect();
     let cgroups = cgroups.filter(|cgroups| !cgroups.is_empty())?;

@@ -1,36 +1,38 @@
 //! Measures the freed memory that glibc's malloc keeps in another process.
 //! Touches: another process's memory, by reading it; its pagemap.
 //!
-//! A heap is a chain of chunks, each of which says how long it is and whether the one before it
-//! is in use. The chain is believed only where it ends exactly at the heap's end; the process
-//! runs meanwhile, so one that does not is looked at again. What counts are whole pages that are
-//! inside free chunks and resident: what `malloc_trim(0)` would give back. Freed pieces that lie
-//! in a thread's own cache count as in use, as malloc itself counts them.
+//! A heap is a chain of chunks. Each chunk stores its length, and whether the chunk before it is in
+//! use. A chain is accepted only if it ends exactly at the heap's end. The process keeps running
+//! meanwhile, so a chain that does not fit is read again.
+//!
+//! The result counts whole resident pages inside free chunks, which is the memory `malloc_trim(0)`
+//! would give back. Freed pieces in a thread's own cache count as in use, as in malloc's own
+//! statistics.
 
 use super::allowance::Allowance;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The most that an arena's heap can be, and what its start is a multiple of.
+/// The largest size of an arena's heap, and the alignment of its start.
 const HEAP: u64 = 64 << 20;
 const PAGE: u64 = 4096;
-/// The bits of a chunk's size that are not its size.
+/// The bits of a chunk's size field that are flags.
 const FLAGS: u64 = 7;
 const PREVIOUS_IN_USE: u64 = 1;
-/// The words of a free chunk that malloc itself uses.
+/// The bytes of a free chunk that malloc itself uses.
 const LINKS: u64 = 48;
-/// How far behind its start the first chunk of a heap can be: a heap's own words, and in an
-/// arena's first heap the arena.
+/// The possible offsets of a heap's first chunk. A heap begins with words of its own, and an
+/// arena's first heap also holds the arena.
 const OWN_WORDS: [u64; 3] = [32, 48, 64];
 const ARENA: std::ops::Range<u64> = 1024..4096;
-/// How often a chain is read anew.
+/// The number of times a chain is read.
 const ATTEMPTS: usize = 3;
-/// How many bytes are read of a heap at most: this many times its length, and a little for one that
-/// is short.
+/// The most bytes read of a heap: this many times its length, plus a small amount for a short heap.
 const READINGS: u64 = 4;
 const READ: u64 = 4 << 20;
-/// What is read at once: where chunks are small much, and where they are large only a head.
+/// The bytes read at once: `MUCH` if the chunks are small, and only a chunk's head if they are
+/// large.
 const MUCH: usize = 64 << 10;
 const LITTLE: usize = 4 << 10;
 
@@ -39,19 +41,19 @@ const LITTLE: usize = 4 << 10;
 pub(super) struct Area {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// The one that grows by `brk`.
+    /// Whether this is the area that grows by `brk`.
     pub(super) main: bool,
 }
 
-/// Memory that can be read.
+/// Memory of a process, for reading.
 pub(super) trait Memory {
-    /// Fills the buffer from an address, as far as it can.
+    /// Reads from an address until the buffer is full or the memory ends.
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// How many of the whole pages from one address to another are resident.
+    /// Returns how many of the whole pages between two addresses are resident.
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64>;
 }
 
-/// A process.
+/// The memory of a running process.
 pub(super) struct Process {
     memory: File,
     pages: File,
@@ -73,8 +75,9 @@ impl Memory for Process {
     }
 
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
-        // Present, and nobody else's: a page that was only read is the kernel's page of zeros,
-        // and one that is shared with a forked process stays when this one gives it back.
+        // The page is present and exclusively mapped. A page that was only read is the kernel's
+        // zero page. A page that is shared with a forked process stays when this process gives it
+        // back.
         const OWN: u64 = (1 << 63) | (1 << 56);
         let (mut page, end) = (from / PAGE, to / PAGE);
         let mut resident = 0u64;
@@ -100,8 +103,8 @@ impl Memory for Process {
     }
 }
 
-/// What malloc keeps, in bytes. None: some heap's chain cannot be followed, or not in the time that
-/// is left.
+/// Returns the bytes that malloc keeps. Returns None if the chain of a heap cannot be followed, or
+/// not in the time that is left.
 pub(super) fn kept(
     memory: &mut impl Memory,
     areas: &[Area],
@@ -134,7 +137,7 @@ pub(super) fn kept(
     Some(pages.saturating_mul(PAGE))
 }
 
-/// A heap of an arena, and where its first chunk may be.
+/// A heap of an arena, and the possible addresses of its first chunk.
 struct Heap {
     starts: Vec<u64>,
     end: u64,
@@ -144,18 +147,18 @@ struct Reader<'a, M> {
     memory: &'a mut M,
     at: u64,
     piece: Vec<u8>,
-    /// How many more bytes are read of this heap.
+    /// The bytes that may still be read of this heap.
     left: u64,
     allowance: &'a mut Allowance,
 }
 
 impl<M: Memory> Reader<'_, M> {
-    /// Begins a heap of that length.
+    /// Resets the allowance for a heap of that length.
     fn allow(&mut self, length: u64) {
         self.left = length.saturating_mul(READINGS).saturating_add(READ);
     }
 
-    /// A word. None: it cannot be read.
+    /// Reads a word; None if it cannot be read.
     fn word(&mut self, at: u64) -> Option<u64> {
         if let Some(word) = self.known(at) {
             return Some(word);
@@ -180,7 +183,8 @@ impl<M: Memory> Reader<'_, M> {
         Some(u64::from_ne_bytes(*word))
     }
 
-    /// The heap that begins there: it names its arena, the heap before it, and its length.
+    /// Reads the heap that begins at `start`: it stores its arena, the previous heap and its
+    /// length.
     fn heap(&mut self, start: u64, limit: u64) -> Option<Heap> {
         let arena = self.word(start)?;
         let previous = self.word(start.saturating_add(8))?;
@@ -205,7 +209,7 @@ impl<M: Memory> Reader<'_, M> {
         })
     }
 
-    /// The resident pages in free chunks of the heap that begins at one of these places.
+    /// Counts the resident pages in free chunks of a heap whose first chunk is at one of `starts`.
     fn chain_of(&mut self, starts: &[u64], end: u64) -> Option<u64> {
         for _ in 0..ATTEMPTS {
             for start in starts {
@@ -213,7 +217,7 @@ impl<M: Memory> Reader<'_, M> {
                     return Some(pages);
                 }
             }
-            // What was read may have changed since.
+            // The memory may have changed since it was read.
             self.piece.clear();
         }
         None
@@ -223,7 +227,7 @@ impl<M: Memory> Reader<'_, M> {
         let mut free = Vec::new();
         let mut at = start;
         let mut head = self.word(at.saturating_add(8))?;
-        // Nothing is before the first chunk, so it says that this is in use.
+        // No chunk precedes the first one, so its flag says that the previous chunk is in use.
         if head & PREVIOUS_IN_USE == 0 {
             return None;
         }
@@ -231,7 +235,7 @@ impl<M: Memory> Reader<'_, M> {
             let length = head & !FLAGS;
             let next = at.checked_add(length)?;
             if next == end {
-                // The last one is what the heap can still give out.
+                // The last chunk is the memory that the heap can still allocate.
                 free.push((at, next));
                 break;
             }
@@ -244,11 +248,11 @@ impl<M: Memory> Reader<'_, M> {
             }
             head = self.word(next.saturating_add(8))?;
             if head & PREVIOUS_IN_USE == 0 {
-                // A free chunk's length stands at its end, too.
+                // A free chunk also stores its length at its end.
                 if self.word(next)? != length {
                     return None;
                 }
-                // One without a whole page in it gives nothing back.
+                // A chunk without a whole page inside gives no memory back.
                 if length >= PAGE {
                     free.push((at, next));
                 }

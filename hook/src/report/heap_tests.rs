@@ -1,10 +1,10 @@
-//! Heaps made up word by word: what is followed, and what is not believed.
+//! Heaps built word by word: valid chains are followed, invalid chains are rejected.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Words at addresses; everything else is zero, and all of it is resident.
+/// A process memory with these words; all other words are zero, and all of it is resident.
 #[derive(Default)]
 struct Made {
     words: BTreeMap<u64, u64>,
@@ -32,7 +32,7 @@ impl Memory for Made {
 }
 
 impl Made {
-    /// Puts chunks of these lengths one after the other: length, and whether it is in use.
+    /// Writes chunks one after the other, each given as its length and whether it is in use.
     fn chunks(&mut self, mut at: u64, chunks: &[(u64, bool)]) -> u64 {
         let mut before = true;
         for (length, used) in chunks {
@@ -69,7 +69,8 @@ fn whole_pages_of_free_chunks_are_kept_and_the_top_is_too() {
         (0x3000, true),
     ];
     let (mut made, area) = main_heap(&chunks);
-    // Of 0x290..0x5290 four whole pages, and of the top 0x7000..0xa000 all but the first.
+    // The free pages: four whole pages in 0x290..0x5290, and all but the first page of the top
+    // chunk 0x7000..0xa000.
     assert_eq!(
         kept(&mut made, &[area], &mut Allowance::share_of(1)),
         Some((4 + 2) * PAGE)
@@ -87,14 +88,14 @@ fn a_chain_that_does_not_end_with_the_heap_is_not_believed() {
 fn an_arenas_heaps_are_found_where_they_begin() {
     let (first, second) = (0x7f00_0000_0000, 0x7f00_0400_0000);
     let mut made = Made::default();
-    // The first holds the arena, the second only names it.
+    // The first heap holds the arena; the second only refers to it.
     for (heap, previous) in [(first, 0), (second, first)] {
         made.words.insert(heap, first + 48);
         made.words.insert(heap + 8, previous);
         made.words.insert(heap + 16, 0x2_1000);
     }
     let used_up = made.chunks(first + 48 + 2208, &[(0x10_000, false), (0x1_0710, true)]);
-    // A heap that is used up ends with two chunks that are none.
+    // A full heap ends with two fence chunks.
     made.words.insert(used_up + 8, 16 | 1);
     made.words.insert(used_up + 24, 1);
     assert_eq!(used_up + 32, first + 0x2_1000);
@@ -130,7 +131,7 @@ proptest! {
 fn a_heap_whose_chain_breaks_at_its_end_costs_a_few_readings_of_it() {
     let mut made = Made::default();
     let start = HEAP * 7;
-    // An arena's first heap, full of the smallest chunks, and broken where it should end.
+    // The first heap of an arena, full of chunks of the smallest size, with a broken end.
     for (place, word) in [(0, start + 32), (8, 0), (16, HEAP)] {
         made.words.insert(start + place, word);
     }

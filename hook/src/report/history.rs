@@ -1,4 +1,4 @@
-//! Earlier readings: the source of growth rates and of the plot.
+//! Earlier readings, from which growth rates and the plot are calculated.
 //! Touches: its arguments.
 
 use super::gather::{Growth, ProcessReport, Report};
@@ -6,10 +6,10 @@ use super::parts::{PARTS, parts};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How far back growth is measured.
+/// The period over which growth is measured.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most moments that a plot has; when there are more, every second one goes.
+/// The most moments in a plot. If there are more, every second one is dropped.
 const MOMENTS: usize = 2000;
 
 /// A process at one moment.
@@ -24,25 +24,25 @@ struct Seen {
 /// All slices together at one moment, by part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// When, since the first.
+    /// The time since the first moment.
     pub(super) at: Duration,
-    /// How much.
+    /// The bytes of each part.
     pub(super) parts: [u64; PARTS.len()],
 }
 
-/// What was seen.
+/// The earlier readings.
 #[derive(Debug)]
 pub(super) struct History {
     processes: BTreeMap<u32, VecDeque<Seen>>,
-    /// For the plot.
+    /// The moments of the plot.
     pub(super) moments: Vec<Moment>,
-    /// Only every so many-th moment is kept.
+    /// Only every n-th moment is kept, with this n.
     every: usize,
     skipped: usize,
 }
 
 impl History {
-    /// Nothing.
+    /// Creates an empty history.
     pub(super) fn new() -> History {
         History {
             processes: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl History {
         }
     }
 
-    /// Remembers a report, and says in it how fast its processes grow.
+    /// Records a report, and adds the growth rates of its processes to it.
     pub(super) fn add(&mut self, at: Duration, report: &mut Report) {
         let here: Vec<u32> = report
             .slices
@@ -166,7 +166,7 @@ mod tests {
         };
         assert_eq!(add(30, 130, 40), Some(expected(40, -20, 30)));
         assert_eq!(add(60, 100, 50), Some(expected(0, 0, 60)));
-        // The first is older than a minute now.
+        // The first reading is older than a minute by now.
         assert_eq!(add(90, 160, 40), Some(expected(30, 0, 60)));
     }
 

@@ -1,4 +1,4 @@
-//! A process's host memory: what it uses, what malloc keeps, what it maps.
+//! A process's host memory: live, kept by malloc, shared and mapped.
 //! Touches: /proc.
 
 use super::allowance::Allowance;
@@ -7,34 +7,35 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// Host memory, in bytes. What several processes share is divided between them.
+/// Host memory, in bytes. Memory that several processes share is divided between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct HostUse {
-    /// Memory of its own, less what malloc only keeps.
+    /// Private memory, without the part that malloc keeps.
     pub(super) live: u64,
-    /// What was freed, and malloc keeps; None where that cannot be told.
+    /// Memory that was freed and that malloc keeps; None if unknown.
     pub(super) kept: Option<u64>,
     /// Shared memory: tmpfs, memfd, System V.
     pub(super) shmem: u64,
-    /// Page cache that it has mapped.
+    /// Page cache that the process has mapped.
     pub(super) page_cache_mapped: u64,
-    /// What was swapped out.
+    /// Memory that was swapped out.
     pub(super) swapped: u64,
 }
 
 impl HostUse {
-    /// All that cannot be had without this process: everything but page cache and swap.
+    /// Returns the memory that only the end of this process would free: everything but page cache
+    /// and swap.
     pub(super) fn held(&self) -> u64 {
         let own = self.live.saturating_add(self.kept.unwrap_or(0));
         own.saturating_add(self.shmem)
     }
 }
 
-/// What a process uses. None: it is gone, or another user's.
+/// Reads a process's host memory. Returns None if the process has ended or belongs to another user.
 pub(super) fn of(pid: u32, allowance: &mut Allowance) -> Option<HostUse> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let amount = |name: &str| field(&rollup, name);
-    // Kernels before 5.9 do not tell the kinds apart.
+    // Kernels before 5.9 do not report the kinds separately.
     let anonymous = amount("Pss_Anon").or_else(|| amount("Anonymous"))?;
     let kept = kept(pid, allowance);
     Some(HostUse {
@@ -46,7 +47,7 @@ pub(super) fn of(pid: u32, allowance: &mut Allowance) -> Option<HostUse> {
     })
 }
 
-/// The bytes of a line `Name:   123 kB`.
+/// Returns the bytes in a line of the form `Name:   123 kB`.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -55,7 +56,7 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// Allocators that take malloc's place: their books are other ones.
+/// Allocators that replace malloc and keep their own data structures.
 const OTHERS: [&str; 4] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc"];
 
 fn kept(pid: u32, allowance: &mut Allowance) -> Option<u64> {
@@ -65,7 +66,8 @@ fn kept(pid: u32, allowance: &mut Allowance) -> Option<u64> {
     heap::kept(&mut process, &areas(&maps)?, allowance)
 }
 
-/// Where glibc's heaps can be. None: the program has no glibc, or another allocator.
+/// Returns the areas in which glibc's heaps can be. Returns None if the program does not use glibc,
+/// or uses another allocator.
 fn areas(maps: &str) -> Option<Vec<Area>> {
     let mut areas = Vec::new();
     let mut glibc = false;

@@ -1,6 +1,6 @@
-//! `gpuslice report`: where the memory of the slices is, on the device and on the host, and what
-//! of it grows.
-//! Touches: what `gather` touches, standard output, the file of the plot.
+//! `gpuslice report`: shows where the slices' memory is, on the device and on the host, and how it
+//! grows.
+//! Touches: everything `gather` touches, standard output, the plot's file.
 
 mod allowance;
 mod gather;
@@ -81,10 +81,10 @@ Examples:
   gpuslice report --for 60                               once, and what has grown in a minute
   gpuslice report llama --watch --plot llama.svg         one slice, on screen and as a picture";
 
-/// Shows it.
+/// Measures and prints the report.
 ///
 /// # Errors
-/// When there is no such slice, or nothing can be printed or drawn.
+/// When the slice does not exist, or the report cannot be printed or drawn.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     if args.plot.is_some() && !args.watch && args.seconds.is_none() {
         bail!("--plot draws memory over time: add --watch or --for SECONDS");
@@ -130,7 +130,7 @@ fn print(args: &Args, report: &Report, screen: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Leaves what a person has asked for.
+/// Removes all slices but the one the user asked for.
 fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
     let pid: Option<u32> = only.parse().ok();
     let found = |report: &Report| !report.slices.is_empty();
@@ -152,7 +152,7 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the picture as a whole, so that a viewer never reads half of one.
+/// Replaces the picture's file atomically, so that a viewer never reads a partial file.
 fn draw(file: &Path, history: &History) -> anyhow::Result<()> {
     let drawn = plot::svg(&history.moments);
     replace::replace_with(file, drawn.as_bytes(), Durability::Cached)

@@ -1,4 +1,4 @@
-//! The parts into which memory is divided, for the table's last line and the plot.
+//! The parts into which memory is divided in the table's last line and in the plot.
 //! Touches: its arguments.
 
 use super::gather::Report;
@@ -13,11 +13,11 @@ pub(super) const PARTS: [(&str, &str); 6] = [
     ("page cache, mapped", "#b0b0b0"),
 ];
 
-/// How much each part is, all slices together.
+/// Returns the bytes of each part, summed over all slices.
 pub(super) fn parts(report: &Report) -> [u64; PARTS.len()] {
     let mut parts = [0u64; PARTS.len()];
     for one in report.slices.iter().flat_map(|slice| &slice.processes) {
-        // What is not known has no part in it.
+        // Unknown amounts count as zero.
         let [device, context] = [one.on_device(), one.contexts()].map(Option::unwrap_or_default);
         let host = one.host.unwrap_or_default();
         let own = [

@@ -1,4 +1,4 @@
-//! The memory of the slices over time, as an SVG picture: one area on top of the other.
+//! Draws the memory of the slices over time, as an SVG picture with stacked areas.
 //! Touches: its arguments.
 
 use super::history::Moment;
@@ -13,7 +13,7 @@ const RIGHT: f64 = 190.0;
 const BOTTOM: f64 = 45.0;
 const LINES: u32 = 5;
 
-/// The picture.
+/// Returns the picture as SVG text.
 pub(super) fn svg(moments: &[Moment]) -> String {
     let seconds = moments.last().map_or(0.0, |moment| moment.at.as_secs_f64());
     let sums = moments
@@ -32,7 +32,7 @@ pub(super) fn svg(moments: &[Moment]) -> String {
     for (index, (part, colour)) in PARTS.iter().enumerate() {
         let area = scale.area(moments, index);
         let _ = writeln!(svg, "<polygon points=\"{area}\" fill=\"{colour}\"/>");
-        // The topmost area is the last one: so is the topmost line of the legend.
+        // The topmost area is the last part, so the legend's topmost line must be that part too.
         let place = u32::try_from(PARTS.len().saturating_sub(index)).unwrap_or(0);
         let y = TOP + 18.0 * f64::from(place);
         let x = WIDTH - RIGHT + 15.0;
@@ -69,7 +69,7 @@ struct Scale {
     most: f64,
 }
 
-/// The top of the scale, and its unit.
+/// Returns the top of the scale, and its unit.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a picture has no sixteen digits"
@@ -93,7 +93,7 @@ impl Scale {
         HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * bytes / self.most
     }
 
-    /// The corners of one part's area: along its upper edge, and back along its lower one.
+    /// Returns the corners of one part's area: along its upper edge, and back along its lower edge.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a picture has no sixteen digits"

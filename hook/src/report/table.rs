@@ -1,4 +1,4 @@
-//! Formats the report for people.
+//! Formats the report as a table.
 //! Touches: its arguments.
 
 use super::gather::{Growth, MachineReport, ProcessReport, Report, SliceReport};
@@ -20,7 +20,7 @@ const COLUMNS: [&str; 9] = [
     "NAME",
 ];
 
-/// What people see.
+/// Returns the report as text.
 pub(super) fn table(report: &Report) -> String {
     let mut said = String::new();
     for one in &report.slices {

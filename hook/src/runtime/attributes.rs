@@ -1,4 +1,4 @@
-//! Writes a file that has the owner, mode and extended attributes of another.
+//! Writes a file with the owner, mode and extended attributes of another file.
 //! Touches: that file, and a temporary one beside it.
 //! Law: the copy is at no moment readable by a user who cannot read the original.
 
@@ -11,11 +11,11 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Writes `text` to `path`, in place of what is there or, with `is_new`, only where nothing is.
-/// Returns the extended attributes of `like` that could not be carried over.
+/// Writes `text` to `path`: in place of the existing file or, with `is_new`, only if no file
+/// exists. Returns the extended attributes of `like` that could not be copied.
 ///
 /// # Errors
-/// When it cannot be written; it is then as it was.
+/// When the file cannot be written; it is then unchanged.
 pub(super) fn write(
     path: &Path,
     text: &str,
@@ -29,13 +29,13 @@ pub(super) fn write(
 fn write_beside(path: &Path, text: &str, like: &Path, is_new: bool) -> io::Result<Vec<String>> {
     let model = File::open(like)?;
     let facts = model.metadata()?;
-    // A file that is reached by a link is replaced where it is.
+    // A link's target is replaced at its own place.
     let path = match is_new {
         true => path.to_owned(),
         false => fs::canonicalize(path)?,
     };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    // Of mode 0600 until it has the owner and the rights of the other.
+    // The file has mode 0600 until it has the owner and the rights of the other file.
     let mut new = NamedTempFile::with_prefix_in(".gpuslice-", folder)?;
     new.write_all(text.as_bytes())?;
     fchown(new.as_file(), Some(facts.uid()), Some(facts.gid()))?;
@@ -51,8 +51,8 @@ fn write_beside(path: &Path, text: &str, like: &Path, is_new: bool) -> io::Resul
     Ok(lost)
 }
 
-/// Copies access control lists, security labels and all other extended attributes; those that cannot
-/// be set are returned.
+/// Copies access control lists, security labels and all other extended attributes. Returns those
+/// that could not be set.
 fn carry_over(from: &File, to: &File) -> Vec<String> {
     let mut lost = Vec::new();
     for name in names(from) {
@@ -76,7 +76,7 @@ fn carry_over(from: &File, to: &File) -> Vec<String> {
     lost
 }
 
-/// The names of a file's attributes; none where the file system has none.
+/// Returns the names of a file's extended attributes; empty if the file system has none.
 fn names(file: &File) -> Vec<CString> {
     let list = sized(|buffer, size| {
         // SAFETY: the buffer is as long as is said, or null and nothing.
@@ -135,7 +135,7 @@ mod tests {
             let copied = value(&File::open(&copy).unwrap(), c"user.gpuslice");
             assert_eq!(copied.as_deref(), Some(&b"value"[..]));
         }
-        // A backup is never written over.
+        // A backup is never overwritten.
         assert!(write(&copy, "other", &model, true).is_err());
         assert_eq!(fs::read_to_string(&copy).unwrap(), "text");
     }

@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 
 const POLICY: &str = "/etc/gpuslice/config.toml";
 
-/// That runtime, for a container that is made.
+/// Returns that runtime, as it would be used to create a container.
 ///
 /// # Errors
-/// When there is none, or the policy cannot be used.
+/// When there is no such runtime, or the policy cannot be used.
 pub(super) fn of(executable: &str) -> anyhow::Result<PathBuf> {
     let found = wrapper::below(Path::new(executable), &Places::default());
     found.map_err(|failure| anyhow::anyhow!("gpuslice-runtime would start no container: {failure}"))
 }
 
-/// Refuses to put gpuslice-runtime in the place of a runtime that it would not execute.
+/// Refuses to replace a runtime by gpuslice-runtime if gpuslice-runtime would execute another one.
 ///
 /// # Errors
-/// When it would execute another.
+/// When it would execute another runtime.
 pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
     let found = of(executable)?;
     let wanted = wrapper::first(&[binary.to_owned()]);
@@ -42,10 +42,12 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a place in a list of runtimes where the host's policy names another than that list.
+/// Refuses to add gpuslice-runtime to a list of runtimes if the host's policy disagrees with the
+/// list.
 ///
 /// # Errors
-/// When gpuslice-runtime would execute none, or another than the first of the list that is there.
+/// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
+/// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
     let policy = gpuslice_oci::policy::runtimes(&Places::default())?;
     let others: Vec<String> = list

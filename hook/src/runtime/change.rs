@@ -1,4 +1,4 @@
-//! A file that is to say something else: shown, or written with what it said kept beside it.
+//! A change of a file: shows it, or writes it and keeps the old text in a backup.
 //! Touches: that file, its backup.
 
 use super::attributes;
@@ -11,24 +11,24 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is to become of a file.
+/// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Which.
+    /// The file's path.
     pub(super) path: PathBuf,
-    /// What it says; None where it is not there.
+    /// The old text; None if the file does not exist.
     pub(super) old: Option<String>,
-    /// What it is to say; None when it is to go.
+    /// The new text; None if the file is to be removed.
     pub(super) new: Option<String>,
     /// Whether all of it is ours. Then what it said need not be kept: some folders' files are
     /// all read, whatever they are called.
     pub(super) ours: bool,
 }
 
-/// The text of a file; None where there is none.
+/// Returns the text of a file; None if it does not exist.
 ///
 /// # Errors
-/// When it is there and cannot be read as text.
+/// When the file exists but cannot be read as text.
 pub(super) fn read(path: &Path) -> anyhow::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -37,27 +37,27 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Files as they are, or as some changes would leave them.
+/// The files of this host, or their state after some changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Files<'a>(&'a [&'a Change]);
 
 impl<'a> Files<'a> {
-    /// As they are.
+    /// The files as they are.
     pub(super) fn now() -> Files<'static> {
         Files(&[])
     }
 
-    /// As they would be after these changes.
+    /// The files as they would be after these changes.
     pub(super) fn after(changes: &'a [&'a Change]) -> Files<'a> {
         Files(changes)
     }
 
-    /// What would become of a file; None where it would stay as it is.
+    /// Returns the change of a file; None if the file would stay unchanged.
     pub(super) fn change_of(&self, path: &Path) -> Option<&'a Change> {
         self.0.iter().find(|change| change.path == path).copied()
     }
 
-    /// The text of a file; None where there is none.
+    /// Returns the text of a file; None if it does not exist.
     ///
     /// # Errors
     /// As [`read`].
@@ -70,10 +70,10 @@ impl<'a> Files<'a> {
 }
 
 impl Change {
-    /// A file that others write too.
+    /// A change of a file that other programs write too.
     #[must_use]
     pub(super) fn edit(path: &Path, old: Option<String>, new: String) -> Change {
-        // What would say nothing need not be made.
+        // A file without contents need not be created.
         let nothing = old.is_none() && new.trim().is_empty();
         Change {
             path: path.to_owned(),
@@ -83,8 +83,9 @@ impl Change {
         }
     }
 
-    /// A file that others write too, without what is ours: as it was before where nobody has changed
-    /// it since. See [`original::of`] for `again`.
+    /// A change that removes gpuslice's part from a file that other programs write too. If no other
+    /// program has changed the file since, its original text is restored. [`original::of`]
+    /// describes `again`.
     #[must_use]
     pub(super) fn back(
         path: &Path,
@@ -106,10 +107,10 @@ impl Change {
         change
     }
 
-    /// A file that is ours: with this text, or with None gone.
+    /// A change of a file that gpuslice owns: writes this text or, with None, removes the file.
     ///
     /// # Errors
-    /// When what is there cannot be read.
+    /// When the existing file cannot be read.
     pub(super) fn whole(path: &Path, new: Option<String>) -> anyhow::Result<Change> {
         Ok(Change {
             path: path.to_owned(),
@@ -119,13 +120,13 @@ impl Change {
         })
     }
 
-    /// Whether anything changes.
+    /// Checks whether the change has any effect.
     #[must_use]
     pub(super) fn is_one(&self) -> bool {
         self.old != self.new
     }
 
-    /// Says what [`Change::apply`] would do.
+    /// Describes what [`Change::apply`] would do.
     ///
     /// # Errors
     /// When a file could not be written.
@@ -139,7 +140,7 @@ impl Change {
         if self.old.is_some() && !self.ours {
             said.push_str(&format!(", and keep it as {}", free_name(path)?.display()));
         }
-        // A file that a link leads to is written where it is.
+        // A link's target is written at its own place.
         let target = path.canonicalize().unwrap_or_else(|_| path.clone());
         let is_folder = |folder: &&Path| folder.exists();
         let folder = target.ancestors().skip(1).find(is_folder);
@@ -156,10 +157,10 @@ impl Change {
         Ok(said)
     }
 
-    /// Makes it so, and says what was done.
+    /// Applies the change, and describes what was done.
     ///
     /// # Errors
-    /// When a file cannot be written; it is then as it was.
+    /// When a file cannot be written; it is then unchanged.
     pub(super) fn apply(&self) -> anyhow::Result<String> {
         let path = &self.path;
         let mut said = match (&self.old, &self.new) {
@@ -190,7 +191,7 @@ impl Change {
         Ok(said)
     }
 
-    /// What changes, as `diff -u` shows it, but without the lines around it.
+    /// Returns the changed lines in the form of `diff -u`, without context lines.
     #[must_use]
     pub(super) fn shown(&self) -> String {
         let lines = |text: &Option<String>| -> Vec<String> {
@@ -235,15 +236,16 @@ impl Change {
     }
 }
 
-/// Keeps what a file said in the first name beside it that is free: no backup is written over. It has
-/// the owner, the mode and the attributes of the file from its first moment on: it is as secret.
+/// Writes a file's old text to the first free backup name beside it; no backup is overwritten. From
+/// its first moment on the backup has the owner, mode and attributes of the file, because it is as
+/// secret.
 fn keep(path: &Path, text: &str) -> anyhow::Result<(PathBuf, Vec<String>)> {
     let backup = free_name(path)?;
     let lost = attributes::write(&backup, text, path, true)?;
     Ok((backup, lost))
 }
 
-/// The first name of a backup that is free.
+/// Returns the first free backup name.
 fn free_name(path: &Path) -> anyhow::Result<PathBuf> {
     let is_free = |backup: &PathBuf| fs::symlink_metadata(backup).is_err();
     let backup = original::backup_names(path).find(is_free);

@@ -1,4 +1,4 @@
-//! What changes is shown, made, and can be undone by hand.
+//! Changes are shown and applied, and can be undone by hand.
 
 use super::change::Change;
 use std::fs;

@@ -1,4 +1,4 @@
-//! containerd's config.toml: a runtime handler for Kubernetes' RuntimeClass.
+//! Edits containerd's config.toml: a runtime handler for Kubernetes' RuntimeClass.
 //! Touches: its arguments.
 
 use super::toml_file::{self, find, list, parse, put, table};
@@ -8,22 +8,23 @@ use gpuslice_oci::wrapper::hooks::{self, Ours};
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-/// How containers come by the hooks.
+/// The way in which containers get the hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By<'a> {
-    /// By the handler's base specification, in this file.
+    /// Through the handler's base specification, which is this file.
     BaseSpec(&'a str),
-    /// By this runtime, which changes each container's own.
+    /// Through this runtime, which changes the specification of each container.
     Runtime(&'a str),
 }
 
-/// Annotations of a pod reach its containers only where the handler lets them.
+/// The annotations that the handler must pass on: otherwise annotations of a pod do not reach its
+/// containers.
 pub(super) const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
 
-/// The lists of them: of pods, and of their containers.
+/// The keys of the lists of annotations: of pods, and of their containers.
 pub(super) const KEYS: [&str; 2] = ["pod_annotations", "container_annotations"];
 
-/// The CRI plugin's name, which changed twice.
+/// Returns the CRI plugin's name, which has changed twice.
 fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
     let version = match document.get("version") {
         None if document.is_empty() => Some(NEWEST_FOR_ALL),
@@ -38,7 +39,7 @@ fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
     }
 }
 
-/// The tables of handlers of a document, whichever version of containerd has written it.
+/// Returns the tables of handlers of a document, for any version of containerd's format.
 fn handlers(document: &DocumentMut) -> Option<(&dyn TableLike, &Item)> {
     let plugins = document.get("plugins")?;
     let names = [
@@ -52,7 +53,7 @@ fn handlers(document: &DocumentMut) -> Option<(&dyn TableLike, &Item)> {
     })
 }
 
-/// A runtime handler, as far as it matters here.
+/// The relevant facts about a runtime handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handler {
     /// Its name.
@@ -61,12 +62,12 @@ pub(super) struct Handler {
     pub(super) binary: Option<String>,
     /// Its base specification.
     pub(super) spec: Option<String>,
-    /// Whether it passes our annotations on: a pod's, and a container's own.
+    /// Whether it passes gpuslice's annotations on: those of a pod, and those of a container.
     pub(super) annotations: [bool; 2],
 }
 
 impl Handler {
-    /// Whether NVIDIA's wrapper brings the GPU.
+    /// Checks whether NVIDIA's wrapper provides the GPU.
     pub(super) fn is_nvidia(&self) -> bool {
         let binary = self.binary.as_deref().map(Path::new);
         let name = binary.and_then(Path::file_name).unwrap_or_default();
@@ -75,7 +76,7 @@ impl Handler {
     }
 }
 
-/// The handlers that a document names.
+/// Returns the handlers in a document.
 pub(super) fn handlers_of(document: &DocumentMut) -> Vec<Handler> {
     let Some((runtimes, _)) = handlers(document) else {
         return Vec::new();
@@ -99,14 +100,14 @@ pub(super) fn handlers_of(document: &DocumentMut) -> Vec<Handler> {
     runtimes.iter().map(handler).collect()
 }
 
-/// The handler of pods that name none.
+/// Returns the handler of pods that name none.
 pub(super) fn default_of(document: &DocumentMut) -> Option<String> {
     let (_, containerd) = handlers(document)?;
     containerd.get(DEFAULT)?.as_str().map(str::to_owned)
 }
 
-/// Whether a document has a table of the CRI plugin: containerd 1.x takes that of an imported file in
-/// place of the whole table of the others.
+/// Checks whether a document has a table of the CRI plugin. containerd 1.x lets the table of an
+/// imported file replace the whole table of the other files.
 pub(super) fn has_cri(document: &DocumentMut) -> bool {
     let plugins = document.get("plugins");
     [
@@ -118,8 +119,8 @@ pub(super) fn has_cri(document: &DocumentMut) -> bool {
     .any(|name| plugins.is_some_and(|plugins| plugins.get(name).is_some()))
 }
 
-/// Whether CDI devices are in use, by what containerd says of its whole configuration: always from
-/// version 3 on, and before by `enable_cdi`.
+/// Checks whether CDI devices are enabled in containerd's effective configuration. From version 3
+/// on they always are; before, `enable_cdi` decides.
 pub(super) fn knows_cdi(dump: &DocumentMut) -> bool {
     let version = dump.get("version").and_then(Item::as_integer);
     let cri = dump.get("plugins").and_then(|plugins| {
@@ -130,7 +131,7 @@ pub(super) fn knows_cdi(dump: &DocumentMut) -> bool {
     enabled.unwrap_or_else(|| version.is_some_and(|version| version >= 3))
 }
 
-/// Whether a file has the handler.
+/// Checks whether a file has gpuslice's handler.
 pub(super) fn has(text: &str) -> bool {
     let document = parse(Some(text));
     document.is_ok_and(|document| {
@@ -140,15 +141,15 @@ pub(super) fn has(text: &str) -> bool {
     })
 }
 
-/// What containerd 1.x and 2.x both read.
+/// The newest format version that both containerd 1.x and 2.x read.
 const NEWEST_FOR_ALL: i64 = 2;
 
 const RUNC: &str = "runc";
 const DEFAULT: &str = "default_runtime_name";
 const BASE_SPEC: &str = "base_runtime_spec";
 
-/// The file of the base specification that the handler's containers have so far, where they have
-/// one of their own: ours is made from it.
+/// Returns the base specification that the handler's containers have so far, if they have one of
+/// their own. gpuslice's is made from it.
 pub(super) fn base_spec(text: Option<&str>) -> anyhow::Result<Option<String>> {
     let document = parse(text)?;
     let model = model(&document, plugin(&document)?);
@@ -156,7 +157,7 @@ pub(super) fn base_spec(text: Option<&str>) -> anyhow::Result<Option<String>> {
     Ok(spec.filter(|spec| !spec.is_empty()))
 }
 
-/// A base specification with our hooks.
+/// Adds the hooks to a base specification.
 pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
     let ours = Ours {
         path: hook,
@@ -171,8 +172,8 @@ pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// containerd's own base specification as its CRI takes it. `ctr oci spec` has a hard limit of 1024
-/// open files in it, which the CRI leaves out, and which no container could raise.
+/// Removes the resource limits from containerd's own base specification, as its CRI does. `ctr oci
+/// spec` sets a hard limit of 1024 open files, which no container could raise.
 pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
     let root = json_text::root(spec)?;
     match json_text::member(spec, &root, "process")? {
@@ -181,7 +182,8 @@ pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The runtime that the handler is made from executes; None for runc.
+/// Returns the runtime that the default handler executes, from which gpuslice's handler is made;
+/// None for runc.
 pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
     let document = parse(text)?;
     let model = model(&document, plugin(&document)?);
@@ -189,7 +191,7 @@ pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
     Ok(binary.filter(|it| !it.is_empty()).map(str::to_owned))
 }
 
-/// The file with the handler in it.
+/// Returns the file's text with gpuslice's handler.
 pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Result<String> {
     let mut document = parse(text)?;
     let plugin = plugin(&document)?;
@@ -197,7 +199,8 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
         document.insert("version", value(NEWEST_FOR_ALL));
     }
     let mut handler = model(&document, plugin).map_or_else(Table::new, copy);
-    // What is there of an earlier time goes: the runtime that it was made from may have changed.
+    // An earlier handler of gpuslice's is removed first: the runtime it was made from may have
+    // changed.
     remove_from(&mut document, plugin)?;
     if !handler.contains_key("runtime_type") {
         handler.insert("runtime_type", value("io.containerd.runc.v2"));
@@ -237,8 +240,9 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
     Ok(toml_file::text(&document, text))
 }
 
-/// Where there is a table of runtimes it takes the place of containerd's own. Without the one that
-/// is the default there, which Debian's file does not say again, its CRI does not start.
+/// Returns containerd's own table of runtimes. A table of runtimes in a file replaces containerd's
+/// own. The CRI does not start without the default runtime in it, which Debian's file does not
+/// name.
 fn usual() -> Table {
     let mut usual = Table::new();
     usual.insert("runtime_type", value("io.containerd.runc.v2"));
@@ -246,10 +250,10 @@ fn usual() -> Table {
     usual
 }
 
-/// By this it is known again, to be taken out.
+/// The comment that marks this table, so that `--remove` finds it.
 const USUAL: &str = "\n# As without this table (gpuslice).\n";
 
-/// The file without it.
+/// Returns the file's text without gpuslice's handler.
 pub(super) fn remove(text: &str) -> anyhow::Result<String> {
     let mut document = parse(Some(text))?;
     let plugin = plugin(&document)?;
@@ -277,8 +281,9 @@ fn remove_from(document: &mut DocumentMut, plugin: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The runtime that containers have by default: what it sets, such as the cgroup driver, must
-/// hold with us too. Where that is ours already, it has what it was made from.
+/// Returns the default runtime of containers. Its settings, such as the cgroup driver, must hold in
+/// gpuslice's handler too. If the default is gpuslice's already, that handler has the settings it
+/// was made from.
 fn model<'a>(document: &'a DocumentMut, plugin: &str) -> Option<&'a dyn TableLike> {
     let containerd = find(document, &["plugins", plugin, "containerd"])?;
     let default = containerd.get(DEFAULT).and_then(Item::as_str);
@@ -286,7 +291,7 @@ fn model<'a>(document: &'a DocumentMut, plugin: &str) -> Option<&'a dyn TableLik
     containerd.get("runtimes")?.get(default)?.as_table_like()
 }
 
-/// Its entries, without the comments that were written for it.
+/// Copies a table's entries, without the comments written for it.
 fn copy(of: &dyn TableLike) -> Table {
     let mut copied = Table::new();
     for (key, item) in of.iter() {

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use toml_edit::DocumentMut;
 
-/// containerd's own file.
+/// containerd's own configuration file.
 pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
 
-/// Distributions that bring a containerd of their own, and where its configuration is: they make
-/// it anew from a template, which is no TOML.
+/// Distributions with a containerd of their own, and the path of its configuration. They generate
+/// the file from a template, which is not TOML.
 const OTHERS: [(&str, &str); 3] = [
     ("k3s", "/var/lib/rancher/k3s/agent/etc/containerd"),
     ("RKE2", "/var/lib/rancher/rke2/agent/etc/containerd"),
@@ -27,7 +27,7 @@ const OTHERS: [(&str, &str); 3] = [
 
 const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
-/// The changes to make.
+/// Plans the changes.
 pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
     let path = wanted.config(CONFIG)?;
     if wanted.config.is_none() && !wanted.remove && !path.exists() {
@@ -85,7 +85,8 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
             ));
         }
     }
-    // First what the other names: containerd does not start when it is not there.
+    // The base specification is written first: containerd does not start if a named file does not
+    // exist.
     let mut changes = vec![whole, edit];
     if wanted.remove {
         changes.reverse();
@@ -97,10 +98,10 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
     })
 }
 
-/// Refuses to make a file that nothing would read.
+/// Refuses to create a file that no program would read.
 ///
 /// # Errors
-/// When a distribution has a containerd of its own here.
+/// When a distribution has a containerd of its own on this host.
 fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()> {
     match others.iter().find(|(_, folder)| Path::new(folder).is_dir()) {
         None => Ok(()),
@@ -112,15 +113,15 @@ fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()>
     }
 }
 
-/// The first lines of a new file. Without the file, containerd 2 reads the folder beside it, and
-/// must go on doing so.
+/// Returns the first lines of a new file, if it needs any. Without the file, containerd 2 reads the
+/// folder beside it. With the file it must still read that folder.
 fn importing(main: &Path) -> Option<String> {
     let all = main.with_file_name("conf.d").join("*.toml");
     let text = format!("version = 2\nimports = [{:?}]\n", all.to_str()?);
     (!imports::of(main, Some(&text)).is_empty()).then_some(text)
 }
 
-/// The files that name a base specification.
+/// Returns the files that name a base specification.
 fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
     let names = |document: &DocumentMut| {
         let all = containerd::handlers_of(document);
@@ -136,7 +137,7 @@ fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The specification that ours is made from: the one that is configured, or containerd's own.
+/// Returns the specification to start from: the configured one, or containerd's own.
 fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
     if let Some(file) = configured {
         let text = change::read(Path::new(&file))?;
@@ -167,7 +168,8 @@ fn dump(main: &Path) -> Option<DocumentMut> {
     parse(Some(&String::from_utf8(asked.stdout).ok()?)).ok()
 }
 
-/// Whether annotated pods have slices when containerd has read its files again, and what is missing.
+/// Reports whether annotated pods get slices once containerd has read its files again, and what is
+/// missing.
 pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = wanted.config(CONFIG)?;
     let text = files.read(&path)?;
@@ -194,7 +196,7 @@ fn dump_of(main: &Path, text: &str) -> Option<DocumentMut> {
     let folder = tempfile::tempdir().ok()?;
     let copy = folder.path().join("config.toml");
     let mut document = parse(Some(text)).ok()?;
-    // containerd looks for relative imports beside the file.
+    // containerd looks up relative imports in the file's folder.
     if let Some(all) = document.get("imports").and_then(strings) {
         let beside = main.parent().unwrap_or(Path::new("/"));
         let absolute: Vec<String> = all
@@ -207,7 +209,7 @@ fn dump_of(main: &Path, text: &str) -> Option<DocumentMut> {
     dump(&copy)
 }
 
-/// The handlers that still give slices after `--remove`.
+/// Returns the handlers that still give slices after `--remove`.
 fn left(path: &Path, text: Option<&str>, imported: &[Imported]) -> Vec<String> {
     let main = parse(text).ok().map(|document| (path.to_owned(), document));
     let others = imported
@@ -327,7 +329,8 @@ fn gained(
     lines
 }
 
-/// The handlers of NVIDIA's runtime that pass no annotations on, and what to write for them.
+/// Returns the handlers of NVIDIA's runtime that pass no annotations on, with the lines to add for
+/// them.
 pub(super) fn deaf_handlers(path: &Path) -> Vec<String> {
     let text = change::read(path).ok().flatten();
     let Some(main) = parse(text.as_deref()).ok().filter(|_| text.is_some()) else {
@@ -358,7 +361,7 @@ pub(super) fn deaf_handlers(path: &Path) -> Vec<String> {
     lines
 }
 
-/// Why containerd would pass CDI devices over, where that can be asked.
+/// Returns the reason why containerd would ignore CDI devices, if containerd can be queried.
 pub(crate) fn without_cdi() -> Option<String> {
     let dump = Path::new(CONFIG)
         .exists()

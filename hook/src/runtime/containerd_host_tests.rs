@@ -1,5 +1,5 @@
-//! What is said of a containerd that other tools have configured too. The dumps are cut from those of
-//! containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
+//! Reports about a containerd that other tools have configured too. The dumps are taken from those
+//! of containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
 
 use super::*;
 use crate::runtime::Engine;
@@ -28,7 +28,7 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "/usr/bin/nvidia-container-runtime"
 "#;
 
-/// A main file with our handler that imports nvidia-ctk's.
+/// A main file with gpuslice's handler that imports nvidia-ctk's file.
 fn place(main: &str, imported: &str) -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("config.toml");
@@ -76,7 +76,7 @@ fn containerd_2_merges_an_imported_table_and_1_replaces_by_it() {
         with[1].contains("for pods of handler nvidia use"),
         "{with:?}"
     );
-    // Nobody can be asked: both are said.
+    // containerd cannot be queried, so both possibilities are reported.
     let unknown = said(&main, NVIDIAS, None);
     assert!(
         unknown

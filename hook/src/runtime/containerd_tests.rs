@@ -1,8 +1,8 @@
-//! containerd's file keeps what others have written, and loses nothing when we go.
+//! containerd's file keeps the contents written by others, and loses none of them on `--remove`.
 
 use super::*;
 
-/// Debian's, as its package has it.
+/// Debian's file, as packaged.
 const DEBIAN: &str = r#"version = 2
 
 [plugins]
@@ -37,7 +37,7 @@ runtime_type = "io.containerd.runc.v2"
     assert_eq!(remove(DEBIAN).unwrap(), DEBIAN);
 }
 
-/// A cluster's, of containerd 2.
+/// A cluster's file, of containerd 2.
 const CLUSTER: &str = r#"version = 3
 root = "/data/containerd" # on the fast disk
 

@@ -1,4 +1,5 @@
-//! Docker's daemon.json: the wrapper as a runtime, and one for each size that is wanted.
+//! Edits Docker's daemon.json: adds the wrapper as a runtime, and one more runtime per requested
+//! size.
 //! Touches: its arguments.
 
 use crate::hook_entry::RUNTIME;
@@ -9,28 +10,28 @@ use serde_json::{Map, Serializer, Value, json};
 use std::ops::Range;
 use std::path::Path;
 
-/// What is wanted of it.
+/// The runtimes to add.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted<'a> {
     /// The wrapper.
     pub(super) runtime: &'a str,
-    /// The sizes that have a runtime of their own, for engines that pass no annotations on, each
-    /// by its name and as the hook reads it.
+    /// The sizes with a runtime of their own, for engines that pass no annotations on. Each has a
+    /// name, and the text that the hook reads.
     pub(super) sizes: Vec<(String, String)>,
-    /// Whether containers that ask for no runtime get it.
+    /// Whether containers that ask for no runtime get the wrapper.
     pub(super) default: bool,
 }
 
 const RUNTIMES: &str = "runtimes";
 const DEFAULT: &str = "default-runtime";
 
-/// The file with the runtimes in it.
+/// Returns the file's text with the runtimes.
 pub(super) fn add(text: Option<&str>, wanted: &Wanted<'_>) -> Result<String, JsonError> {
     let mut text = start(text);
     let runtimes = runtimes(wanted);
     let root = json_text::root(&text)?;
     if json_text::members(&text, &root)?.is_empty() {
-        // Nothing is there that has a style to follow.
+        // The file has no runtimes yet, so there is no style to follow.
         let whole = laid_out(&json!({RUNTIMES: runtimes}), "\n", INDENT);
         text = format!("{whole}\n");
     } else if let Some(there) = there(&text, RUNTIMES)?
@@ -65,7 +66,7 @@ fn runtimes(wanted: &Wanted<'_>) -> Map<String, Value> {
     std::iter::once(plain).chain(sized).collect()
 }
 
-/// The file without them.
+/// Returns the file's text without the runtimes.
 pub(super) fn remove(text: &str) -> Result<String, JsonError> {
     let mut text = start(Some(text));
     let mut gone = Vec::new();
@@ -95,8 +96,8 @@ pub(super) fn remove(text: &str) -> Result<String, JsonError> {
     Ok(text)
 }
 
-/// Whether a runtime of a file is one that we have put there: by its name, its program and its
-/// arguments. Others may have called theirs `gpuslice-team`.
+/// Checks whether gpuslice has added a runtime, by its name, program and arguments. The name alone
+/// does not suffice: another tool may have used `gpuslice-team`.
 fn is_ours(text: &str, name: &str, value: &Range<usize>) -> bool {
     let value = text.get(value.clone()).unwrap_or_default();
     let Ok(runtime) = serde_json::from_str::<Value>(value) else {
@@ -121,19 +122,19 @@ fn is_ours(text: &str, name: &str, value: &Range<usize>) -> bool {
         }
 }
 
-/// Whether a file has any of ours.
+/// Checks whether a file has any of gpuslice's runtimes.
 pub(super) fn has(text: &str) -> bool {
     remove(text).is_ok_and(|without| without != start(Some(text)))
 }
 
-/// The runtime of containers that ask for none.
+/// Returns the runtime of containers that ask for none.
 pub(super) fn default_runtime(text: Option<&str>) -> Option<String> {
     let text = start(text);
     let default = there(&text, DEFAULT).ok()??;
     json_text::plain(&text, &default).map(str::to_owned)
 }
 
-/// The program of a runtime.
+/// Returns the program of a runtime.
 pub(super) fn program(text: Option<&str>, name: &str) -> Option<String> {
     let text = start(text);
     let file: Value = serde_json::from_str(&text).ok()?;
@@ -141,7 +142,8 @@ pub(super) fn program(text: Option<&str>, name: &str) -> Option<String> {
     runtime.get("path")?.as_str().map(str::to_owned)
 }
 
-/// A file that is not there, or has nothing in it, is an empty object: the daemon takes both so.
+/// Returns the file's text; an empty object if the file does not exist or is empty. The daemon
+/// treats both alike.
 fn start(text: Option<&str>) -> String {
     match text.filter(|text| !text.trim().is_empty()) {
         Some(text) => text.to_owned(),
@@ -156,17 +158,18 @@ fn there(text: &str, key: &str) -> Result<Option<Range<usize>>, JsonError> {
     Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
 }
 
-/// What Docker's own documentation indents by.
+/// The indentation that Docker's documentation uses.
 const INDENT: &str = "    ";
 
-/// What the file's first level is indented by.
+/// Returns the indentation of the file's first level.
 fn indent(text: &str) -> Result<&str, JsonError> {
     let margin = json_text::margin(text, &json_text::root(text)?);
     let indent = margin.rsplit_once('\n').map(|(_, indent)| indent);
     Ok(indent.filter(|it| !it.is_empty()).unwrap_or(INDENT))
 }
 
-/// A value whose first line stands behind `margin`: on lines of its own where that has one.
+/// Formats a value whose first line stands behind `margin`. If the margin contains a line end, the
+/// value spans several lines.
 fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
     let Some((_, before)) = margin.rsplit_once('\n') else {
         return value.to_string();
@@ -176,7 +179,7 @@ fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
     let mut serializer = Serializer::with_formatter(&mut pretty, formatter);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&pretty).replace('\n', &format!("\n{before}")),
-        // It cannot fail; and this would be the same value.
+        // Formatting cannot fail; if it did, this text is an equal value.
         Err(_) => value.to_string(),
     }
 }

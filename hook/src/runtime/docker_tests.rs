@@ -1,4 +1,4 @@
-//! Docker's file keeps its order, its style and whatever else is in it.
+//! Docker's file keeps its order, its style and all its other contents.
 
 use super::*;
 

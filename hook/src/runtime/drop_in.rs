@@ -1,4 +1,4 @@
-//! CRI-O and podman read folders of configuration, in which a file of ours stands by itself.
+//! Drop-in files for CRI-O and podman, which read folders of configuration files.
 //! Touches: their files (reads).
 
 use super::change;
@@ -9,24 +9,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, value};
 
-/// Where an engine's configuration is.
+/// The places of an engine's configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Engine {
     /// Its name, as `--runtime` takes it.
     pub(super) name: &'static str,
-    /// The file that is ours.
+    /// The path of gpuslice's drop-in file.
     pub(super) own: &'static str,
-    /// The files that are read before the folders, the last word being the last one's.
+    /// The files that the engine reads before the folder; later files take precedence.
     files: &'static [&'static str],
-    /// The folder whose files come then, in the order of their names.
+    /// The folder whose files it reads next, in the order of their names.
     folder: &'static str,
-    /// The table that says where hooks are.
+    /// The table that names the folders of hooks.
     hooks: &'static [&'static str],
-    /// Where they are when nothing is said.
+    /// The folders of hooks if the configuration names none.
     usual: &'static [&'static str],
     /// The table of runtimes.
     runtimes: &'static [&'static str],
-    /// The key, beside the hooks', of the default one.
+    /// The key of the default runtime, in the table of the hooks' key.
     default: &'static str,
 }
 
@@ -49,20 +49,21 @@ pub(super) const PODMAN: Engine = Engine {
     files: &["containers.conf"],
     folder: "containers.conf.d",
     hooks: &["engine"],
-    // Its manual names /etc/containers/oci/hooks.d, too; podman 4.3 does not read it unless told.
+    // podman's manual also names /etc/containers/oci/hooks.d, but podman 4.3 reads it only if
+    // configured.
     usual: &["/usr/share/containers/oci/hooks.d"],
     runtimes: &["engine", "runtimes"],
     default: "runtime",
 };
 
-/// What is wanted of it.
+/// The configuration to add.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
-    /// The folder that hooks are to be read from too.
+    /// An additional folder of hooks.
     pub(super) hooks: Option<&'a str>,
-    /// The wrapper that is to be a runtime.
+    /// The wrapper, if it is to be a runtime.
     pub(super) runtime: Option<&'a str>,
-    /// Whether containers that ask for no runtime get it.
+    /// Whether containers that ask for no runtime get the wrapper.
     pub(super) default: bool,
 }
 
@@ -72,13 +73,13 @@ const HEADER: &str =
     "# Made by gpuslice runtime configure, which writes it anew and takes it away with --remove.\n";
 
 impl Engine {
-    /// What the file at `own` is to say; None when nothing needs to be said.
+    /// Returns the text of the file at `own`; None if no file is needed.
     pub(super) fn file(&self, own: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
         let mut document = DocumentMut::new();
         if let Some(hooks) = wanted.hooks {
             let read = self.hooks_read(own)?;
             if !read.iter().any(|folder| folder == hooks) {
-                // One list takes another's place, so all of it is said again.
+                // A later list replaces an earlier one, so all its folders are listed again.
                 let folders = read.iter().map(String::as_str).chain([hooks]);
                 table(&mut document, self.hooks)?.insert(HOOKS, list(folders));
             }
@@ -107,8 +108,8 @@ impl Engine {
         Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
     }
 
-    /// Why the hook's files in a folder must stay though another engine is done with them; None
-    /// when they may go.
+    /// Returns the reason why this engine still needs the hook's files in a folder after another
+    /// engine was removed; None if the files may be removed.
     pub(super) fn needs(&self, own: &Path, folder: &str) -> Option<String> {
         let out = format!(
             "gpuslice runtime configure --runtime {} --remove",
@@ -116,7 +117,7 @@ impl Engine {
         );
         let names =
             |said: Option<Vec<String>>| said.unwrap_or_default().iter().any(|it| it == folder);
-        // What cannot be read may name it.
+        // A file that cannot be read may name the folder.
         if !self.said_in(own).is_ok_and(|said| !names(said)) {
             return Some(format!(
                 "{} reads them by {} ({out})",
@@ -124,9 +125,10 @@ impl Engine {
                 own.display()
             ));
         }
-        // Where files of others name the folder there was no need for one of ours, so nobody knows.
-        // A hook too many does nothing; without it containers have no limit. CRI-O is not asked
-        // this: one of the two calls must take them away.
+        // If files of others name the folder, gpuslice needed no file of its own, so it is unknown
+        // whether this engine was configured. An unneeded hook does no harm, but without a hook
+        // containers have no limit. This rule does not apply to CRI-O: one of the two calls must
+        // remove the files.
         let spared = self.hooks_read(own).is_ok_and(|read| !names(Some(read)));
         let unknown = self.default == PODMAN.default && !spared;
         unknown.then(|| {
@@ -135,8 +137,8 @@ impl Engine {
         })
     }
 
-    /// The files of our hook that the engine reads without the file at `own`: a package's, or a
-    /// person's.
+    /// Returns the files of gpuslice's hook that the engine reads without the file at `own`. They
+    /// come from a package or a user.
     pub(super) fn hooks_left(&self, own: &Path) -> anyhow::Result<Vec<String>> {
         let mut left = Vec::new();
         for folder in self.hooks_read(own)? {
@@ -153,7 +155,7 @@ impl Engine {
         Ok(left)
     }
 
-    /// The name of the default runtime in the other files where it is NVIDIA's.
+    /// Returns the name of the default runtime in the other files, if it is NVIDIA's.
     fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
         let path = [self.hooks, &[self.default]].concat();
         let mut said = None;
@@ -167,7 +169,7 @@ impl Engine {
         Ok(said.filter(|name| name.contains("nvidia")))
     }
 
-    /// The folders that hooks are read from without the file at `own`.
+    /// Returns the folders of hooks that the engine reads without the file at `own`.
     fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
         let mut said: Vec<String> = self.usual.iter().map(|&folder| folder.to_owned()).collect();
         for file in self.others(own)? {
@@ -178,7 +180,7 @@ impl Engine {
         Ok(said)
     }
 
-    /// The folders that one file says hooks are read from.
+    /// Returns the folders of hooks that one file names.
     fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
         let text = change::read(file)?;
         let document = parse(text.as_deref());
@@ -191,7 +193,7 @@ impl Engine {
             .transpose()
     }
 
-    /// The other files, in the order in which the engine reads them.
+    /// Returns the other files, in the order in which the engine reads them.
     fn others(&self, own: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let Some(root) = own.parent().and_then(Path::parent) else {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! A file of ours adds to what the engine reads, and takes nothing away from it.
+//! A drop-in file adds to the engine's configuration, and removes nothing from it.
 
 use super::*;
 use crate::runtime::{Configure, Way};
@@ -100,8 +100,8 @@ fn a_file_of_others_that_cannot_be_read_is_named() {
     }
 }
 
-/// What is removed for one engine where the other's files are these: whether the hook's files are
-/// still there, and what is said of it.
+/// Removes the configuration of one engine, with these files of the other engine. Returns whether
+/// the hook's files still exist, and the message.
 fn removed(engine: &Engine, other: &Engine, files: &[(&str, &str)]) -> (bool, String) {
     let (others, beside) = place(other, files);
     let (_place, own) = place(engine, &[]);
@@ -151,10 +151,11 @@ fn what_the_other_engine_reads_stays_when_one_goes() {
     assert!(said.contains("--runtime crio --remove"), "{said}");
     let (kept, said) = removed(&CRIO, &PODMAN, &[(podmans, podman)]);
     assert!(kept && said.contains("podman reads them by"), "{said}");
-    // Nobody knows whether podman, which needs no file of ours there, was given them.
+    // It is unknown whether podman was configured for these files, because it needs no drop-in file
+    // there.
     let (kept, said) = removed(&CRIO, &PODMAN, &[("containers.conf", podman)]);
     assert!(kept && said.contains("may need these files"), "{said}");
-    // What cannot be read may name them.
+    // A file that cannot be read may name the folder.
     let (kept, _) = removed(&PODMAN, &CRIO, &[(crios, "[")]);
     assert!(kept);
 }

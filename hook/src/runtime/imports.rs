@@ -1,4 +1,4 @@
-//! The files that containerd's configuration imports.
+//! Reads the files that containerd's configuration imports.
 //! Touches: those files (reads).
 
 use super::toml_file::{parse, strings};
@@ -10,17 +10,18 @@ use toml_edit::DocumentMut;
 /// An imported file.
 #[derive(Clone, Debug)]
 pub(super) struct Imported {
-    /// Where it is.
+    /// The file's path.
     pub(super) path: PathBuf,
-    /// What it says.
+    /// The file's contents.
     pub(super) document: DocumentMut,
 }
 
-/// The files that a configuration imports, and those that they import. One that cannot be read, or is
-/// not TOML, is left out: containerd itself refuses it.
+/// Returns the files that a configuration imports, and the files that they import. A file that
+/// cannot be read or is not TOML is left out: containerd itself refuses it.
 pub(super) fn of(main: &Path, text: Option<&str>) -> Vec<Imported> {
     let mut found = Vec::new();
-    // By the file that a path leads to: a circle has ever longer paths.
+    // Files are identified by their canonical path: in a circle of links, plain paths grow for
+    // ever.
     let mut seen: BTreeSet<PathBuf> = main.canonicalize().into_iter().collect();
     if let Ok(document) = parse(text) {
         follow(main, &document, &mut seen, &mut found);
@@ -55,7 +56,7 @@ fn follow(
     }
 }
 
-/// The files that a pattern names, sorted. `*` and `?` stand in any part of it.
+/// Returns the files that match a pattern, sorted. `*` and `?` may stand in any part of it.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let mut all = vec![PathBuf::new()];
     for part in pattern.components() {

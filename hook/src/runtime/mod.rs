@@ -1,4 +1,4 @@
-//! `gpuslice runtime configure`: container engines that run the hook, or the wrapper.
+//! `gpuslice runtime configure`: configures container engines to run the hook or the wrapper.
 //! Touches: the engine's configuration; for containerd, `ctr` and `containerd config dump`.
 
 mod attributes;
@@ -22,7 +22,7 @@ use change::{Change, Files};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
-/// What our runtime is called in every engine.
+/// The name of gpuslice's runtime in every engine.
 const NAME: &str = "gpuslice";
 
 /// `gpuslice runtime`.
@@ -95,7 +95,7 @@ Examples:
   gpuslice runtime configure --runtime containerd --dry-run
   gpuslice runtime configure --runtime podman --remove";
 
-/// Where an administrator's hooks are.
+/// The folder for an administrator's hooks.
 const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
 
 /// The engines that are known.
@@ -122,18 +122,18 @@ pub enum Way {
     Runtime,
 }
 
-/// What is to be done, all of it known.
+/// The planned changes.
 struct Plan {
     changes: Vec<Change>,
-    /// What does not change as one might expect, and why.
+    /// Unexpected parts of the result, and their reasons.
     notes: Vec<String>,
     next: String,
 }
 
-/// Does it.
+/// Plans and applies the changes, or only shows them.
 ///
 /// # Errors
-/// When a file cannot be read, understood or written.
+/// When a file cannot be read, parsed or written.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Configure(wanted) = &args.verb;
     let plan = wanted.plan()?;
@@ -151,7 +151,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         match done {
             Ok(done) => said.push_str(&format!("{done}\n")),
             Err(error) => {
-                // What was done before is said all the same.
+                // The changes that were made before the failure are reported too.
                 standard_streams::print(said.as_bytes())?;
                 return Err(error);
             }
@@ -169,7 +169,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         true => Files::after(&changes),
         false => Files::now(),
     };
-    // What was changed is said in any case.
+    // The changes that were made are reported in any case.
     let unknown = |error| {
         vec![format!(
             "cannot determine whether containers get slices: {error:#}"
@@ -228,7 +228,7 @@ impl Configure {
         }
     }
 
-    /// Whether containers have slices now, and what is missing.
+    /// Reports whether containers get slices now, and what is missing.
     fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
         let way = self.way()?;
         match self.runtime {
@@ -245,13 +245,13 @@ impl Configure {
         std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
     }
 
-    /// The hook, as text: `find` has refused what is none.
+    /// Returns the hook's path as text; `find` has refused invalid paths.
     fn hook(&self) -> anyhow::Result<String> {
         let hook = hook_entry::find(self.hook.as_deref(), HOOK)?;
         Ok(hook.to_string_lossy().into_owned())
     }
 
-    /// The wrapper, which is beside the hook.
+    /// Returns the path of the wrapper, which is in the hook's folder.
     fn wrapper(&self) -> anyhow::Result<String> {
         let beside = self.hook.as_ref().map(|hook| hook.with_file_name(RUNTIME));
         let wrapper = hook_entry::find(beside.as_deref(), RUNTIME)?;
@@ -295,7 +295,8 @@ impl Configure {
         })
     }
 
-    /// Refuses what would take the name of a runtime of others, or the GPU from containers.
+    /// Refuses changes that would take over the name of another tool's runtime, or remove the GPU
+    /// from containers.
     fn docker_allows(&self, path: &Path, old: Option<&str>, wrapper: &str) -> anyhow::Result<()> {
         let is_wrapper = |program: &String| {
             Path::new(program)
@@ -377,7 +378,7 @@ impl Configure {
         }
         let needed = other.needs(others, &folder.to_string_lossy());
         let (mut changes, mut notes) = (Vec::new(), Vec::new());
-        // Those that are not wanted go, should another call have made them.
+        // Files that are not wanted are removed, in case another call has created them.
         for (name, _) in hook_entry::folder_files("", when) {
             let text = files.iter().find(|(other, _)| *other == name);
             let text = text.map(|(_, text)| text.clone());

@@ -1,4 +1,5 @@
-//! NVIDIA's runtime wrapper: ours goes below it, into its list of runtimes.
+//! Edits NVIDIA's toolkit configuration: adds gpuslice-runtime to the list of runtimes below its
+//! wrapper.
 //! Touches: its arguments.
 
 use super::toml_file::{self, find, list, parse, put, strings, table};
@@ -8,10 +9,10 @@ use toml_edit::{Decor, DocumentMut, Item, Value};
 const TABLE: &str = "nvidia-container-runtime";
 const RUNTIMES: &str = "runtimes";
 
-/// What the toolkit tries when its file does not say.
+/// The runtimes that the toolkit tries if its file names none.
 const USUAL: [&str; 3] = ["docker-runc", "runc", "crun"];
 
-/// The runtimes that a file names, or that the toolkit tries where it names none.
+/// Returns the runtimes that a file names, or the toolkit's usual ones if it names none.
 pub(super) fn runtimes(text: Option<&str>) -> anyhow::Result<Vec<String>> {
     let document = parse(text)?;
     let there = find(&document, &[TABLE, RUNTIMES]).filter(|item| !item.is_none());
@@ -21,12 +22,12 @@ pub(super) fn runtimes(text: Option<&str>) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Whether a file names ours.
+/// Checks whether a file names gpuslice-runtime.
 pub(super) fn has(text: &str, runtime: &str) -> bool {
     runtimes(Some(text)).is_ok_and(|all| all.iter().any(|it| it == runtime))
 }
 
-/// The file with ours as the first runtime that is tried.
+/// Returns the file's text with gpuslice-runtime as the first runtime to try.
 pub(super) fn add(text: Option<&str>, runtime: &str) -> anyhow::Result<String> {
     let there = runtimes(text)?;
     if there.first().is_some_and(|first| first == runtime) {
@@ -40,7 +41,7 @@ pub(super) fn add(text: Option<&str>, runtime: &str) -> anyhow::Result<String> {
     match table.get_mut(RUNTIMES).and_then(Item::as_array_mut) {
         Some(list) => {
             let mut ours = Value::from(runtime);
-            // It stands where the first has stood, on a line of its own where that has one.
+            // It takes the position of the first entry, on a line of its own if that entry has one.
             let first = list
                 .get(0)
                 .and_then(|first| first.decor().prefix()?.as_str());
@@ -61,7 +62,7 @@ pub(super) fn add(text: Option<&str>, runtime: &str) -> anyhow::Result<String> {
     Ok(toml_file::text(&document, text))
 }
 
-/// The file without it.
+/// Returns the file's text without gpuslice-runtime.
 pub(super) fn remove(text: &str, runtime: &str) -> anyhow::Result<String> {
     if !has(text, runtime) {
         return Ok(text.to_owned());
@@ -97,7 +98,7 @@ mod tests {
 
     const OURS: &str = "/usr/bin/gpuslice-runtime";
 
-    /// The toolkit's, in part.
+    /// An excerpt of the toolkit's file.
     const THEIRS: &str = r#"#accept-nvidia-visible-devices-as-volume-mounts = false
 
 [nvidia-container-cli]

@@ -8,10 +8,10 @@ use gpuslice_oci::wrapper::toolkit;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The toolkit's own file.
+/// The toolkit's own configuration file.
 const CONFIG: &str = "/etc/nvidia-container-runtime/config.toml";
 
-/// The changes to make.
+/// Plans the changes.
 pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Plan> {
     let path = config(wanted)?;
     let old = change::read(&path)?;
@@ -43,8 +43,8 @@ pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Plan> {
     })
 }
 
-/// The file that the toolkit reads. None is made where it may be another: a file that the toolkit does
-/// not read would give no slices.
+/// Returns the file that the toolkit reads. No file is created if the toolkit may read another one:
+/// a file that it does not read would give no slices.
 fn config(wanted: &Configure) -> anyhow::Result<PathBuf> {
     if wanted.config.is_some() {
         return wanted.config(CONFIG);
@@ -83,7 +83,7 @@ fn one_of(files: impl IntoIterator<Item = Option<PathBuf>>) -> anyhow::Result<Pa
     }
 }
 
-/// What runs below, and which handlers of containerd pass no annotations on.
+/// Reports which runtime runs below, and which of containerd's handlers pass no annotations on.
 pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = config(wanted)?;
     let text = files.read(&path)?;

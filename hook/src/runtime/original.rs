@@ -1,4 +1,4 @@
-//! The text that a file had before gpuslice changed it: `--remove` gives it back byte for byte.
+//! Finds the text that a file had before gpuslice changed it. `--remove` restores it byte for byte.
 //! Touches: the backups beside the file (reads).
 
 use std::fs;
@@ -13,7 +13,7 @@ pub(super) enum Original {
     Text(String),
 }
 
-/// The names of backups of a file, the first that was made first.
+/// Returns the possible names of a file's backups, oldest first.
 pub(super) fn backup_names(path: &Path) -> impl Iterator<Item = PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let first = format!("{name}.before-gpuslice");
@@ -25,8 +25,9 @@ pub(super) fn backup_names(path: &Path) -> impl Iterator<Item = PathBuf> {
         .map(move |name| path.with_file_name(name))
 }
 
-/// What a file was, where others have not changed it since. `removed` is its text without what is
-/// ours; `again` adds that to a text and removes it again, and is None for a text that has it.
+/// Returns the original state of a file, if other programs have not changed the file since.
+/// `removed` is its text without gpuslice's part. `again` adds that part to a text and removes it
+/// again; it returns None for a text that has the part already.
 pub(super) fn of(
     path: &Path,
     removed: &str,
@@ -34,7 +35,7 @@ pub(super) fn of(
 ) -> Option<Original> {
     let backups = backup_names(path).map_while(|backup| fs::read_to_string(backup).ok());
     let mut backups: Vec<String> = backups.collect();
-    // The latest first: an older one may be of an older time.
+    // The latest backup is tried first: an older one may be out of date.
     backups.reverse();
     let same = |before: &Option<String>| before.as_deref() == Some(removed);
     let without: Vec<(String, String)> = backups
@@ -53,7 +54,7 @@ pub(super) fn of(
 mod tests {
     use super::*;
 
-    /// Ours is a letter at the end, which stands on a line of its own.
+    /// In this test, gpuslice's part is a letter on a line of its own at the end.
     fn again(text: Option<&str>) -> Option<String> {
         let text = text.unwrap_or("{}");
         (!text.contains('o')).then(|| text.replace("\r\n", "\n"))
@@ -71,7 +72,7 @@ mod tests {
             of(&path, "a\n", again),
             Some(Original::Text("a\r\n".to_owned()))
         );
-        // One that has ours in it is not what was there before.
+        // A backup that has gpuslice's part is not the original.
         backup("f.before-gpuslice.2", "a\no\n");
         assert_eq!(
             of(&path, "a\n", again),

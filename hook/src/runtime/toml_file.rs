@@ -1,18 +1,18 @@
-//! TOML that keeps its comments, its order and its spaces.
+//! TOML edits that keep comments, order and spaces.
 //! Touches: its arguments.
 
 use anyhow::{Context, bail};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
-/// Reads a file; one that is not there has nothing in it.
+/// Parses a file; a missing file counts as empty.
 ///
 /// # Errors
-/// When it is not TOML; the message names the line.
+/// When the file is not TOML; the message names the line.
 pub(super) fn parse(text: Option<&str>) -> anyhow::Result<DocumentMut> {
     text.unwrap_or_default().parse().context("not TOML")
 }
 
-/// The text of a changed document, with the line ends of what it was made from.
+/// Returns the text of a changed document, with the line ends of its old text.
 pub(super) fn text(document: &DocumentMut, old: Option<&str>) -> String {
     let text = document.to_string();
     let ends = |text: &str| (text.matches("\r\n").count(), text.matches('\n').count());
@@ -24,11 +24,11 @@ pub(super) fn text(document: &DocumentMut, old: Option<&str>) -> String {
     }
 }
 
-/// The table at `path`, which is made where it is not there. A table that has only tables in it
+/// Returns the table at `path`, creating it if it does not exist. A table that contains only tables
 /// gets no header.
 ///
 /// # Errors
-/// When something that is not a table has one of the names.
+/// When an item that is not a table has one of the names.
 pub(super) fn table<'a>(
     document: &'a mut DocumentMut,
     path: &[&str],
@@ -48,24 +48,24 @@ pub(super) fn table<'a>(
     Ok(at)
 }
 
-/// What is at `path`.
+/// Finds the item at `path`.
 pub(super) fn find<'a>(document: &'a DocumentMut, path: &[&str]) -> Option<&'a Item> {
     path.iter()
         .try_fold(document.as_item(), |item, name| item.get(name))
 }
 
-/// The strings of a list.
+/// Returns the strings of a list.
 pub(super) fn strings(item: &Item) -> Option<Vec<String>> {
     let list = item.as_array()?.iter();
     list.map(|it| Some(it.as_str()?.to_owned())).collect()
 }
 
-/// A list of strings.
+/// Builds a list of strings.
 pub(super) fn list<'a>(strings: impl IntoIterator<Item = &'a str>) -> Item {
     Item::Value(Value::Array(strings.into_iter().collect::<Array>()))
 }
 
-/// Takes away the header of a table in which nothing but tables is left.
+/// Removes the header of a table in which only tables are left.
 pub(super) fn drop_empty_header(document: &mut DocumentMut, path: &[&str]) {
     let root = Some(document.as_item_mut());
     let item = path.iter().fold(root, |item, name| item?.get_mut(name));
@@ -74,7 +74,7 @@ pub(super) fn drop_empty_header(document: &mut DocumentMut, path: &[&str]) {
     }
 }
 
-/// Sets a key, in the place and with the comments of what it was.
+/// Sets a key, keeping the position and comments of the old entry.
 pub(super) fn put(table: &mut dyn TableLike, key: &str, item: Item) {
     match (table.get_mut(key).and_then(Item::as_value_mut), item) {
         (Some(old), Item::Value(mut new)) => {

@@ -1,4 +1,4 @@
-//! The slices of containers, as the OCI hook has recorded them. Root's to read.
+//! Reads the slices of containers, as the OCI hook has recorded them. Only root can read them.
 //! Touches: the hook's folder on the host.
 
 use gpuslice_config::promises;
@@ -12,31 +12,32 @@ use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A container of a slice.
+/// A container with a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ContainerStatus {
-    /// Its id.
+    /// The container's id.
     pub(crate) id: String,
-    /// What people call it.
+    /// The container's name.
     pub(crate) name: String,
-    /// Its first process.
+    /// The container's first process.
     pub(crate) pid: i32,
-    /// Why its programs do not load the library; None where they do.
+    /// The reason why its programs do not load the library; None if they do.
     pub(crate) no_slice: Option<String>,
 }
 
-/// A slice of containers, and where on the host its files are.
+/// A slice of containers, and the places of its files on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) file: PathBuf,
     pub(super) files: Files,
     pub(super) containers: Vec<ContainerStatus>,
-    /// Whether the ledger is sealed; None where the record does not say.
+    /// Whether the ledger is sealed; None if the record does not say.
     pub(super) sealed: Option<bool>,
 }
 
 impl Held {
-    /// Why no program of the slice loads the library; None where one container's do.
+    /// Returns the reason why no program of the slice loads the library; None if a container's
+    /// programs do.
     pub(super) fn no_slice(&self) -> Option<String> {
         let each = self.containers.iter().map(|one| one.no_slice.clone());
         let all: Option<Vec<String>> = each.collect();
@@ -44,8 +45,8 @@ impl Held {
     }
 }
 
-/// What a record may say besides: each key in the record itself or in its containers, and none
-/// in the records of an earlier gpuslice.
+/// Further keys of a record. Each may stand in the record itself or in its containers. Records of
+/// an earlier gpuslice have none of them.
 #[derive(Debug, Default)]
 struct Besides {
     text: Value,
@@ -75,7 +76,8 @@ impl Besides {
     }
 }
 
-/// A ledger that nobody can cut short is a file of an overlay.
+/// Checks whether the ledger is sealed: a ledger that no program can truncate is a file of an
+/// overlay.
 fn is_sealed(ledger: &Path) -> Option<bool> {
     let found = statfs(ledger).ok()?;
     Some(found.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
@@ -89,19 +91,19 @@ fn reason(said: &Value) -> Option<String> {
     }
 }
 
-/// What the slice file names as it is seen in a container.
+/// The files that a container's slice file names, at their places in the container.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) ledger: PathBuf,
-    /// None on a GPU with memory of its own.
+    /// The promise; None on a GPU with memory of its own.
     pub(super) promise: Option<PathBuf>,
 }
 
-/// Those of which a container lives, and the records that cannot be read; none for who may not look,
-/// and where there is no hook.
+/// Returns the slices with a living container, and the records that cannot be read. Both are empty
+/// for a user who may not read the records, and on a host without the OCI hook.
 ///
 /// # Errors
-/// When the records cannot be listed by a user who may.
+/// When the records cannot be listed although the user may read them.
 pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
     let (records, damaged) = match registry::survey(places) {
         Err(RegistryError::File { source, .. })
@@ -119,7 +121,7 @@ fn of(places: &Places, record: &Record) -> Option<Held> {
     let besides = Besides::of(places, record);
     let lives = |member: &&Member| member.owner.lives();
     let any = record.containers.iter().any(|member| lives(&member));
-    // Who has outlived its container's first process still holds the slice.
+    // A process that outlives its container's first process still holds the slice.
     let all = !any && traces::in_ledger(places, &record.slice).is_some();
     let members = record.containers.iter();
     let containers: Vec<ContainerStatus> = members

@@ -1,7 +1,7 @@
 //! Queries the memory that NVML reports for each process, to compare it with the ledgers.
-//! Touches: a child process that asks NVML; environments of processes of this user.
+//! Touches: a child process that queries NVML; environments of processes of this user.
 //! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
-//! is still shown.
+//! is printed even then.
 
 use super::process::{Processes, variable};
 use super::users::User;
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 /// The time that a driver is given to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The time for which a driver without an answer is left alone.
+/// The time for which a driver that did not answer is not queried again.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The number of machines that are asked in one look: this one, and simulated ones.
+/// The most machines queried for one status: this one, and simulated ones.
 const MACHINES: usize = 8;
 
 /// A machine with GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Machine {
-    /// This one.
+    /// This machine.
     Real,
-    /// One that a run of this user simulates.
+    /// A machine that a run of this user simulates.
     Simulated {
-        /// Its name.
+        /// The simulated machine's name.
         name: OsString,
         /// The folder of its state.
         state: OsString,
@@ -35,7 +35,7 @@ pub(super) enum Machine {
 }
 
 impl Machine {
-    /// The machine of a run, by its command's environment.
+    /// Determines a run's machine from the environment of its command.
     pub(super) fn of(pid: Option<u32>, processes: &Processes) -> Machine {
         let simulated = || {
             let pid = pid.filter(|pid| processes.user(*pid) == Some(User::own()))?;
@@ -49,7 +49,8 @@ impl Machine {
         simulated().unwrap_or(Machine::Real)
     }
 
-    /// The variables that lead a child to it. Its name is looked up where our own simulator is.
+    /// Returns the variables that lead a child to the machine. Its name is looked up in this
+    /// installation's simulator.
     fn variables(&self) -> Option<Vec<(OsString, OsString)>> {
         let Machine::Simulated { name, state } = self else {
             return Some(Vec::new());
@@ -71,7 +72,7 @@ impl Machine {
     }
 }
 
-/// The drivers, over all looks of a watch.
+/// The drivers' answers, kept over all refreshes of `--watch`.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
     silent: BTreeMap<Machine, Instant>,
@@ -79,7 +80,7 @@ pub(crate) struct Drivers {
 }
 
 impl Drivers {
-    /// Asks each of these machines.
+    /// Queries each of these machines.
     pub(super) fn look(&mut self, machines: BTreeSet<Machine>) {
         self.answers.clear();
         self.silent.retain(|_, since| since.elapsed() < PAUSE);
@@ -94,7 +95,7 @@ impl Drivers {
         }
     }
 
-    /// The processes on a GPU of a machine; none where NVML does not say.
+    /// Returns the processes on a GPU of a machine; empty if NVML does not report them.
     pub(super) fn processes(&self, machine: &Machine, uuid: &str) -> &[DriverProcess] {
         let answer = self.answers.get(machine);
         let listed = answer.and_then(|answer| answer.get(uuid));

@@ -11,21 +11,21 @@ use gpuslice_config::slice::Slice;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// No GPU and no machine has so much memory, in bytes.
+/// A number of bytes that exceeds the memory of every GPU and machine.
 const IMPOSSIBLE_BYTES: u64 = 1 << 50;
-/// No slice lives long enough to be refused so often.
+/// A number of refusals that no slice can reach in its lifetime.
 const IMPOSSIBLE_COUNT: u64 = 1 << 48;
 
 /// The contents of a ledger.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// What living processes hold.
+    /// The memory held by living processes.
     pub(super) records: Vec<Record>,
-    /// What was refused.
+    /// The refused requests.
     pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
-    /// Allocations that it had no room for.
+    /// The allocations for which the ledger had no room.
     pub(super) uncounted: Option<u64>,
-    /// Whether impossible numbers were left out: then no sum is known.
+    /// Whether impossible numbers were left out; no sum is known then.
     pub(super) is_damaged: bool,
 }
 
@@ -34,17 +34,18 @@ pub(super) struct Told {
 pub(super) struct Files {
     pub(super) slice: Option<Slice>,
     pub(super) ledger: Option<PathBuf>,
-    /// The ledger, as processes have it mapped.
+    /// The ledger's file, as processes have it mapped.
     pub(super) mapped: Option<FileId>,
     pub(super) told: Option<Told>,
-    /// The files that cannot be read, as a message.
+    /// The error message about the files that cannot be read.
     pub(super) error: Option<String>,
-    /// Whether they are another user's, and not for this user to read.
+    /// Whether the files belong to another user and are not readable for this one.
     pub(super) is_private: bool,
 }
 
-/// Reads them. `there` is where a container's files are, which its slice file names as they are
-/// seen inside. A file that a user without root's rights reads of another must be that user's own.
+/// Reads the files of a slice. `there` is the place of a container's files; its slice file names
+/// them by their paths inside the container. Without root's rights, a file of another user's slice
+/// is read only if it belongs to that user.
 pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::Files>) -> Files {
     let stranger = user.filter(|user| *user != User::own() && User::own() != User(0));
     let is_safe = |path: &Path| stranger.is_none_or(|user| is_file_of(user, path));
@@ -84,7 +85,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
 
 const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";
 
-/// What the snapshot says, without impossible numbers.
+/// Returns the snapshot's contents, without impossible numbers.
 fn told(snapshot: &Snapshot<'_>) -> Told {
     let mut is_damaged = false;
     let mut possible = |is_possible: bool| {

@@ -1,5 +1,5 @@
 //! Collects the state of all running slices.
-//! Touches: what `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
+//! Touches: everything `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
 
 use super::containers;
 use super::driver::{Drivers, Machine};
@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A slice that is there, of which nothing was read yet.
+/// A running slice whose files have not been read yet.
 #[derive(Debug)]
 struct Found {
     file: PathBuf,
-    /// None in a container.
+    /// The user; None in a container.
     user: Option<User>,
     pid: Option<i32>,
     container: Option<containers::Held>,
@@ -42,7 +42,7 @@ struct Look<'a> {
     promised: Promised,
 }
 
-/// All slices that can be seen from here.
+/// Collects all slices that are visible here.
 pub(crate) fn gather(
     places: &Places,
     processes: &Processes,
@@ -60,7 +60,9 @@ pub(crate) fn gather(
             (found, machine)
         })
         .collect();
-    // Before the ledgers: what they count by then, NVML may know.
+    // NVML is queried before the ledgers are read: the ledgers then already count the memory that
+    // NVML reports.
+    // that NVML does not know yet.
     drivers.look(found.iter().map(|(_, machine)| machine.clone()).collect());
     let look = Look {
         processes,
@@ -117,7 +119,7 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
     (runs.chain(of_containers).collect(), unreadable.collect())
 }
 
-/// What a ledger says, with the processes that it names.
+/// A ledger's contents, and the processes that it names.
 struct Held {
     records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
@@ -126,7 +128,7 @@ struct Held {
 
 impl Held {
     fn new(told: Told, ledger: Option<&FileId>, processes: &Processes) -> Held {
-        // Two containers of one slice may both have a process 1: each is named once.
+        // Two containers of one slice may both have a process 1; each process is listed once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
             let mut named = processes.find(record.pid, ledger?).into_iter();
@@ -204,7 +206,8 @@ impl Look<'_> {
         status
     }
 
-    /// The slice that a run's processes were started with: its file may have been edited since.
+    /// Returns the slice with which a run's processes were started. The slice file may have been
+    /// edited since.
     fn in_force(&self, found: &Found) -> Option<Slice> {
         let (user, None) = (found.user?, &found.container) else {
             return None;
@@ -219,7 +222,7 @@ impl Look<'_> {
         })
     }
 
-    /// Adds what NVML says that the slice's processes hold.
+    /// Adds the memory that NVML reports for the slice's processes.
     fn compare(
         &self,
         found: &Found,
@@ -252,7 +255,7 @@ impl Look<'_> {
         }
     }
 
-    /// The processes of a slice that are known as such; their children are, too.
+    /// Returns the processes known to be in a slice. Their children are in it too.
     fn members(&self, found: &Found, held: Option<&Held>) -> BTreeSet<u32> {
         let mut members: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
         members.extend(found.pid());
@@ -268,7 +271,7 @@ impl Look<'_> {
     }
 }
 
-/// The listed devices in their order, and then the others that are used.
+/// Returns the listed devices in their order, followed by the other devices in use.
 fn devices(file: &Path, slice: &Slice, held: Option<&Held>) -> Vec<DeviceStatus> {
     let mut uuids: Vec<DeviceUuid> = slice.devices().map(|listed| listed.uuid).collect();
     let used = held.iter().flat_map(|held| {

@@ -1,6 +1,6 @@
-//! `gpuslice status`: the slices that are running, and who in them holds what.
+//! `gpuslice status`: shows the running slices and the memory that each process holds.
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
-//! driver, a mapping, a lock that anybody waits for.
+//! driver, a mapping, a lock for which another process waits.
 
 mod containers;
 pub(crate) mod driver;
@@ -66,26 +66,26 @@ means unknown, and error is the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// To the corner of the terminal; what is written next takes the place of what was there.
+/// Moves the cursor to the terminal's corner, so that the next output replaces the old.
 const HOME: &str = "\x1b[H";
-/// Clears what is left of a line.
+/// Clears the rest of a line.
 const REST_OF_LINE: &str = "\x1b[K\n";
-/// Clears what is left of the terminal.
+/// Clears the rest of the terminal.
 const REST: &str = "\x1b[J";
 
-/// What JSON shows.
+/// The JSON output.
 #[derive(Serialize)]
 struct Status<'a> {
     slices: &'a [SliceStatus],
     device_list: Option<&'a str>,
 }
 
-/// What takes the place of what the terminal shows.
+/// Returns text that replaces the terminal's contents.
 pub(crate) fn on_screen(said: &str) -> String {
     format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE))
 }
 
-/// Leaves the slices that a person has asked for.
+/// Selects the slices that the user asked for.
 fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Vec<SliceStatus>> {
     let (named, others): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| {
         let mut containers = slice.containers.iter();
@@ -102,7 +102,7 @@ fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Ve
     Ok(found)
 }
 
-/// Says that there is no slice of that name, or with that process.
+/// Returns the error for a slice or process that does not exist.
 pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
     match only.parse::<u32>() {
         Ok(pid) => anyhow::anyhow!("process {pid} is in no slice that is visible from here"),
@@ -110,7 +110,7 @@ pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
     }
 }
 
-/// Says which slices could not be read, and returns the exit status.
+/// Reports the slices that could not be read, and returns the exit status.
 pub(crate) fn tell_unread(names: &[String]) -> u8 {
     match model::not_read(names) {
         None => exit::SUCCESS,
@@ -121,10 +121,10 @@ pub(crate) fn tell_unread(names: &[String]) -> u8 {
     }
 }
 
-/// Shows them.
+/// Collects and prints the slices.
 ///
 /// # Errors
-/// When there is no such slice, or nothing can be printed.
+/// When the slice does not exist, or the output cannot be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();

@@ -1,4 +1,4 @@
-//! The data that `gpuslice status` shows of a slice. The JSON has these fields in this order.
+//! The data that `gpuslice status` shows about a slice. The JSON has these fields in this order.
 //! Touches: nothing.
 
 use super::containers::ContainerStatus;
@@ -13,51 +13,51 @@ use std::path::{Path, PathBuf};
 pub(crate) struct SliceStatus {
     /// The slice's name.
     pub(crate) name: String,
-    /// The command's process, where it is still there.
+    /// The command's process, if it is still running.
     pub(crate) pid: Option<i32>,
-    /// The containers that have it; none for a run.
+    /// The containers of the slice; empty for a run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) containers: Vec<ContainerStatus>,
-    /// The user whose slice it is; None in a container.
+    /// The user who owns the slice; None in a container.
     pub(crate) user: Option<User>,
     /// The slice file.
     #[serde(serialize_with = "text::serialize_path")]
     pub(crate) file: PathBuf,
-    /// Why its programs do not load the library: nothing is limited then.
+    /// The reason why its programs do not load the library; the slice then limits nothing.
     pub(crate) no_slice: Option<String>,
-    /// Its ledger; None where nothing is counted.
+    /// The ledger; None if no memory is counted.
     #[serde(serialize_with = "text::serialize_some_path")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Whether the ledger is sealed, so that nobody can cut it short; None where that is unknown.
+    /// Whether the ledger is sealed, so that no program can truncate it; None if unknown.
     pub(crate) sealed: Option<bool>,
-    /// Whether what is over the limit is refused.
+    /// Whether requests over the limit are refused.
     pub(crate) enforce: bool,
     /// The meaning of TOTAL.
     pub(crate) total: &'static str,
-    /// Allocations that the ledger had no room for.
+    /// The number of allocations for which the ledger had no room.
     pub(crate) uncounted: Option<u64>,
-    /// What cannot be read.
+    /// The error message about files that cannot be read.
     pub(crate) error: Option<String>,
-    /// Whether that is another user's, and not for this user to read.
+    /// Whether these files belong to another user and are not readable for this one.
     #[serde(skip)]
     pub(crate) is_private: bool,
     /// The slice's promise on a unified-memory machine.
     pub(crate) promise: Option<PromiseStatus>,
     /// The slice's share of each device.
     pub(crate) devices: Vec<DeviceStatus>,
-    /// The meminfo that it names, where it is this user's.
+    /// The meminfo file that the slice names, if it belongs to this user.
     #[serde(skip)]
     pub(crate) meminfo: Option<PathBuf>,
 }
 
 impl SliceStatus {
-    /// What it is called where it should be read and cannot be.
+    /// Returns the slice's name if it should be readable but is not.
     pub(crate) fn unread(&self) -> Option<String> {
         let is_unread = self.error.is_some() && !self.is_private;
         is_unread.then(|| shown_name(&self.name, &self.file))
     }
 
-    /// Whether a process is known to be in it.
+    /// Checks whether a process is known to be in the slice.
     pub(super) fn has(&self, pid: u32) -> bool {
         let mut first = self
             .containers
@@ -73,7 +73,7 @@ impl SliceStatus {
     }
 }
 
-/// What people call a slice: its name, or its file where it has none.
+/// Returns the name to show for a slice: its name, or its file if it has no name.
 pub(crate) fn shown_name(name: &str, file: &Path) -> String {
     match name {
         "" => text::printable(&file.display().to_string()),
@@ -81,7 +81,7 @@ pub(crate) fn shown_name(name: &str, file: &Path) -> String {
     }
 }
 
-/// Says which slices could not be read; None where all could.
+/// Returns the message about slices that could not be read; None if all could.
 pub(crate) fn not_read(names: &[String]) -> Option<String> {
     match names {
         [] => None,
@@ -94,85 +94,85 @@ pub(crate) fn not_read(names: &[String]) -> Option<String> {
     }
 }
 
-/// What a slice was promised, and what its host can still promise.
+/// A slice's promise, and the memory that its host can still promise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PromiseStatus {
-    /// Its file.
+    /// The promise's file.
     #[serde(serialize_with = "text::serialize_path")]
     pub(crate) file: PathBuf,
-    /// What was promised.
+    /// The promised memory.
     pub(crate) budget: u64,
-    /// What of it is spent.
+    /// The part of it in use.
     pub(crate) spent: u64,
-    /// The rest.
+    /// The unused part.
     pub(crate) unused: u64,
-    /// What is available on the host.
+    /// The memory available on the host.
     pub(crate) host_available: Option<u64>,
-    /// What the host can promise to another slice.
+    /// The memory that the host can promise to another slice.
     pub(crate) host_left: Option<u64>,
 }
 
-/// What a slice has of one device.
+/// A slice's share of one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct DeviceStatus {
-    /// Its uuid; None for all that are not listed.
+    /// The device's uuid; None for all devices that are not listed.
     pub(crate) device: Option<String>,
-    /// Whether it shares the host's memory, where that is known.
+    /// Whether the device shares the host's memory, if known.
     #[serde(skip)]
     pub(crate) unified: Option<bool>,
     /// The memory that the slice may hold; None if it is not limited.
     pub(crate) limit: Option<u64>,
-    /// The limit of programs that start now, where the slice file was edited since.
+    /// The limit for programs that start now, if the slice file was edited since.
     pub(crate) pending_limit: Option<u64>,
-    /// The headroom: the amount by which less is shown.
+    /// The headroom: the amount withheld from the reported total.
     pub(crate) headroom: u64,
     /// Whether the headroom was learned from earlier runs.
     pub(crate) headroom_learned: bool,
-    /// What is held; None where nothing is counted, or the ledger cannot be read.
+    /// The memory in use; None if no memory is counted, or the ledger cannot be read.
     pub(crate) used: Option<u64>,
-    /// The rest of the limit.
+    /// The unused part of the limit.
     pub(crate) left: Option<u64>,
-    /// What is held, by kind; None where that is not known.
+    /// The memory in use by kind; None if unknown.
     pub(crate) by_kind: Option<Map<String, Value>>,
-    /// What was refused.
+    /// The refused requests.
     pub(crate) refusals: Option<RefusalsShown>,
     /// The processes that hold the memory.
     pub(crate) processes: Vec<ProcessStatus>,
-    /// The processes of the slice that hold device memory and have not loaded the library.
+    /// Processes of the slice that hold device memory but have not loaded the library.
     pub(crate) without_library: Vec<Escaped>,
 }
 
 /// A process that holds device memory and is neither counted nor limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Escaped {
-    /// Its number here.
+    /// The process id in this pid namespace.
     pub(crate) pid: u32,
-    /// Its name.
+    /// The process name.
     pub(crate) name: Option<String>,
-    /// What NVML says that it holds; None where it does not say.
+    /// The memory that NVML reports for it; None if NVML does not report it.
     pub(crate) used: Option<u64>,
 }
 
-/// What was refused.
+/// The refused requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RefusalsShown {
-    /// How often.
+    /// Their number.
     pub(crate) count: u64,
-    /// The most that a request was short by.
+    /// The largest shortfall of a request.
     pub(crate) worst_short_by: u64,
 }
 
-/// What a process holds of one device.
+/// A process's memory on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ProcessStatus {
-    /// Its number here; that in its own pid namespace when it cannot be seen from here.
+    /// The process id in this pid namespace; in its own namespace if it is not visible here.
     pub(crate) pid: u32,
-    /// What it is called; None when it cannot be seen from here.
+    /// The process name; None if the process is not visible here.
     pub(crate) name: Option<String>,
-    /// What it holds.
+    /// The memory it holds.
     pub(crate) used: u64,
     /// The memory that NVML reports for the process; None if NVML does not report it.
     pub(crate) driver_used: Option<u64>,
-    /// What it holds, by kind.
+    /// The memory it holds, by kind.
     pub(crate) by_kind: Map<String, Value>,
 }

@@ -1,10 +1,11 @@
-//! The processes of this machine, and which of them has a ledger mapped.
+//! Lists the processes of this machine, and finds those that have a ledger mapped.
 //! Touches: /proc, and one page of a ledger that is not on tmpfs (mapped, never read).
 //!
-//! A ledger has numbers of the processes' own pid namespaces, where the same number may be
-//! another process here. So a process is believed only when it has mapped the ledger, which is
-//! told by device and inode: the ledger of every container is inode 2 of a tmpfs of its own.
-//! Law: /proc is read once for a look, however many slices and slots there are.
+//! A ledger stores process ids of the processes' own pid namespaces, which may belong to other
+//! processes here. So a process is accepted only if it has mapped the ledger. The ledger is
+//! identified by device and inode: every container's ledger is inode 2 of a tmpfs of its own.
+//!
+//! Law: /proc is read once per snapshot, however many slices and slots there are.
 
 use super::users::User;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -22,13 +23,13 @@ use std::rc::Rc;
 /// A process that has mapped a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Its number here.
+    /// The process id in this pid namespace.
     pub(super) pid: u32,
-    /// Its name.
+    /// The process name.
     pub(super) name: String,
 }
 
-/// A file, as /proc/PID/maps names it: `MAJOR:MINOR`, and the inode.
+/// A file's identity in /proc/PID/maps: `MAJOR:MINOR`, and the inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId {
     device: String,
@@ -36,10 +37,10 @@ pub(super) struct FileId {
 }
 
 impl FileId {
-    /// The one of a file that may be mapped.
+    /// Returns the identity of a file that may be mapped.
     pub(super) fn of(path: &Path) -> Option<FileId> {
         let facts = fs::metadata(path).ok()?;
-        // Where a file system has layers, maps name another one than stat.
+        // On a layered file system, maps shows another device and inode than stat.
         let file = File::open(path).ok().filter(|_| facts.is_file());
         let layered = file
             .filter(|file| fstatfs(file).is_ok_and(|found| found.filesystem_type() != TMPFS_MAGIC));
@@ -54,7 +55,7 @@ impl FileId {
             })
     }
 
-    /// Maps a page of the file, and reads how the kernel names it.
+    /// Maps a page of the file, and reads the identity that the kernel shows for it.
     fn as_mapped(file: &File) -> Option<FileId> {
         let length = NonZeroUsize::new(4096)?;
         let (rights, flags) = (ProtFlags::PROT_NONE, MapFlags::MAP_SHARED);
@@ -62,7 +63,7 @@ impl FileId {
         let place = unsafe { mmap(None, length, rights, flags, file, 0) }.ok()?;
         let start = format!("{:x}-", place.as_ptr().addr());
         let maps = fs::read("/proc/self/maps").unwrap_or_default();
-        // SAFETY: the mapping that was just made, which nothing points into.
+        // SAFETY: unmaps the mapping just made, into which no pointer exists.
         let _ = unsafe { munmap(place, length.get()) };
         let maps = String::from_utf8_lossy(&maps).into_owned();
         let line = maps.lines().find(|line| line.starts_with(&start))?;
@@ -76,10 +77,10 @@ impl FileId {
     }
 }
 
-/// What /proc/PID/status says of a process.
+/// The facts about a process in /proc/PID/status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Its number in the innermost pid namespace that it is in.
+    /// The process id in the process's innermost pid namespace.
     own_number: Option<u32>,
     /// Its parent.
     parent: u32,
@@ -87,17 +88,17 @@ pub(crate) struct Facts {
     pub(super) user: u32,
 }
 
-/// What a process has mapped, as far as it matters here.
+/// The relevant mappings of a process.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
     files: BTreeSet<FileId>,
-    /// Whether the preloaded library is among it.
+    /// Whether the preload library is mapped.
     pub(super) library: bool,
-    /// Whether the CUDA driver is among it.
+    /// Whether the CUDA driver is mapped.
     pub(super) driver: bool,
 }
 
-/// The processes of this machine at one moment. Nothing is read before somebody asks for it.
+/// The processes of this machine at one moment. Each fact is read only on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     all: OnceCell<BTreeMap<u32, Facts>>,
@@ -107,7 +108,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Every process.
+    /// Returns every process.
     pub(crate) fn all(&self) -> &BTreeMap<u32, Facts> {
         self.all.get_or_init(|| {
             let listed = fs::read_dir("/proc").into_iter().flatten();
@@ -116,8 +117,8 @@ impl Processes {
         })
     }
 
-    /// The processes that call themselves `pid` and have mapped the ledger. More than one where
-    /// containers with pid namespaces of their own share a slice.
+    /// Returns the processes with this `pid` in their own namespace that have mapped the ledger.
+    /// There is more than one if containers with pid namespaces of their own share a slice.
     pub(super) fn find(&self, pid: u32, ledger: &FileId) -> Vec<u32> {
         let by_own_number = self.by_own_number.get_or_init(|| {
             let mut named: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -136,12 +137,12 @@ impl Processes {
         named.iter().filter(has_mapped).copied().collect()
     }
 
-    /// The user of a process; None when it is gone.
+    /// Returns the user of a process; None if the process has ended.
     pub(super) fn user(&self, pid: u32) -> Option<User> {
         self.all().get(&pid).map(|facts| User(facts.user))
     }
 
-    /// What a process has mapped; None when that cannot be seen.
+    /// Returns the mappings of a process; None if they are not visible.
     pub(super) fn mapped(&self, pid: u32) -> Option<Rc<Mapped>> {
         let known = self.mapped.borrow().get(&pid).cloned();
         known.unwrap_or_else(|| {
@@ -151,8 +152,8 @@ impl Processes {
         })
     }
 
-    /// The processes of the run's user whose environment names its slice file. Another user's are
-    /// not believed: anybody can put a path into an environment.
+    /// Returns the processes of the run's user whose environment names the slice file. Processes of
+    /// other users are ignored: any user can put a path into an environment.
     pub(crate) fn naming(&self, file: &Path, user: u32) -> Vec<u32> {
         let by_slice_file = self.by_slice_file.get_or_init(|| {
             let mut named: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
@@ -176,8 +177,8 @@ impl Processes {
             .collect()
     }
 
-    /// The processes of a container, whose first process that is: those of its cgroup, and those
-    /// of its pid namespace where it has one of its own.
+    /// Returns the processes of a container with this first process: those of its cgroup, and those
+    /// of its pid namespace if it has one of its own.
     pub(crate) fn of_container(&self, pid: i32) -> BTreeSet<u32> {
         let Ok(first) = u32::try_from(pid) else {
             return BTreeSet::new();
@@ -197,7 +198,7 @@ impl Processes {
         found
     }
 
-    /// Whether a process was started by one of these, or by one that was.
+    /// Checks whether a process is a descendant of one of these.
     pub(super) fn descends_from(&self, pid: u32, ancestors: &BTreeSet<u32>) -> bool {
         let (mut pid, mut left) = (pid, self.all().len());
         while let Some(facts) = self.all().get(&pid).filter(|_| left > 0) {
@@ -211,7 +212,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// The ancestors of a process, its parent first.
+    /// Returns the ancestors of a process, its parent first.
     pub(crate) fn ancestors(&self, pid: u32) -> Vec<u32> {
         let mut ancestors = Vec::new();
         let mut at = self.all().get(&pid);
@@ -223,7 +224,7 @@ impl Processes {
     }
 }
 
-/// The pid namespace of a process; 0 is this one.
+/// Returns the pid namespace of a process; 0 means this process.
 fn pid_namespace(pid: u32) -> Option<PathBuf> {
     let process = match pid {
         0 => "self".to_owned(),
@@ -232,14 +233,14 @@ fn pid_namespace(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/pid")).ok()
 }
 
-/// The memory cgroup of a process; None where there is only cgroup version 1.
+/// Returns the memory cgroup of a process; None on a host with only cgroup version 1.
 pub(crate) fn cgroup(pid: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(PathBuf::from(format!("/sys/fs/cgroup{path}")))
 }
 
-/// The processes of a cgroup.
+/// Returns the processes of a cgroup.
 pub(crate) fn processes_of(cgroup: &Path) -> Option<Vec<u32>> {
     let all = fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
     Some(all.lines().filter_map(|line| line.parse().ok()).collect())
@@ -259,14 +260,14 @@ fn read_maps(pid: u32) -> Option<Mapped> {
     Some(mapped)
 }
 
-/// The value of an environment variable of a process.
+/// Returns the value of an environment variable of a process.
 pub(crate) fn variable(pid: u32, name_and_equals: &[u8]) -> Option<Vec<u8>> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     variables.find_map(|variable| variable.strip_prefix(name_and_equals).map(<[u8]>::to_vec))
 }
 
-/// The name of a process. It is cut after 15 bytes, also inside a letter.
+/// Returns the name of a process. The kernel cuts it after 15 bytes, even inside a character.
 pub(crate) fn name(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_as_maps_name_it_whatever_its_file_system_is() {
-        // The executable of this test is mapped by itself, on a disk or an overlay.
+        // This test maps its own executable, on a disk or an overlay.
         let own = std::env::current_exe().unwrap();
         let mapped = read_maps(std::process::id()).unwrap();
         assert!(mapped.files.contains(&FileId::of(&own).unwrap()));

@@ -1,4 +1,4 @@
-//! The promises of unified memory. Each folder is read once for a snapshot.
+//! Reads the promises of unified memory. Each folder is read once per snapshot.
 //! Touches: the promises' folders, meminfo.
 
 use super::model::PromiseStatus;
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// One folder: what each slice was promised, and has spent.
+/// The promises in one folder.
 #[derive(Debug)]
 struct Folder {
-    /// Budget and what of it is unused, by the slice's id.
+    /// The budget and its unused part, by the slice's id.
     held: BTreeMap<String, (Bytes, Bytes)>,
     neighbours: Vec<Neighbour>,
 }
@@ -30,14 +30,14 @@ pub(super) struct Promised {
 }
 
 impl Promised {
-    /// What a slice was promised; None where it was promised nothing.
+    /// Returns the promise of a slice; None if it has none.
     pub(super) fn of(&self, slice: &Slice, file: PathBuf, user: User) -> Option<PromiseStatus> {
         let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
         let folder = self.folder(file.parent()?, user)?;
         let (budget, unused) = *folder.held.get(id)?;
         let meminfo = slice.meminfo.as_ref();
         let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
-        // Another user's file may name anything, also a pipe that nobody writes to.
+        // Another user's slice file may name any file, even a pipe without a writer.
         let is_known = user == User::own() || meminfo == "/proc/meminfo";
         let host = is_known.then(|| self.host(Path::new(meminfo))).flatten();
         let left = host.map(|host| {
@@ -80,7 +80,7 @@ impl Promised {
 fn read(path: &Path, user: User) -> Option<Folder> {
     let neighbours = match user == User::own() {
         true => Promises::in_folder(path).standing(),
-        // Which of another user's promises stand is that user's to decide: none is removed.
+        // Another user's promises are only read: their owner decides which ones to remove.
         false => {
             let held = promises::read_folder(path).ok()?;
             let all = held.into_iter().map(|held| Neighbour {

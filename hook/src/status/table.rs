@@ -1,4 +1,4 @@
-//! The slices that are running, for people.
+//! Formats the running slices as a table.
 //! Touches: its arguments.
 
 use super::containers::ContainerStatus;
@@ -8,7 +8,7 @@ use crate::text;
 use gpuslice_config::units::Bytes;
 use serde_json::{Map, Value};
 
-/// What people see.
+/// Returns the table as text.
 pub(super) fn table(slices: &[SliceStatus]) -> String {
     if slices.is_empty() {
         return "no slices are running\n".to_owned();
@@ -74,7 +74,8 @@ fn slice(slice: &SliceStatus) -> String {
     said
 }
 
-/// One line where no container's programs load the library, else one for each that does not.
+/// Returns one line if no container's programs load the library, else one line per container whose
+/// programs do not.
 pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> Vec<String> {
     if let Some(why) = whole {
         return vec![format!("no slice: {}", text::printable(why))];
@@ -89,7 +90,7 @@ pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> V
     each.collect()
 }
 
-/// A device of a slice whose programs do not load the library.
+/// Formats a device of a slice whose programs do not load the library.
 fn without_slice(device: &DeviceStatus) -> String {
     let name = device.device.as_deref().unwrap_or("each GPU");
     let limit = device.limit.map_or("no limit".to_owned(), |limit| {
@@ -102,7 +103,7 @@ fn without_slice(device: &DeviceStatus) -> String {
     said
 }
 
-/// One line for each process of the slice that uses the device without the library.
+/// Returns one line per process of the slice that uses the device without the library.
 pub(crate) fn escaped(processes: &[Escaped]) -> Vec<String> {
     let line = |one: &Escaped| {
         let name = one.name.as_deref().map(text::printable);
@@ -118,10 +119,10 @@ pub(crate) fn escaped(processes: &[Escaped]) -> Vec<String> {
     processes.iter().map(line).collect()
 }
 
-/// Above this, the driver's number and the ledger's differ by more than a context's size can.
+/// A difference between the driver's number and the ledger's that exceeds a context's size.
 const DIFFERENCE: u64 = 1 << 30;
 
-/// One line for each process of which the driver reports much more than the ledger.
+/// Returns one line per process for which the driver reports much more than the ledger.
 fn more_in_the_driver(processes: &[ProcessStatus]) -> Vec<String> {
     let line = |one: &ProcessStatus| {
         let driver = one.driver_used?;
@@ -138,7 +139,7 @@ fn more_in_the_driver(processes: &[ProcessStatus]) -> Vec<String> {
     processes.iter().filter_map(line).collect()
 }
 
-/// As much of an id as engines show.
+/// Returns the part of an id that container engines show.
 fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
@@ -240,7 +241,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// The kinds that there are.
+/// Formats the kinds with a memory in use.
 pub(crate) fn kinds(by_kind: &Map<String, Value>) -> String {
     let part = |(kind, bytes): (&String, &Value)| {
         let bytes = Bytes::new(bytes.as_u64().unwrap_or_default());

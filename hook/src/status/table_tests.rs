@@ -1,4 +1,4 @@
-//! What people see of slices.
+//! The table of slices, as printed.
 
 use super::*;
 use crate::status::containers::ContainerStatus;

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A user, by number.
+/// A user, by user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User(pub(crate) u32);
 
@@ -22,7 +22,7 @@ impl User {
         User(geteuid().as_raw())
     }
 
-    /// The name, or the number of a user without one.
+    /// Returns the user's name, or the user id if there is no name.
     pub(crate) fn name(self) -> String {
         let known = nix::unistd::User::from_uid(Uid::from_raw(self.0));
         let known = known.ok().flatten().map(|user| user.name);
@@ -42,7 +42,7 @@ pub(super) struct Run {
     pub(super) user: User,
     /// The slice file.
     pub(super) file: PathBuf,
-    /// The command's process, where it is still there.
+    /// The command's process, if it is still running.
     pub(super) pid: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// This user's runs, and then those of others as far as they can be seen.
+/// Returns this user's runs, followed by the visible runs of other users.
 pub(super) fn runs(processes: &Processes) -> Vec<Run> {
     let own = User::own();
     let mut runs: Vec<Run> = registry::running()
@@ -72,7 +72,7 @@ pub(super) fn runs(processes: &Processes) -> Vec<Run> {
     runs
 }
 
-/// Root sees the registries of all.
+/// Returns the runs in all users' registries, which only root can read.
 fn registered_by_others() -> Vec<Run> {
     let mut runs = Vec::new();
     for (user, folder) in registry::folders_of_others() {
@@ -89,7 +89,7 @@ fn registered_by_others() -> Vec<Run> {
     runs
 }
 
-/// Everybody can see that a watcher of another user's run is there.
+/// Finds runs of other users by their watchers, which every user can see in /proc.
 fn watched_for_others(processes: &Processes) -> Vec<Run> {
     let others = processes.all().iter().filter_map(|(pid, facts)| {
         let user = User(facts.user);
@@ -103,19 +103,20 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
     others.collect()
 }
 
-/// Does something that another user's files decide about, with no more rights than that user has.
+/// Runs code that depends on another user's files, with only that user's rights.
 pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     let own = User::own();
     if user == own || own != User(0) {
         return doing();
     }
     let known = nix::unistd::User::from_uid(Uid::from_raw(user.0));
-    // A group that nobody is in, should the user be unknown.
+    // If the user is unknown, a group without members is used.
     let group = known
         .ok()
         .flatten()
         .map_or(Gid::from_raw(user.0), |user| user.gid);
-    // These are of this thread, which is the only one, and take root's capabilities over files.
+    // These calls affect this thread, which is the only one, and remove root's capabilities over
+    // files.
     let groups = setfsgid(group);
     let users = setfsuid(Uid::from_raw(user.0));
     let done = doing();
@@ -124,7 +125,7 @@ pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether a file is a regular one of this user's, and not a link to another.
+/// Checks whether a file is a regular file of this user, and not a link to another.
 pub(super) fn is_file_of(user: User, file: &Path) -> bool {
     let facts = fs::symlink_metadata(file);
     facts.is_ok_and(|facts| facts.is_file() && facts.uid() == user.0)
