@@ -47,7 +47,7 @@ pub(crate) fn is_another_process() -> bool {
     fork::is_known() && !fork::is_this_process(0)
 }
 
-/// Waits until all work is finished. No new work begins meanwhile: see [`seccomp`].
+/// Waits until all work is finished. No new work begins meanwhile: see `seccomp`.
 pub(crate) fn finish() {
     for _ in 0..PATIENCE_MS {
         let inside = INSIDE.load(Ordering::SeqCst);
