@@ -186,11 +186,11 @@ fn iterate() -> Iterate {
 /// A loaded library or program.
 #[derive(Clone, Copy)]
 pub(crate) struct Object {
-    /// What its addresses are relative to.
+    /// The base of its addresses.
     pub(crate) base: usize,
-    /// Where its dynamic section is.
+    /// The address of its dynamic section.
     pub(crate) dynamic: usize,
-    /// What the loader calls it: a path; empty for the program.
+    /// The loader's name for it: a path; empty for the program.
     pub(crate) name: *const c_char,
 }
 

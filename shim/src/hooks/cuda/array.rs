@@ -245,7 +245,7 @@ unsafe fn make(
         Asked::Refused(refusal) => {
             let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
             let undo = || {
-                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 let made = unsafe { out::got_handle(place) };
                 if let (Some(destroy), Some(array)) = (destroy, made) {
                     // SAFETY: the driver has just created the array; no other thread knows it.

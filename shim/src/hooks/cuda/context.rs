@@ -315,7 +315,7 @@ fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
 pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pctx, flags) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
     if let (Some(context), Some(private)) = (context, account::page()) {
         while let Some(found) = account::find(Space::Attached, context) {

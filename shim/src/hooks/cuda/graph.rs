@@ -117,7 +117,7 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
     if !account::counts() {
         return;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS);
     let Some(made) = made else {
         return;

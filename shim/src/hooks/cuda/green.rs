@@ -41,7 +41,7 @@ pub(crate) unsafe fn create(
             context::make(&account, call.slot, ordinal, primary, Some(number), ask)
         }
     };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {
         handles::put_payload(account.private, Space::Green, made, number);
@@ -88,7 +88,7 @@ pub(crate) unsafe fn context(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(context, green) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);
     let of = account::find(Space::Green, green as u64);
     if let (Some(made), Some(of)) = (made, of)

@@ -34,7 +34,7 @@ pub(crate) unsafe fn mem_get_info(
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
         if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
         }
         return code;
@@ -59,7 +59,7 @@ pub(crate) unsafe fn mem_get_info_v1(
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
         if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
         }
         return code;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn mem_get_info_v1(
         // This driver function truncates at 4 GiB: its successor returns the full values.
         let said = match facts(call.slot) {
             Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             None => unsafe { said(free, total) },
         };
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
@@ -171,9 +171,9 @@ pub(crate) unsafe fn device_total_mem(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS {
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = unsafe { out::got(bytes) };
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code
@@ -189,9 +189,9 @@ pub(crate) unsafe fn device_total_mem_v1(
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS && runtime::slice().is_some() {
         let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code

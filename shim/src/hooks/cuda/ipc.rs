@@ -52,7 +52,7 @@ pub(crate) unsafe fn open(
     if code != SUCCESS || !account::counts() {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let opened = unsafe { out::got(pdptr) };
     if let Some(at) = opened
         && !sharing::import(call.slot, at, key_of(&handle.bytes))

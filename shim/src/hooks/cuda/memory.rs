@@ -103,9 +103,9 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     if code != SUCCESS {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let at = unsafe { out::got(dptr) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let real = unsafe { out::got(pitch) };
     let real = stepped(real.unwrap_or(line).saturating_mul(height));
     let more = real.minus(claimed);
@@ -192,7 +192,7 @@ unsafe fn refuse_linear<P: Amount>(
     let is_valid = is_valid() && device::has_context(account.slot);
     let undo = || {
         let free = functions::cuMemFree_v2::real(account.slot);
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
             // SAFETY: the driver has just returned this pointer; no other thread knows it.
             unsafe { free(at) };

@@ -217,7 +217,7 @@ unsafe fn allocate_from(
     if reserve.settle(Growth::Asked, pool) {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let at = unsafe { out::got(place) };
     if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
         // SAFETY: the driver has just returned this pointer; no other thread knows it.

@@ -158,7 +158,7 @@ pub(crate) unsafe fn create(
             let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
             let undo = || {
                 let release = functions::cuMemRelease::real(call.slot);
-                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
                     // SAFETY: the driver has just returned this handle; no other thread knows it.
                     unsafe { release(made) };
@@ -391,7 +391,7 @@ pub(crate) unsafe fn import(
     }
     // SAFETY: CUDA_SUCCESS, so the driver has read the handle at `os_handle`.
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
         && !imported(call.slot, made, Class::of(key))
     {

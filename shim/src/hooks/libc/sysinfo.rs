@@ -1,5 +1,5 @@
 //! libc's reports of the host's memory: `sysinfo`, and the page counts of `sysconf`.
-//! Touches: the real function, then what it has written.
+//! Touches: the real function, then the values that it has written.
 
 use core::ffi::{c_int, c_void};
 

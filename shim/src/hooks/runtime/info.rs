@@ -26,7 +26,7 @@ pub(crate) unsafe fn mem_get_info(
             && let Some(slot) = copies::any_driver()
             && device::shares(slot)
         {
-            // SAFETY: cudaSuccess, so the runtime has written what is not null.
+            // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
             unsafe { info::show_unsliced(slot, free) };
         }
         return code;
@@ -36,7 +36,7 @@ pub(crate) unsafe fn mem_get_info(
         && let Some(driver) = info::facts(slot)
     {
         let said = (Some(driver.free.get()), Some(driver.total.get()));
-        // SAFETY: cudaSuccess, so the runtime has written what is not null.
+        // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
         unsafe { info::show(runtime, slot, said, free, total) };
     }
     code
