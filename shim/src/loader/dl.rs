@@ -1,5 +1,6 @@
-//! The dynamic loader's own functions, found without calling it. Touches: the symbols that `elf`
-//! finds in libc and libdl. Law: none of these is one of our own exports.
+//! The dynamic loader's own functions, found without calling it.
+//! Touches: the symbols that `elf` finds in libc and libdl.
+//! Law: none of these is one of our own exports.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -1,6 +1,6 @@
-//! The libraries of this process, and the symbols that they define. Touches: the images that the
-//! dynamic loader has mapped. Never: dlsym and its kin, malloc. Law: an object is identified by its
-//! dynamic section; two loaded objects never share one.
+//! The libraries of this process, and the symbols that they define.
+//! Touches: the images that the dynamic loader has mapped. Never: dlsym and its kin, malloc.
+//! Law: an object is identified by its dynamic section; two loaded objects never share one.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
-//! System calls that query files and drop their pages, made directly. Touches: the kernel. Never:
-//! errno, libc's locks. Law: no call here is a cancellation point, and a descriptor of the program
-//! is never closed.
+//! System calls that query files and drop their pages, made directly.
+//! Touches: the kernel. Never: errno, libc's locks.
+//! Law: no call here is a cancellation point, and a descriptor of the program is never closed.
 
 use core::ffi::CStr;
 

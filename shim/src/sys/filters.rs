@@ -1,5 +1,5 @@
-//! Counts the seccomp filters that this process has installed itself. Touches: one number.
-//! `page_cache::seccomp` changes it.
+//! Counts the seccomp filters that this process has installed itself.
+//! Touches: one number. `page_cache::seccomp` changes it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

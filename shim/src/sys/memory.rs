@@ -1,7 +1,8 @@
 //! memcpy and its kin, which compiled code calls. libc's would each need a look-up in all libraries
-//! of a program, at the start of every process. Touches: its arguments. Law: hidden, so that calls
-//! from other libraries do not bind here. Meant only for short texts and the copies of a first
-//! call.
+//! of a program, at the start of every process.
+//! Touches: its arguments.
+//! Law: hidden, so that calls from other libraries do not bind here. Meant only for short texts and
+//! the copies of a first call.
 
 core::arch::global_asm!(
     ".pushsection .text.gpuslice_memory,\"ax\",@progbits",

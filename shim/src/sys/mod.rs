@@ -1,6 +1,7 @@
-//! The few system calls that the shim makes, made directly. Touches: the kernel. Never: errno,
-//! libc's locks. Law: no call here is a cancellation point or can be interposed, and no descriptor
-//! outlives the function that opened it.
+//! The few system calls that the shim makes, made directly.
+//! Touches: the kernel. Never: errno, libc's locks.
+//! Law: no call here is a cancellation point or can be interposed, and no descriptor outlives the
+//! function that opened it.
 
 use core::ffi::CStr;
 
@@ -121,7 +122,8 @@ const O_NONBLOCK: usize = 0o4000;
 const O_NOCTTY: usize = 0o400;
 const O_CLOEXEC: usize = 0o2_000_000;
 
-/// # Safety Every pointer among the arguments is valid for the call, as the kernel documents it.
+/// # Safety
+/// Every pointer among the arguments is valid for the call, as the kernel documents it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
@@ -139,7 +141,8 @@ pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errn
     outcome(answer)
 }
 
-/// # Safety Every pointer among the arguments is valid for the call, as the kernel documents it.
+/// # Safety
+/// Every pointer among the arguments is valid for the call, as the kernel documents it.
 #[cfg(target_arch = "aarch64")]
 pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
@@ -456,7 +459,8 @@ pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
 
 /// Unmaps memory from [`map`].
 ///
-/// # Safety The memory is no longer used.
+/// # Safety
+/// The memory is no longer used.
 pub(crate) unsafe fn unmap(place: *mut u8, length: usize) {
     // SAFETY: the caller guarantees that the mapping is no longer used.
     let _ = unsafe { syscall(number::MUNMAP, [place as usize, length, 0, 0, 0, 0]) };

@@ -1,5 +1,6 @@
-//! The panic handler: empty, because no reachable panic is left. Touches: nothing. Law: a release
-//! build with a reachable panic does not link.
+//! The panic handler: empty, because no reachable panic is left.
+//! Touches: nothing.
+//! Law: a release build with a reachable panic does not link.
 
 unsafe extern "C" {
     /// Defined nowhere: see `build.rs`.

@@ -87,7 +87,8 @@ impl Stat {
 
 /// Writes the kernel's `struct stat` of a file; writes nothing if there is no such file.
 ///
-/// # Safety `place` has room for a `struct stat`.
+/// # Safety
+/// `place` has room for a `struct stat`.
 pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
     let path = path.as_ptr() as usize;
     // SAFETY: the path ends in NUL (CStr); the caller guarantees the room at `place`.
@@ -101,7 +102,8 @@ pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
 
 /// Writes the kernel's `struct statx` of a file; writes nothing if there is no such file.
 ///
-/// # Safety `place` has room for a `struct statx`.
+/// # Safety
+/// `place` has room for a `struct statx`.
 pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
     let (path, place) = (path.as_ptr() as usize, place as usize);
     let (flags, mask) = (flags as usize, mask as usize);

@@ -1,6 +1,6 @@
 //! Writes log lines to any descriptor: a program must neither wait nor be killed because of the
-//! library's lines. Touches: a descriptor; the calling thread's signal mask, for the length of the
-//! call.
+//! library's lines.
+//! Touches: a descriptor; the calling thread's signal mask, for the length of the call.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

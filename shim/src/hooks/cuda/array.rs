@@ -224,7 +224,8 @@ pub(crate) unsafe fn create_mipmapped(
 type Require =
     unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
 
-/// # Safety `ask` is a driver call that creates an array of this shape and writes it to `place`.
+/// # Safety
+/// `ask` is a driver call that creates an array of this shape and writes it to `place`.
 /// `requirements` and `destroy` are the driver's functions for such an array.
 unsafe fn make(
     slot: Slot,

@@ -1,5 +1,6 @@
 //! Green contexts: parts of a device that keep its primary context alive and have no memory of
-//! their own. Touches: the real function, then the ledger.
+//! their own.
+//! Touches: the real function, then the ledger.
 
 use core::ffi::{c_uint, c_void};
 
@@ -21,6 +22,9 @@ type Destroy = unsafe extern "C" fn(GreenCtx) -> CUresult;
 type FromGreen = unsafe extern "C" fn(*mut CUcontext, GreenCtx) -> CUresult;
 
 /// `cuGreenCtxCreate`: creates the primary context if there is none.
+///
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn create(
     call: Call<Create>,
     green: *mut GreenCtx,
@@ -63,6 +67,9 @@ fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
 }
 
 /// `cuGreenCtxDestroy`: releases the primary context.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
     // SAFETY: the caller's own argument.
@@ -81,6 +88,9 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
 }
 
 /// `cuCtxFromGreenCtx`: its memory belongs to the primary context.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn context(
     call: Call<FromGreen>,
     context: *mut CUcontext,

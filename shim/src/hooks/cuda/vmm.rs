@@ -336,6 +336,9 @@ fn map_imported(
 }
 
 /// `cuMemUnmap`, of one mapping or of several adjacent ones.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(ptr, size) };
@@ -510,7 +513,8 @@ fn exported(handle: MemHandle, class: Class) {
 
 /// Adds a reference, if the memory has a record. Returns whether it has.
 ///
-/// # Safety On success the driver has written a handle to `handle`, or `handle` is null.
+/// # Safety
+/// On success the driver has written a handle to `handle`, or `handle` is null.
 unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
         && let Some(private) = account::page()

@@ -65,6 +65,9 @@ const SC_PHYS_PAGES: c_int = 85;
 const SC_AVPHYS_PAGES: c_int = 86;
 
 /// `sysconf`: only its counts of memory pages are changed.
+///
+/// # Safety
+/// As `open`.
 pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
     // SAFETY: the caller's own arguments.
     let said = unsafe { (call.real)(name) };

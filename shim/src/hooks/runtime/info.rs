@@ -13,7 +13,8 @@ use crate::slice::runtime;
 /// The runtime gets its numbers from the driver, mostly through our hooks. So the driver is queried
 /// again, lest a view be computed from a view.
 ///
-/// # Safety As `mem_get_info`.
+/// # Safety
+/// As `mem_get_info`.
 pub(crate) unsafe fn mem_get_info(
     call: Call<MemGetInfo<usize>>,
     free: *mut usize,
