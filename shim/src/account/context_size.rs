@@ -1,5 +1,6 @@
 //! Measures the memory that a context takes as the difference between two samples; no call reports
-//! it. Touches: NVML, which it loads if the process has not; the host's meminfo on unified memory.
+//! it.
+//! Touches: NVML, which it loads if the process has not; the host's meminfo on unified memory.
 //!
 //! NVML's figure for this process alone is exact, whatever neighbours do. In a container NVML may
 //! list this process under another pid: then it is the only process that is new in the later

@@ -1,6 +1,6 @@
 //! The memory of graphs: charges the slice for the memory they reserve, as the driver reports it.
-//! Touches: the driver's graph attributes of each device; the ledger. Law: that of
-//! `config::ledger::Reserve`.
+//! Touches: the driver's graph attributes of each device; the ledger.
+//! Law: that of `config::ledger::Reserve`.
 
 use core::ffi::c_void;
 

@@ -1,5 +1,6 @@
 //! The host's part of an account of unified memory: checks that the host has the memory, and
-//! publishes to other slices what this one holds. Touches: the host's meminfo, the promises.
+//! publishes to other slices what this one holds.
+//! Touches: the host's meminfo, the promises.
 
 use gpuslice_config::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Ledger};

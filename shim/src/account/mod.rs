@@ -1,7 +1,8 @@
-//! Accounts: decide which device pays for an allocation, and whether it is granted. Touches: the
-//! slice's ledger, this process's own table, the host's meminfo on unified memory. Law: memory is
-//! claimed before the driver is called, and released when the call fails or after the driver has
-//! freed it. A refused request changes nothing. Decides by `config::admit` and the ledger alone.
+//! Accounts: decide which device pays for an allocation, and whether it is granted.
+//! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
+//! Law: memory is claimed before the driver is called, and released when the call fails or after
+//! the driver has freed it. A refused request changes nothing. Decides by `config::admit` and the
+//! ledger alone.
 //!
 //! The driver allocates in steps of 2 MiB, and charges are whole steps. Requests of up to 1 MiB
 //! share a step; the first request in a step pays for it (`allocations`).

@@ -1,5 +1,6 @@
-//! Memory pools: charges the slice for the memory they reserve, as the driver reports it. Touches:
-//! the driver's attributes of each pool; the ledger. Law: that of `config::ledger::Reserve`.
+//! Memory pools: charges the slice for the memory they reserve, as the driver reports it.
+//! Touches: the driver's attributes of each pool; the ledger.
+//! Law: that of `config::ledger::Reserve`.
 
 use core::sync::atomic::Ordering;
 

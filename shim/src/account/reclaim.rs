@@ -1,8 +1,9 @@
 //! Reclaims memory that allocators cache without using it, when memory is short, in slices with
-//! `pressure: release`. Touches: this process's own state, the loader (to identify the caller),
-//! malloc's own functions. Law: refuses only PyTorch's native allocator, once, when it grows; its
-//! retry passes. PyTorch answers the vendor's out-of-memory code by freeing its cache. Never while
-//! a stream is captured, never a program that calls the API itself. Decides by `config::reclaim`.
+//! `pressure: release`.
+//! Touches: this process's own state, the loader (to identify the caller), malloc's own functions.
+//! Law: refuses only PyTorch's native allocator, once, when it grows; its retry passes. PyTorch
+//! answers the vendor's out-of-memory code by freeing its cache. Never while a stream is captured,
+//! never a program that calls the API itself. Decides by `config::reclaim`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
-//! Memory shared between processes: records what this process has exported and imported. Touches:
-//! the ledger, this process's own table; the driver, for the ranges of imported memory. Law:
-//! exported memory is removed from the ledger's row of exports before it is released there, so that
-//! a process that has imported it pays without a gap.
+//! Memory shared between processes: records what this process has exported and imported.
+//! Touches: the ledger, this process's own table; the driver, for the ranges of imported memory.
+//! Law: exported memory is removed from the ledger's row of exports before it is released there, so
+//! that a process that has imported it pays without a gap.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -26,7 +26,8 @@ pub(crate) const HANDLE: usize = 64;
 /// The key of the memory that a shareable handle of this type refers to. None: the type is unknown
 /// here, or the handle has no key.
 ///
-/// # Safety `place` points to a fabric handle, if `kind` is fabric.
+/// # Safety
+/// `place` points to a fabric handle, if `kind` is fabric.
 pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option<u64> {
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the pointer's value is the descriptor.
     const DESCRIPTOR: i32 = 1;

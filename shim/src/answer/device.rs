@@ -1,5 +1,6 @@
-//! Finds a device's budget, and whether the device shares the host's memory. Touches: the driver's
-//! identity functions, once for each ordinal. Law: a failed query is not remembered.
+//! Finds a device's budget, and whether the device shares the host's memory.
+//! Touches: the driver's identity functions, once for each ordinal.
+//! Law: a failed query is not remembered.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 

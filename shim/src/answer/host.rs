@@ -1,8 +1,9 @@
 //! Reads the host of a slice of unified memory at one moment: its memory, its reserve, its promises
-//! to others, and the host memory that the slice's programs hold. Touches: the host's meminfo and
-//! its memory pressure, the promises, the slice's own cgroup or its processes, the clock. Law: a
-//! query reuses a reading for less than a millisecond, and only while the slice holds as much as it
-//! held then. An allocation reuses it only far from the limit.
+//! to others, and the host memory that the slice's programs hold.
+//! Touches: the host's meminfo and its memory pressure, the promises, the slice's own cgroup or its
+//! processes, the clock.
+//! Law: a query reuses a reading for less than a millisecond, and only while the slice holds as
+//! much as it held then. An allocation reuses it only far from the limit.
 //!
 //! No descriptor is kept open between readings. Programs close descriptors that they do not know
 //! (`closefrom`), and the number may then belong to another file. An open one would save 4 of 10

@@ -1,8 +1,8 @@
-//! Substitutes the slice's `/proc/meminfo` for the host's. Touches: the descriptor that a program
-//! has just opened; the host's meminfo and the ledger. Law: only in a slice of unified memory that
-//! presents it as such, where the device reports that it is integrated: never one without the
-//! other. If the substitute cannot be created, the host's file stays; so it does in a process that
-//! has put itself under seccomp.
+//! Substitutes the slice's `/proc/meminfo` for the host's.
+//! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
+//! Law: only in a slice of unified memory that presents it as such, where the device reports that
+//! it is integrated: never one without the other. If the substitute cannot be created, the host's
+//! file stays; so it does in a process that has put itself under seccomp.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +106,8 @@ fn is_ours(descriptor: i32, device: u64) -> bool {
 
 /// Replaces the kernel's `struct stat` of a text of ours by that of `/proc/meminfo`.
 ///
-/// # Safety The kernel has just written a `struct stat` to `place`.
+/// # Safety
+/// The kernel has just written a `struct stat` to `place`.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
@@ -121,7 +122,8 @@ pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
 
 /// Replaces the kernel's `struct statx` of a text of ours by that of `/proc/meminfo`.
 ///
-/// # Safety The kernel has just written a `struct statx` to `place`.
+/// # Safety
+/// The kernel has just written a `struct statx` to `place`.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {

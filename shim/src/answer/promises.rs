@@ -1,7 +1,8 @@
 //! Reads the promises of this machine's slices: the memory that others may still spend, and
-//! publishes the memory that this slice has spent. Touches: the folder of promises, read-only; this
-//! slice's own file. Law: no link is followed and no file is mapped. A malformed file claims the
-//! budget in its name, which the host has chosen.
+//! publishes the memory that this slice has spent.
+//! Touches: the folder of promises, read-only; this slice's own file.
+//! Law: no link is followed and no file is mapped. A malformed file claims the budget in its name,
+//! which the host has chosen.
 
 use core::ffi::CStr;
 

@@ -1,11 +1,13 @@
 //! Writes and reads the caller's out-parameters, in each integer type that an API reports in.
-//! Touches: the caller's out-parameters. Law: writes only where the caller has passed a place.
+//! Touches: the caller's out-parameters.
+//! Law: writes only where the caller has passed a place.
 
 use gpuslice_config::units::Bytes;
 
 /// Writes an amount to `place`, or the largest value that fits there.
 ///
-/// # Safety `place` is null, or the driver has just written a T there.
+/// # Safety
+/// `place` is null, or the driver has just written a T there.
 #[inline]
 pub(crate) unsafe fn put<T: Amount>(place: *mut T, amount: Bytes) {
     if !place.is_null() {
@@ -16,7 +18,8 @@ pub(crate) unsafe fn put<T: Amount>(place: *mut T, amount: Bytes) {
 
 /// Reads an amount that the driver has written. None: the caller has passed null.
 ///
-/// # Safety `place` is null, or the driver has just written a T there.
+/// # Safety
+/// `place` is null, or the driver has just written a T there.
 #[inline]
 pub(crate) unsafe fn got<T: Amount>(place: *const T) -> Option<u64> {
     if place.is_null() {
@@ -29,7 +32,8 @@ pub(crate) unsafe fn got<T: Amount>(place: *const T) -> Option<u64> {
 /// Reads a handle that the driver has written. None: the caller has passed null, or the handle is
 /// null.
 ///
-/// # Safety `place` is null, or the driver has just written a handle there.
+/// # Safety
+/// `place` is null, or the driver has just written a handle there.
 pub(crate) unsafe fn got_handle(place: *const *mut core::ffi::c_void) -> Option<u64> {
     if place.is_null() {
         return None;

@@ -1,6 +1,6 @@
-//! Predicts whether `RTLD_DEEPBIND` would make a library's calls bypass this one. Touches: the
-//! library's file, read-only, before the loader maps it. Law: where the file leaves it open, the
-//! answer is the one that keeps the library in the slice.
+//! Predicts whether `RTLD_DEEPBIND` would make a library's calls bypass this one.
+//! Touches: the library's file, read-only, before the loader maps it.
+//! Law: where the file leaves it open, the answer is the one that keeps the library in the slice.
 
 use core::ffi::{CStr, c_char};
 
@@ -14,7 +14,8 @@ use crate::sys::{Contents, File};
 
 /// Whether a library that prefers its own definitions would bypass our hooks.
 ///
-/// # Safety `path` is null or a C string.
+/// # Safety
+/// `path` is null or a C string.
 pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
     if path.is_null() {
         return false;

@@ -1,6 +1,7 @@
-//! The hooks of libc's symbol look-up: dlsym, dlopen, dlmopen. Touches: registers; the loader, for
-//! names that are in the table. Law: a tail jump, so that libc sees the caller's own return
-//! address. No allocation, no lock of ours, no thread-local state with a destructor.
+//! The hooks of libc's symbol look-up: dlsym, dlopen, dlmopen.
+//! Touches: registers; the loader, for names that are in the table.
+//! Law: a tail jump, so that libc sees the caller's own return address. No allocation, no lock of
+//! ours, no thread-local state with a destructor.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;

@@ -1,6 +1,7 @@
 //! The entry points of each line of `symbols.rs`: the exported symbol, and for each copy of its
-//! library a function that calls the hook. Touches: `symbols.rs`, by inclusion. Law: no name is
-//! written down twice: a new line in `symbols.rs` is a new hook here.
+//! library a function that calls the hook.
+//! Touches: `symbols.rs`, by inclusion.
+//! Law: no name is written down twice: a new line in `symbols.rs` is a new hook here.
 
 use core::ffi::{c_char, c_ulonglong, c_void};
 

@@ -1,5 +1,6 @@
 //! The exported symbols, and the stubs that pass the caller's address to a function: in assembly,
-//! because only there a call can continue with registers and stack unchanged. Touches: registers.
+//! because only there a call can continue with registers and stack unchanged.
+//! Touches: registers.
 
 /// The register of the argument that follows these.
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
-//! Interposition: how a call of the program reaches a hook. Touches: exported symbols, registers,
-//! the loader. Law: a call that is not hooked continues exactly as if the library were not loaded.
+//! Interposition: how a call of the program reaches a hook.
+//! Touches: exported symbols, registers, the loader.
+//! Law: a call that is not hooked continues exactly as if the library were not loaded.
 
 #[macro_use]
 pub(crate) mod export;

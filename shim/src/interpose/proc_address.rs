@@ -1,7 +1,7 @@
-//! The hooks of the vendor's symbol look-up: cuGetProcAddress and cudaGetDriverEntryPoint. Touches:
-//! the real function, then the pointer that it has returned. Law: a pointer is replaced only when
-//! it is known to be a row's own function. The meaning of a name in a newer driver is never
-//! guessed.
+//! The hooks of the vendor's symbol look-up: cuGetProcAddress and cudaGetDriverEntryPoint.
+//! Touches: the real function, then the pointer that it has returned.
+//! Law: a pointer is replaced only when it is known to be a row's own function. The meaning of a
+//! name in a newer driver is never guessed.
 
 use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 use core::ptr::null_mut;
@@ -34,7 +34,8 @@ const EITHER_STREAM: c_ulonglong = 3;
 
 /// `cuGetProcAddress`.
 ///
-/// # Safety The caller guarantees the vendor function's contract, here and in the hooks below.
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn proc_address_v1(
     call: Call<ProcAddressV1>,
     symbol: *const c_char,
@@ -105,6 +106,9 @@ fn per_thread(flags: c_ulonglong) -> c_ulonglong {
 }
 
 /// `cudaGetDriverEntryPoint`. CUDA 11 calls it without the last argument, which is only passed on.
+///
+/// # Safety
+/// As `proc_address_v1`.
 pub(crate) unsafe fn entry_point(
     call: Call<EntryPoint>,
     symbol: *const c_char,
@@ -178,7 +182,8 @@ pub(crate) unsafe fn entry_point_by_version_ptsz(
 
 /// Replaces the real function's pointer by our entry, if the function is in the table.
 ///
-/// # Safety `code` is the real function's result for these arguments.
+/// # Safety
+/// `code` is the real function's result for these arguments.
 unsafe fn replace(
     code: u32,
     slot: Option<Slot>,

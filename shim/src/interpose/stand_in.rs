@@ -1,7 +1,7 @@
 //! Selects the entry point for a call: for a pointer that a look-up has found, and for a direct
-//! call of an exported symbol. Touches: atomics; the loader, when a call site or a copy of a
-//! library is new. Law: a call continues in the library to which the loader would have bound it
-//! without us.
+//! call of an exported symbol.
+//! Touches: atomics; the loader, when a call site or a copy of a library is new.
+//! Law: a call continues in the library to which the loader would have bound it without us.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

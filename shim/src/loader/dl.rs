@@ -1,5 +1,5 @@
-//! The dynamic loader's own functions, found without asking it.
-//! Touches: what `elf` finds in libc and libdl.
+//! The dynamic loader's own functions, found without calling it.
+//! Touches: the symbols that `elf` finds in libc and libdl.
 //! Law: none of these is one of our own exports.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -11,7 +11,7 @@ use crate::loader::elf::{self, LinkMap, Object};
 pub(crate) const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
 /// `RTLD_DEFAULT`.
 pub(crate) const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
-/// `RTLD_LAZY | RTLD_NOLOAD`: a handle to what is there, and nothing is loaded.
+/// `RTLD_LAZY | RTLD_NOLOAD`: returns a handle to a loaded library, and never loads one.
 const LAZY_NOLOAD: c_int = 0x1 | 0x4;
 /// `RTLD_NODELETE`.
 const NODELETE: c_int = 0x1000;
@@ -32,7 +32,7 @@ struct DlInfo {
     dli_saddr: *const c_void,
 }
 
-/// Where the naked exports find what they jump to. Null: not found, or not looked for yet.
+/// libc's function, to which the naked export jumps. Null: not found, or not looked for yet.
 #[unsafe(link_section = ".data")]
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`DLSYM`].
@@ -64,7 +64,7 @@ fn find(cached: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
         let Some(object) = elf::from_the_start(home).or_else(|| elf::named(home)) else {
             continue;
         };
-        // SAFETY: libc and libdl stay loaded as long as anybody, and we, use them.
+        // SAFETY: libc and libdl stay loaded as long as a library uses them, and this one does.
         if let Some(address) = unsafe { elf::symbol(&object, name.to_bytes()) } {
             cached.store(address as *mut c_void, Ordering::Release);
             return address as *mut c_void;
@@ -99,7 +99,7 @@ fn dlclose(handle: *mut c_void) {
     // SAFETY: libc's dlclose has this signature; None is the null pointer.
     let dlclose = unsafe { core::mem::transmute::<*mut c_void, Option<Dlclose>>(address) };
     if let Some(dlclose) = dlclose {
-        // SAFETY: the handle is from dlopen and is given up here.
+        // SAFETY: the handle is from dlopen and is not used after this.
         unsafe { dlclose(handle) };
     }
 }
@@ -117,7 +117,7 @@ pub(crate) fn namespace_of(handle: *mut c_void) -> Option<isize> {
     (failed == 0).then_some(lmid)
 }
 
-/// The object that an address lies in, in whatever namespace.
+/// The object that contains an address, in any namespace.
 pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
     if let Some(object) = elf::containing(address as usize) {
         return Some(object);
@@ -128,7 +128,7 @@ pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
     let dladdr1 = unsafe { core::mem::transmute::<*mut c_void, Option<Dladdr1>>(dladdr1) }?;
     let mut info = core::mem::MaybeUninit::<DlInfo>::uninit();
     let mut map: *const LinkMap = core::ptr::null();
-    // SAFETY: both places are good for what dladdr1 writes.
+    // SAFETY: both places have room for the values that dladdr1 writes.
     let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut map, RTLD_DL_LINKMAP) };
     if found == 0 {
         return None;
@@ -138,27 +138,28 @@ pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
     Some(map.object())
 }
 
-/// Whether the object with this dynamic section is still loaded, in whatever namespace.
+/// Whether the object with this dynamic section is still loaded, in any namespace.
 pub(crate) fn is_loaded(dynamic: usize) -> bool {
     elf::is_loaded(dynamic)
         || object_of(dynamic as *const c_void).is_some_and(|object| object.dynamic == dynamic)
 }
 
-/// What comes after us in the global scope: the view without the shim.
+/// The definition after ours in the global scope: the result without the shim.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     let Some(dlsym) = dlsym() else {
-        // Before glibc 2.34 a program, or a namespace, may do without libdl.
+        // Before glibc 2.34 a program or a namespace may lack libdl.
         let address = elf::defined_by_others(name.to_bytes());
         return address.map_or(core::ptr::null_mut(), |address| address as *mut c_void);
     };
-    // SAFETY: dlsym's contract; it takes this function, in our own library, for the caller.
+    // SAFETY: dlsym's contract; it takes this function, which lies in our own library, for the
+    // caller.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
-/// What libc itself defines; dlerror says so where it is nothing. (That of a look-up behind us does
-/// not before glibc 2.27.)
+/// libc's own definition. If there is none, dlerror reports it; before glibc 2.27 a look-up behind
+/// us does not set dlerror.
 pub(crate) fn in_libc(name: &CStr) -> *mut c_void {
-    // Kept: to give it back would be another call, after which there is no error.
+    // Kept open: dlclose would be another call, which clears the error.
     static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
         return core::ptr::null_mut();
@@ -176,7 +177,7 @@ pub(crate) fn in_libc(name: &CStr) -> *mut c_void {
     unsafe { dlsym(handle, name.as_ptr()) }
 }
 
-/// Loads a library for ourselves, for good.
+/// Loads a library for the shim's own use, for good.
 pub(crate) fn load(library: &CStr) {
     const RTLD_NOW: c_int = 2;
     if let Some(dlopen) = dlopen() {
@@ -196,7 +197,7 @@ pub(crate) fn has(library: &CStr) -> bool {
     !handle.is_null()
 }
 
-/// What a loaded library and its dependencies define. Nothing is loaded.
+/// Looks a name up in a loaded library and its dependencies. Loads nothing.
 pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
     let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
         return core::ptr::null_mut();
@@ -215,7 +216,7 @@ pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
 /// Keeps a library loaded for good.
 pub(crate) fn pin(object: &Object) {
     let Some(dlopen) = dlopen() else { return };
-    // SAFETY: dlopen's contract; NOLOAD only raises the flags of what is there.
+    // SAFETY: dlopen's contract; NOLOAD only changes the flags of a loaded library.
     let handle = unsafe { dlopen(object.path().as_ptr(), LAZY_NOLOAD | NODELETE) };
     if !handle.is_null() {
         dlclose(handle);

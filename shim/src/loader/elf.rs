@@ -1,11 +1,11 @@
 //! The libraries of this process, and the symbols that they define.
-//! Touches: what the dynamic loader has mapped. Never: dlsym and its kin, malloc.
-//! Law: an object is known by its dynamic section; two loaded objects never share one.
+//! Touches: the images that the dynamic loader has mapped. Never: dlsym and its kin, malloc.
+//! Law: an object is identified by its dynamic section; two loaded objects never share one.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// What `dl_iterate_phdr` tells of an object; the fields that every libc has.
+/// The struct that `dl_iterate_phdr` passes for an object; the fields that every libc has.
 #[repr(C)]
 struct dl_phdr_info {
     dlpi_addr: usize,
@@ -34,13 +34,13 @@ type Visit = unsafe extern "C" fn(*const dl_phdr_info, usize, *mut c_void) -> c_
 type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
 
 unsafe extern "C" {
-    /// Our own dynamic section; the linker makes the name.
+    /// Our own dynamic section; the linker defines the name.
     static _DYNAMIC: u8;
-    /// Visits the objects of the caller's own namespace: the one we live in.
+    /// Visits the objects of the caller's namespace, which is this library's own.
     fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
 }
 
-/// `struct r_debug`, as far as it is looked at.
+/// `struct r_debug`, its first fields.
 #[repr(C)]
 struct Rendezvous {
     r_version: c_int,
@@ -72,15 +72,16 @@ pub(crate) fn own_dynamic() -> usize {
     (&raw const _DYNAMIC) as usize
 }
 
-// glibc has the first, musl a pointer in the second: neither may keep us from being loaded.
+// glibc has the first, musl a pointer in the second. Weak, so that the missing one does not prevent
+// this library from being loaded.
 core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
 
-/// The loader's own list, for debuggers. Null where it has none.
+/// The loader's list of objects, kept for debuggers. Null: it has none.
 fn rendezvous() -> *const Rendezvous {
     let glibc: *const Rendezvous;
     let musl: *const *const Rendezvous;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads two words of our own table of addresses.
+    // SAFETY: reads two words of our own global offset table.
     unsafe {
         core::arch::asm!(
             "mov {glibc}, qword ptr [rip + _r_debug@GOTPCREL]",
@@ -91,7 +92,7 @@ fn rendezvous() -> *const Rendezvous {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: reads two words of our own global offset table.
     unsafe {
         core::arch::asm!(
             "adrp {glibc}, :got:_r_debug",
@@ -105,20 +106,20 @@ fn rendezvous() -> *const Rendezvous {
     }
     match glibc.is_null() {
         false => glibc,
-        // SAFETY: musl's own variable, if it is there.
+        // SAFETY: null, or musl's own variable.
         true => unsafe { musl.as_ref() }.map_or(core::ptr::null(), |list| *list),
     }
 }
 
-/// The list of the program's namespace, where we were loaded with the program.
+/// The list of the program's namespace, if this library was loaded with the program.
 ///
-/// Only its beginning is looked at: what lies before the loader itself is never freed. A copy of
-/// us in a namespace of dlmopen is not in it.
+/// Only its beginning is read: objects before the loader itself are never freed. A copy of this
+/// library in a namespace of dlmopen is not in it.
 fn own_list() -> Option<*const LinkMap> {
     // SAFETY: the loader's own structure, which it never frees.
     let list = unsafe { rendezvous().as_ref() }?.r_map;
     let mut next = list;
-    // SAFETY: as said above.
+    // SAFETY: the loader's own list; only objects up to the loader are read, which are never freed.
     while let Some(map) = unsafe { next.as_ref() } {
         if map.l_ld == own_dynamic() {
             return Some(list);
@@ -131,9 +132,9 @@ fn own_list() -> Option<*const LinkMap> {
     None
 }
 
-/// libc in a namespace of dlmopen, where it comes right behind us: we are the first there, and need
-/// nothing else. The loader is asked once, which takes its lock: `dlsym::namespace` sees to it
-/// that this has happened before anything else of the namespace runs.
+/// libc in a namespace of dlmopen, where it follows this library, which is the first there and
+/// needs no other. Asks the loader once, which takes its lock. `dlsym::namespace` makes this happen
+/// before any other code of the namespace runs.
 fn libc_of_namespace() -> Option<Object> {
     static DYNAMIC: AtomicUsize = AtomicUsize::new(0);
     static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -151,12 +152,11 @@ fn libc_of_namespace() -> Option<Object> {
     Some(libc)
 }
 
-/// One of the libraries that are there from the start, found without calling anybody: what
-/// others have put in the place of the loader's functions may not be ready yet, or may be
-/// looking for them just now.
+/// A library loaded at the start of the program, found without calling any function. Interposers of
+/// the loader's functions may not be ready yet, or may be looking them up just now.
 pub(crate) fn from_the_start(wanted: fn(&[u8]) -> bool) -> Option<Object> {
     let mut next = own_list()?;
-    // SAFETY: the loader's own list; libc is among what is loaded from the start.
+    // SAFETY: the loader's own list; libc is among the libraries loaded at the start.
     while let Some(map) = unsafe { next.as_ref() } {
         let object = map.object();
         if wanted(object.file_name()) {
@@ -167,7 +167,7 @@ pub(crate) fn from_the_start(wanted: fn(&[u8]) -> bool) -> Option<Object> {
     None
 }
 
-/// libc's own dl_iterate_phdr, not that of somebody who has put one before it.
+/// libc's own dl_iterate_phdr, not an interposer's.
 fn iterate() -> Iterate {
     #[unsafe(link_section = ".data")]
     static KNOWN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -179,23 +179,23 @@ fn iterate() -> Iterate {
         address = own.map_or(dl_iterate_phdr as *mut c_void, |own| own as *mut c_void);
         KNOWN.store(address, Ordering::Release);
     }
-    // SAFETY: one of the two above; both have this signature.
+    // SAFETY: the address is one of the two above; both have this signature.
     unsafe { core::mem::transmute::<*mut c_void, Iterate>(address) }
 }
 
 /// A loaded library or program.
 #[derive(Clone, Copy)]
 pub(crate) struct Object {
-    /// What its addresses are relative to.
+    /// The base of its addresses.
     pub(crate) base: usize,
-    /// Where its dynamic section is.
+    /// The address of its dynamic section.
     pub(crate) dynamic: usize,
-    /// What the loader calls it: a path; empty for the program.
+    /// The loader's name for it: a path; empty for the program.
     pub(crate) name: *const c_char,
 }
 
 impl Object {
-    /// What the loader calls it.
+    /// The loader's name for it: a path; empty for the program.
     pub(crate) fn path(&self) -> &CStr {
         if self.name.is_null() {
             return c"";
@@ -211,13 +211,13 @@ impl Object {
     }
 }
 
-/// Whether the object with this dynamic section is there from the start, and so for good: in the
-/// loader's list it comes before the loader itself. What is opened later comes after.
+/// Whether the object with this dynamic section was loaded at the start, and so for good. In the
+/// loader's list it comes before the loader itself; objects opened later come after.
 pub(crate) fn is_from_the_start(dynamic: usize) -> bool {
     let Some(mut next) = own_list() else {
         return false;
     };
-    // SAFETY: the loader's own list; what comes before the loader is never freed.
+    // SAFETY: the loader's own list; objects before the loader are never freed.
     while let Some(map) = unsafe { next.as_ref() } {
         let object = map.object();
         if object.dynamic == dynamic || object.file_name().starts_with(b"ld-") {
@@ -233,12 +233,12 @@ struct Search<'a> {
     found: Option<Object>,
 }
 
-/// The first object of our namespace that is wanted.
+/// The first object of our namespace for which `wanted` returns true.
 fn search(wanted: &mut dyn FnMut(&Object, &[Phdr]) -> bool) -> Option<Object> {
     unsafe extern "C" fn visit(info: *const dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
         // SAFETY: `data` is the Search below, which lives through the whole walk.
         let search = unsafe { &mut *data.cast::<Search<'_>>() };
-        // SAFETY: the loader gives a good dl_phdr_info.
+        // SAFETY: the loader passes a valid dl_phdr_info.
         let info = unsafe { &*info };
         if info.dlpi_phdr.is_null() {
             return 0;
@@ -268,7 +268,7 @@ fn search(wanted: &mut dyn FnMut(&Object, &[Phdr]) -> bool) -> Option<Object> {
     search.found
 }
 
-/// The object of our namespace that an address lies in.
+/// The object of our namespace that contains an address.
 pub(crate) fn containing(address: usize) -> Option<Object> {
     search(&mut |object, headers| {
         headers.iter().any(|header| {
@@ -278,7 +278,7 @@ pub(crate) fn containing(address: usize) -> Option<Object> {
     })
 }
 
-/// The first object whose file has a name that is wanted.
+/// The first object whose file name is wanted.
 pub(crate) fn named(wanted: fn(&[u8]) -> bool) -> Option<Object> {
     search(&mut |object, _| wanted(object.file_name()))
 }
@@ -288,12 +288,12 @@ pub(crate) fn is_loaded(dynamic: usize) -> bool {
     search(&mut |object, _| object.dynamic == dynamic).is_some()
 }
 
-/// The first definition of a symbol in our namespace that is not ours.
+/// The first definition of a symbol in our namespace outside this library.
 pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
     let mut address = None;
     search(&mut |object, _| {
         if object.dynamic != own_dynamic() {
-            // SAFETY: the loader holds what it shows us.
+            // SAFETY: the loader keeps the object loaded during the visit.
             address = unsafe { symbol(object, name) };
         }
         address.is_some()
@@ -301,21 +301,22 @@ pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
     address
 }
 
-/// The definition of a symbol that follows ours in the order of the loader's search, found
-/// without calling anybody: what this is asked for may be called in a signal handler, between
-/// fork and exec, or while somebody holds the loader's lock.
+/// The definition of a symbol that follows ours in the loader's search order, found without calling
+/// any function. Its callers may be in a signal handler, between fork and exec, or in a process
+/// whose other thread holds the loader's lock.
 pub(crate) fn following(name: &[u8]) -> Option<usize> {
     let Some(mut next) = own_list() else {
         let libc = libc_of_namespace()?;
-        // SAFETY: libc stays as long as we do, who need it.
+        // SAFETY: libc stays loaded as long as this library, which needs it.
         return unsafe { symbol(&libc, name) };
     };
     let mut behind_us = false;
-    // SAFETY: the loader's own list. What comes after us, up to libc, is loaded from the start
-    // and never freed; libc has every name that is asked for, or else nobody.
+    // SAFETY: the loader's own list. The objects from this library to libc are loaded at the start
+    // and never freed. The search ends at libc, which has every requested name or else no library
+    // has.
     while let Some(map) = unsafe { next.as_ref() } {
         let object = map.object();
-        // SAFETY: as above.
+        // SAFETY: an object between this library and libc is never unloaded.
         if behind_us && let Some(address) = unsafe { symbol(&object, name) } {
             return Some(address);
         }
@@ -330,8 +331,8 @@ pub(crate) fn following(name: &[u8]) -> Option<usize> {
 
 /// An ELF image in memory.
 ///
-/// Its law stands in `new`: whoever makes one has promised that it is mapped and well formed,
-/// so that reading what its own tables point at is sound.
+/// Its law is the contract of `new`: the caller guarantees that the image is mapped and well
+/// formed, so that following its own tables is sound.
 struct Image {
     base: usize,
     strings: usize,
@@ -346,7 +347,7 @@ const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
-/// The version of a symbol that only old programs are given.
+/// The bit of a symbol version that only old programs bind to.
 const VERSYM_HIDDEN: u16 = 0x8000;
 const STT_GNU_IFUNC: u8 = 10;
 
@@ -366,7 +367,7 @@ impl Image {
         loop {
             let tag: usize = image.at(entry);
             let value: usize = image.at(entry.wrapping_add(8));
-            // glibc has relocated what points somewhere, musl has not.
+            // glibc has relocated the pointers of the table, musl has not.
             let place = match value < object.base {
                 true => value.wrapping_add(object.base),
                 false => value,
@@ -386,7 +387,7 @@ impl Image {
     }
 
     fn at<T: Copy>(&self, address: usize) -> T {
-        // SAFETY: the image's own tables lead here (Safety of `new`).
+        // SAFETY: the address is from the image's own tables (see Safety of `new`).
         unsafe { (address as *const T).read_unaligned() }
     }
 
@@ -394,7 +395,7 @@ impl Image {
         self.at(table.wrapping_add((index as usize).wrapping_mul(4)))
     }
 
-    /// The address that a symbol stands for, if the image defines it under this name.
+    /// The address of a symbol, if the image defines it under this name.
     fn defines(&self, index: u32, name: &[u8]) -> Option<usize> {
         let symbol = self.symbols.wrapping_add((index as usize).wrapping_mul(24));
         let named: u32 = self.at(symbol);
@@ -470,7 +471,7 @@ impl Image {
 /// # Safety
 /// The object is loaded, and stays so during the call.
 pub(crate) unsafe fn symbol(object: &Object, name: &[u8]) -> Option<usize> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the object stays loaded.
     let image = unsafe { Image::new(object) }?;
     match (image.gnu_hash, image.sysv_hash) {
         (Some(table), _) => image.by_gnu_hash(table, name),

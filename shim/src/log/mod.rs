@@ -1,5 +1,5 @@
-//! The log: off unless the environment enables it; each line is one write. Touches: the environment
-//! once, standard error or the log file. Never: stdout, errno, malloc.
+//! The log: off unless the environment enables it; each line is one write.
+//! Touches: the environment once, standard error or the log file. Never: stdout, errno, malloc.
 
 pub(crate) mod counters;
 

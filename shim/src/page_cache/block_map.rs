@@ -1,6 +1,6 @@
 //! Tracks how much of each block of a file was used, so that a block is dropped only once it is
-//! used up. Also tracks dropped blocks, so that dropping stops when they are used again. Touches: a
-//! word for each block, in memory of its own for as long as the file is in use.
+//! used up. Also tracks dropped blocks, so that dropping stops when they are used again.
+//! Touches: a word for each block, in memory of its own for as long as the file is in use.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 //! Drop-behind: evicts pages behind a window while a model is loaded, after the loader has consumed
-//! them. Touches: notes of consumed ranges; in the helper thread, the window and the pages. Law:
-//! uses MADV_DONTNEED only where the mapping was never writable or is shared, and where the kernel
-//! reports every page as a file's. Uses MADV_PAGEOUT, which loses no data, on private writable
-//! mappings. Stops by itself when dropped pages are used again.
+//! them.
+//! Touches: notes of consumed ranges; in the helper thread, the window and the pages.
+//! Law: uses MADV_DONTNEED only where the mapping was never writable or is shared, and where the
+//! kernel reports every page as a file's. Uses MADV_PAGEOUT, which loses no data, on private
+//! writable mappings. Stops by itself when dropped pages are used again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,6 @@
 //! Tests whether a file's name may be a model's: in any slice, before this slice's rules are known,
-//! and in this slice. Touches: two atomics.
+//! and in this slice.
+//! Touches: two atomics.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,7 +1,8 @@
 //! The model files that this process has open or mapped: one entry each, with a count of users.
-//! Touches: atomics; the kernel, when the last user of a file goes. Law: no lock, no malloc: open
-//! and close are called from signal handlers and between fork and exec. An entry whose count is
-//! zero cannot be acquired; the thread that released the last user ends it.
+//! Touches: atomics; the kernel, when the last user of a file goes.
+//! Law: no lock, no malloc: open and close are called from signal handlers and between fork and
+//! exec. An entry whose count is zero cannot be acquired; the thread that released the last user
+//! ends it.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{

@@ -1,7 +1,8 @@
-//! The helper thread: drops consumed pages while the loader continues. Touches: a thread unknown to
-//! libc, for as long as there is work; one file at a time, whose number it publishes. Law: it runs
-//! only where the slice asks for drop-behind, handles no signals, and touches neither libc nor
-//! thread-local storage. It delays no thread for longer than one piece takes.
+//! The helper thread: drops consumed pages while the loader continues.
+//! Touches: a thread unknown to libc, for as long as there is work; one file at a time, whose
+//! number it publishes.
+//! Law: it runs only where the slice asks for drop-behind, handles no signals, and touches neither
+//! libc nor thread-local storage. It delays no thread for longer than one piece takes.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

@@ -1,6 +1,7 @@
-//! Tracks where model files are mapped in this process. Touches: atomics. One thread at a time
-//! changes the table; the others leave notes for it. Law: no thread waits without limit for that
-//! thread, because a signal handler may have interrupted it.
+//! Tracks where model files are mapped in this process.
+//! Touches: atomics. One thread at a time changes the table; the others leave notes for it.
+//! Law: no thread waits without limit for that thread, because a signal handler may have
+//! interrupted it.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -1,7 +1,8 @@
 //! Evicts model files from the page cache: the hooks of libc report opened, mapped and closed
-//! files. Touches: atomics; the kernel, where a model file is concerned. Law: allocates nothing,
-//! takes no lock, leaves errno alone. Every real function is called exactly once. Without a slice
-//! that asks for eviction, it is one branch.
+//! files.
+//! Touches: atomics; the kernel, where a model file is concerned.
+//! Law: allocates nothing, takes no lock, leaves errno alone. Every real function is called exactly
+//! once. Without a slice that asks for eviction, it is one branch.
 
 pub(crate) mod block_map;
 pub(crate) mod drop_behind;

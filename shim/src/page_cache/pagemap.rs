@@ -1,6 +1,7 @@
 //! Reads the kernel's view of this process's own pages: which are mapped, and which hold data that
-//! no file has. Touches: `/proc/self/pagemap`, which needs no rights for one's own process. Law:
-//! where the kernel gives no answer, the result is the one that drops nothing.
+//! no file has.
+//! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
+//! Law: where the kernel gives no answer, the result is the one that drops nothing.
 
 use super::mappings::Range;
 use crate::sys::file_calls::{self, Descriptor, number};

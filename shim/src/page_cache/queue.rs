@@ -1,6 +1,6 @@
 //! A queue that many threads and signal handlers fill and one thread empties, without a lock.
-//! Touches: atomics. Law: a thread interrupted while it fills a place delays later entries, and
-//! loses none.
+//! Touches: atomics.
+//! Law: a thread interrupted while it fills a place delays later entries, and loses none.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

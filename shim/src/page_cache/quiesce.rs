@@ -1,7 +1,7 @@
 //! Stops all work of the library before the program installs a seccomp filter or changes
-//! namespaces. Touches: the helper, which ends; the threads at work on a model file, which are
-//! waited for. Law: the wait is limited, because the waiting signal handler may have interrupted
-//! such a thread.
+//! namespaces.
+//! Touches: the helper, which ends; the threads at work on a model file, which are waited for.
+//! Law: the wait is limited, because the waiting signal handler may have interrupted such a thread.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

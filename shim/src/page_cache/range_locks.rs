@@ -1,7 +1,7 @@
 //! Locks on a model's file by which its users show each other the bytes that they still need.
-//! Touches: locks on our own descriptors, far beyond the end of any file; never the program's. Law:
-//! a process first removes its own lock, then tests for others. Of two that end at the same time,
-//! at least one sees that it is the last.
+//! Touches: locks on our own descriptors, far beyond the end of any file; never the program's.
+//! Law: a process first removes its own lock, then tests for others. Of two that end at the same
+//! time, at least one sees that it is the last.
 
 use super::files::Number;
 use super::open::{drops_behind, shares};

@@ -1,6 +1,7 @@
 //! Tracks whether this process has installed a seccomp filter. A filter allows the program's system
-//! calls, not the library's, and may kill the program for an unknown one. Touches: one number. Law:
-//! once a filter is about to be installed, the library begins no work that the program has not
+//! calls, not the library's, and may kill the program for an unknown one.
+//! Touches: one number.
+//! Law: once a filter is about to be installed, the library begins no work that the program has not
 //! asked for. Filters older than the program, such as a container's, do not count.
 
 use core::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! The window: ranges that were consumed last and are not dropped yet. Touches: its own memory, in
-//! the helper thread alone.
+//! The window: ranges that were consumed last and are not dropped yet.
+//! Touches: its own memory, in the helper thread alone.
 
 use core::sync::atomic::AtomicPtr;
 

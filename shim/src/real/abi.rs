@@ -1,4 +1,5 @@
-//! The vendor's types that the table uses: codes, handles, layouts. Touches: nothing.
+//! The vendor's types that the table uses: codes, handles, layouts.
+//! Touches: nothing.
 //!
 //! Codes are plain integers, not a Rust `enum` as in cudarc: a newer driver may return a code that
 //! is unknown here, and an `enum` with an unknown value is undefined behaviour. Tests compare these

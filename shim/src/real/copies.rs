@@ -1,6 +1,6 @@
 //! The loaded copies of each library, and the addresses of the real functions in each copy.
-//! Touches: atomics; the loader, when an address is needed for the first time. Law: a slot is one
-//! loaded library. Its addresses are forgotten when the library is unloaded.
+//! Touches: atomics; the loader, when an address is needed for the first time.
+//! Law: a slot is one loaded library. Its addresses are forgotten when the library is unloaded.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;

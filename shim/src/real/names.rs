@@ -1,4 +1,5 @@
-//! A name index of the table, built by the compiler. Touches: its own bytes.
+//! A name index of the table, built by the compiler.
+//! Touches: its own bytes.
 
 use core::ffi::CStr;
 

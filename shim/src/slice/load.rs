@@ -1,7 +1,7 @@
-//! Loads this process's slice once, or finds that it has none. Touches: the slice file, the
-//! environment, once. Law: loaded at the first intercepted call. Blocks no thread, survives fork,
-//! may run twice. Everything is written to its final place, and never lies on the stack of the
-//! calling thread.
+//! Loads this process's slice once, or finds that it has none.
+//! Touches: the slice file, the environment, once.
+//! Law: loaded at the first intercepted call. Blocks no thread, survives fork, may run twice.
+//! Everything is written to its final place, and never lies on the stack of the calling thread.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;

@@ -1,5 +1,5 @@
-//! A loaded slice, ready to answer: budgets, paths, the ledger. Touches: the host's meminfo, at
-//! every answer that needs it.
+//! A loaded slice, ready to answer: budgets, paths, the ledger.
+//! Touches: the host's meminfo, at every answer that needs it.
 
 use core::ffi::CStr;
 

@@ -1,7 +1,7 @@
-//! The slice's ledger, or a closed one in its place while it cannot be used. Touches: the ledger's
-//! file, once, and again while it cannot be used. Law: an enforced limit is never given up. A
-//! closed ledger grants nothing, never fails a free, and is replaced as soon as the slice's own can
-//! be used again.
+//! The slice's ledger, or a closed one in its place while it cannot be used.
+//! Touches: the ledger's file, once, and again while it cannot be used.
+//! Law: an enforced limit is never given up. A closed ledger grants nothing, never fails a free,
+//! and is replaced as soon as the slice's own can be used again.
 
 use core::ffi::CStr;
 use core::fmt::Write;

@@ -1,7 +1,7 @@
-//! Remembers device memory by address: one word for each 2 MiB of addresses. Touches: two levels of
-//! tables, mapped as addresses turn up; 8 bytes for an allocation with steps of its own, no more
-//! for a small one. Law: atomics only; a thread that is killed or cancelled at any point leaves
-//! nothing locked.
+//! Remembers device memory by address: one word for each 2 MiB of addresses.
+//! Touches: two levels of tables, mapped as addresses turn up; 8 bytes for an allocation with steps
+//! of its own, no more for a small one.
+//! Law: atomics only; a thread that is killed or cancelled at any point leaves nothing locked.
 //!
 //! The driver allocates in steps of 2 MiB, aligned to 2 MiB, and places requests of up to 1 MiB
 //! together in one step. Their addresses reveal which of them share a step, once the driver has

@@ -1,5 +1,5 @@
-//! Numbers the contexts of this process, so that memory can be released with its context. Touches:
-//! the page of this process.
+//! Numbers the contexts of this process, so that memory can be released with its context.
+//! Touches: the page of this process.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

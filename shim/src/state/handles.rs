@@ -1,6 +1,7 @@
-//! Remembers handles: the size, device and kind of each. Touches: its own memory, 16 bytes an entry
-//! and at most 48 for each handle held. Law: atomics only; a thread that is killed or cancelled at
-//! any point leaves nothing locked and loses at most one empty place.
+//! Remembers handles: the size, device and kind of each.
+//! Touches: its own memory, 16 bytes an entry and at most 48 for each handle held.
+//! Law: atomics only; a thread that is killed or cancelled at any point leaves nothing locked and
+//! loses at most one empty place.
 //!
 //! A key lies in one bucket of one of the segments; a bucket is a cache line. A full table gets
 //! another segment, as large as all before it together. New entries go to the newest segment that

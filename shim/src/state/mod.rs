@@ -1,4 +1,5 @@
-//! The state of this process: one page, which reads as zeros in a forked child. Touches: atomics.
+//! The state of this process: one page, which reads as zeros in a forked child.
+//! Touches: atomics.
 //! Law: data only; the modules above decide.
 
 pub(crate) mod allocations;

@@ -1,6 +1,7 @@
-//! The page with all private state of this process. Touches: one page and the mappings it points
-//! to. In a forked child all of it reads as zeros, because a child inherits none of the driver's
-//! state. Law: atomics only. No lock that a thread could leave held, no malloc.
+//! The page with all private state of this process.
+//! Touches: one page and the mappings it points to. In a forked child all of it reads as zeros,
+//! because a child inherits none of the driver's state.
+//! Law: atomics only. No lock that a thread could leave held, no malloc.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

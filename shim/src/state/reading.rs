@@ -1,5 +1,6 @@
 //! The last reading of the host by this process: words that several threads read and write.
-//! Touches: atomics of this process's page. Law: a reader gets one whole reading, or none.
+//! Touches: atomics of this process's page.
+//! Law: a reader gets one whole reading, or none.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

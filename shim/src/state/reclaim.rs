@@ -1,5 +1,5 @@
-//! State of `pressure: release`: the requests to this process to free memory. Touches: atomics of
-//! this process's page.
+//! State of `pressure: release`: the requests to this process to free memory.
+//! Touches: atomics of this process's page.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

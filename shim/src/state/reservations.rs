@@ -1,9 +1,9 @@
 //! The pools of this process, and the devices on which its graphs have memory, each with the memory
-//! it has reserved. Touches: places of this process's page, and further mappings if a program has
-//! more pools. Law: a place belongs to one pool from when the pool is known until it is destroyed,
-//! and each pool has one place. An unknown pool goes to the first place that was never used, so
-//! that a second thread finds it there. Only a thread that has just created a pool may reuse a
-//! place.
+//! it has reserved.
+//! Touches: places of this process's page, and further mappings if a program has more pools.
+//! Law: a place belongs to one pool from when the pool is known until it is destroyed, and each
+//! pool has one place. An unknown pool goes to the first place that was never used, so that a
+//! second thread finds it there. Only a thread that has just created a pool may reuse a place.
 //!
 //! A handle is a pointer: the driver is called with it only between `enter` and `leave`. A thread
 //! that is about to destroy the pool first closes its place, and waits until all others have left.

@@ -1,6 +1,6 @@
-//! The system calls that find out about files and drop their pages, made directly.
+//! System calls that query files and drop their pages, made directly.
 //! Touches: the kernel. Never: errno, libc's locks.
-//! Law: nothing here is a cancellation point, and a descriptor of the program is never closed.
+//! Law: no call here is a cancellation point, and a descriptor of the program is never closed.
 
 use core::ffi::CStr;
 
@@ -24,7 +24,7 @@ pub(crate) mod number {
     pub(crate) const FADVISE: usize = 221;
     pub(crate) const OPENAT: usize = 257;
     pub(crate) const PRLIMIT: usize = 302;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(crate) const STAT_MODE: usize = 24;
 }
 
@@ -46,7 +46,7 @@ pub(crate) mod number {
     pub(crate) const FADVISE: usize = 223;
     pub(crate) const OPENAT: usize = 56;
     pub(crate) const PRLIMIT: usize = 261;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(crate) const STAT_MODE: usize = 16;
 }
 
@@ -69,18 +69,18 @@ const F_RDLCK: u16 = 0;
 const F_WRLCK: u16 = 1;
 const F_UNLCK: u16 = 2;
 
-/// A descriptor, the program's or ours.
+/// A descriptor, of the program or of the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptor(pub(crate) i32);
 
 impl Descriptor {
     fn raw(self) -> usize {
-        // As the kernel takes it: the sign does not matter to it.
+        // Sign extension does no harm: the kernel reads an int.
         self.0 as usize
     }
 }
 
-/// Which file a descriptor is open on.
+/// The identity of the file that a descriptor is open on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) dev: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Stat {
     pub(crate) size: u64,
 }
 
-/// Which regular file a descriptor is open on; None for anything else.
+/// The regular file that a descriptor is open on. None: it is not a regular file.
 pub(crate) fn stat(fd: Descriptor) -> Option<Stat> {
     #[repr(align(8))]
     struct Buffer([u8; 144]);
@@ -121,15 +121,15 @@ pub(crate) fn stat(fd: Descriptor) -> Option<Stat> {
     Some(Stat { identity, size })
 }
 
-/// Whether reading through the descriptor fills the page cache: not one that is only written to,
-/// nor one that only names the file.
+/// Whether the descriptor can read, and so fill the page cache: not if it is write-only or opened
+/// with O_PATH.
 pub(crate) fn reads(fd: Descriptor) -> bool {
     // SAFETY: takes no pointers.
     let flags = unsafe { syscall(number::FCNTL, [fd.raw(), F_GETFL, 0, 0, 0, 0]) };
     flags.is_ok_and(|flags| flags & O_ACCMODE != O_WRONLY && flags & O_PATH == 0)
 }
 
-/// Whether the file's pages are its only copy, as on tmpfs: such are never dropped.
+/// Whether the file's pages are its only copy, as on tmpfs: such pages are never dropped.
 pub(crate) fn is_memory(fd: Descriptor) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
@@ -146,22 +146,22 @@ pub(crate) fn is_memory(fd: Descriptor) -> bool {
     matches!(kind, Some(TMPFS | RAMFS | HUGETLBFS))
 }
 
-/// The parent of this process.
+/// The parent's pid.
 pub(crate) fn parent() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETPPID, [0; 6]) }.map_or(0, |pid| pid as u64)
 }
 
-/// Whether this process has a thread of this number, and be it one that is just ending.
+/// Whether this process has a thread with this id, even one that is just ending.
 pub(crate) fn has_thread(number: u32) -> bool {
     let pid = usize::try_from(crate::sys::pid()).unwrap_or(0);
-    // SAFETY: takes no pointers; nothing is sent.
+    // SAFETY: takes no pointers; signal 0 is never delivered.
     unsafe { syscall(number::TGKILL, [pid, number as usize, 0, 0, 0, 0]) }.is_ok()
 }
 
-/// Opens again, read-only and on its own, what a descriptor is open on.
+/// Opens the file of a descriptor once more, read-only.
 ///
-/// Not a duplicate: that would keep the program's `flock` and its position alive.
+/// Not a duplicate, which would keep the program's `flock` and file position alive.
 pub(crate) fn open_again(fd: Descriptor) -> Result<Descriptor, Errno> {
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 10];
@@ -201,9 +201,9 @@ pub(crate) fn close(fd: Descriptor) {
     let _ = unsafe { syscall(number::CLOSE, [fd.raw(), 0, 0, 0, 0, 0]) };
 }
 
-/// Moves a descriptor of ours out of the way: programs count on getting the lowest number.
+/// Moves a descriptor of ours to a high number: programs rely on getting the lowest free one.
 ///
-/// Not while there is a lock on the file, which may be the process's own: closing any descriptor
+/// Not while there is a lock on the file, which may be this process's own: closing any descriptor
 /// of the file would release it.
 pub(crate) fn move_up(fd: Descriptor) -> Descriptor {
     if is_locked(fd, 0, LOCKS) {
@@ -224,7 +224,7 @@ pub(crate) fn move_up(fd: Descriptor) -> Descriptor {
     }
 }
 
-/// How many descriptors the process may have.
+/// The process's limit of descriptors.
 fn limit() -> Option<usize> {
     const RLIMIT_NOFILE: usize = 7;
     let mut limit = [0u64; 2];
@@ -234,7 +234,7 @@ fn limit() -> Option<usize> {
     usize::try_from(limit.first().copied()?).ok()
 }
 
-/// Drops a file's clean pages that nobody has mapped. A length of 0 means up to the end.
+/// Drops a file's clean pages that no process has mapped. A length of 0 means up to the end.
 pub(crate) fn drop_pages(fd: Descriptor, offset: u64, length: u64) {
     const DONTNEED: usize = 4;
     let (Ok(offset), Ok(length)) = (usize::try_from(offset), usize::try_from(length)) else {
@@ -244,32 +244,32 @@ pub(crate) fn drop_pages(fd: Descriptor, offset: u64, length: u64) {
     let _ = unsafe { syscall(number::FADVISE, [fd.raw(), offset, length, DONTNEED, 0, 0]) };
 }
 
-/// Takes pages out of this process's page tables. What was written to private ones is lost: the
-/// caller has made sure that there is nothing.
+/// Removes pages from this process's page tables. Data written to private pages is lost: the caller
+/// has made sure that there is none.
 pub(crate) fn forget_pages(start: u64, end: u64) {
     const DONTNEED: usize = 4;
     let length = end.saturating_sub(start);
     let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
         return;
     };
-    // SAFETY: the range is of a file's mapping and holds nothing but the file's pages.
+    // SAFETY: the caller guarantees a range of a file's mapping that holds only the file's pages.
     let _ = unsafe { syscall(number::MADVISE, [start, length, DONTNEED, 0, 0, 0]) };
 }
 
-/// Drops pages that only this process has mapped, and takes them out of its page tables. What was
-/// written to private ones stays. Nothing happens where the file is another user's and may not be
-/// written to.
+/// Drops pages that only this process has mapped, and removes them from its page tables. Data
+/// written to private pages is kept. Has no effect on another user's file that this process may not
+/// write to.
 pub(crate) fn page_out(start: u64, end: u64) {
     const PAGEOUT: usize = 21;
     let length = end.saturating_sub(start);
     let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
         return;
     };
-    // SAFETY: loses nothing, wherever it is.
+    // SAFETY: MADV_PAGEOUT loses no data at any address.
     let _ = unsafe { syscall(number::MADVISE, [start, length, PAGEOUT, 0, 0, 0]) };
 }
 
-/// Where a descriptor stands in its file.
+/// A descriptor's current position in its file.
 pub(crate) fn position(fd: Descriptor) -> Option<u64> {
     const SEEK_CUR: usize = 1;
     // SAFETY: takes no pointers.
@@ -277,16 +277,16 @@ pub(crate) fn position(fd: Descriptor) -> Option<u64> {
     position.ok().map(|position| position as u64)
 }
 
-/// Sets which signals this thread keeps for later.
+/// Sets the signals that this thread blocks.
 pub(crate) fn mask_signals(mask: &u64, before: Option<&mut u64>) {
     const SIG_SETMASK: usize = 2;
     let before = before.map_or(0, |before| (&raw mut *before) as usize);
     let mask = (&raw const *mask) as usize;
-    // SAFETY: the kernel reads one set of signals and writes the other, of 8 bytes each.
+    // SAFETY: the kernel reads one signal set and writes the other, of 8 bytes each.
     let _ = unsafe { syscall(number::RT_SIGPROCMASK, [SIG_SETMASK, mask, before, 8, 0, 0]) };
 }
 
-/// Where locks on "bytes I still need" begin: beyond the end of any file.
+/// The offset from which locks mean "I still need these bytes": beyond the end of any file.
 pub(crate) const LOCKS: u64 = 1 << 62;
 
 /// `struct flock`.
@@ -315,7 +315,7 @@ fn flock(kind: u16, start: u64, length: u64) -> Option<Flock> {
     })
 }
 
-/// Whether anybody but this descriptor has a lock there.
+/// Whether a lock other than this descriptor's is held in a range.
 pub(crate) fn is_locked(fd: Descriptor, start: u64, length: u64) -> bool {
     let Some(mut lock) = flock(F_WRLCK, start, length) else {
         return false;
@@ -323,11 +323,11 @@ pub(crate) fn is_locked(fd: Descriptor, start: u64, length: u64) -> bool {
     lock_call(fd, F_OFD_GETLK, &mut lock).is_ok() && lock.kind != F_UNLCK
 }
 
-/// Says "I still need these bytes", or no longer.
+/// Sets or removes the lock that means "I still need these bytes".
 pub(crate) fn need(fd: Descriptor, offset: u64, length: u64, needed: bool) {
     let kind = if needed { F_RDLCK } else { F_UNLCK };
     if let Some(mut lock) = flock(kind, LOCKS.saturating_add(offset), length) {
-        // Where it cannot be said, as on file systems without locks, nobody is told.
+        // On file systems without locks this fails, and other processes cannot see the need.
         let _ = lock_call(fd, F_OFD_SETLK, &mut lock);
     }
 }

@@ -1,8 +1,8 @@
-//! memcpy and its kin, which the compiler calls: libc's would each be looked up by the loader in
-//! all libraries of a program, at the start of every process.
+//! memcpy and its kin, which compiled code calls. libc's would each need a look-up in all libraries
+//! of a program, at the start of every process.
 //! Touches: its arguments.
-//! Law: hidden, so that nobody else's call ends here. Short texts and the copies of a first call
-//! are all that they are for.
+//! Law: hidden, so that calls from other libraries do not bind here. Meant only for short texts and
+//! the copies of a first call.
 
 core::arch::global_asm!(
     ".pushsection .text.gpuslice_memory,\"ax\",@progbits",
@@ -18,7 +18,7 @@ core::arch::global_asm!(
     "sub rax, rsi",
     "cmp rax, rdx",
     "jae memcpy",
-    // The places overlap, and the source comes first: backwards.
+    // The ranges overlap, and the source comes first: copy backwards.
     "mov rax, rdi",
     "mov rcx, rdx",
     "lea rdi, [rdi + rdx - 1]",
@@ -55,7 +55,8 @@ core::arch::global_asm!(
     "xor eax, eax",
     "ret",
     "gpuslice_own strlen",
-    // Sixteen bytes at a time, for every path that is opened. What is aligned lies on one page.
+    // Sixteen bytes at a time, because it runs on every opened path. An aligned read stays on one
+    // page.
     "mov rax, rdi",
     "and rax, -16",
     "pxor xmm0, xmm0",

@@ -1,7 +1,7 @@
 //! The few system calls that the shim makes, made directly.
 //! Touches: the kernel. Never: errno, libc's locks.
-//! Law: nothing here is a cancellation point or can be interposed, and no descriptor outlives
-//! the function that opened it.
+//! Law: no call here is a cancellation point or can be interposed, and no descriptor outlives the
+//! function that opened it.
 
 use core::ffi::CStr;
 
@@ -24,21 +24,21 @@ pub(crate) struct Errno(pub(crate) u32);
 
 /// There is no such file.
 pub(crate) const ENOENT: Errno = Errno(2);
-/// The file is not for this user.
+/// This user may not open the file.
 pub(crate) const EACCES: Errno = Errno(13);
 /// A part of the path is not a directory.
 pub(crate) const ENOTDIR: Errno = Errno(20);
-/// It is a link, and was not to be followed.
+/// The path is a link, and links are not followed.
 pub(crate) const ELOOP: Errno = Errno(40);
-/// The file is not one that can be used.
+/// The file is not of a usable kind.
 pub(crate) const EINVAL: Errno = Errno(22);
-/// The process has no descriptor left.
+/// The process has no free descriptor.
 pub(crate) const EMFILE: Errno = Errno(24);
-/// The machine has no open file left.
+/// The machine has reached its limit of open files.
 pub(crate) const ENFILE: Errno = Errno(23);
-/// The kernel has no memory for it.
+/// The kernel has no memory for the call.
 pub(crate) const ENOMEM: Errno = Errno(12);
-/// A signal came first.
+/// A signal interrupted the call.
 pub(crate) const EINTR: Errno = Errno(4);
 /// The file is too large.
 pub(crate) const EFBIG: Errno = Errno(27);
@@ -72,9 +72,9 @@ mod number {
     pub(super) const O_NOFOLLOW: usize = 0o400_000;
     pub(super) const O_DIRECTORY: usize = 0o200_000;
     pub(super) const GETEUID: usize = 107;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(super) const STAT_MODE: usize = 24;
-    /// Where `st_uid` does.
+    /// The offset of `st_uid` in `struct stat`.
     pub(super) const STAT_UID: usize = 28;
 }
 
@@ -107,9 +107,9 @@ mod number {
     pub(super) const O_NOFOLLOW: usize = 0o100_000;
     pub(super) const O_DIRECTORY: usize = 0o40_000;
     pub(super) const GETEUID: usize = 175;
-    /// Where `st_mode` stands in `struct stat`.
+    /// The offset of `st_mode` in `struct stat`.
     pub(super) const STAT_MODE: usize = 16;
-    /// Where `st_uid` does.
+    /// The offset of `st_uid` in `struct stat`.
     pub(super) const STAT_UID: usize = 24;
 }
 
@@ -117,18 +117,18 @@ const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY: usize = 1;
 const O_CREAT: usize = 0o100;
 const O_APPEND: usize = 0o2000;
-/// A pipe or a device in the place of a file must not make a program wait.
+/// Prevents a pipe or a device in the place of a file from blocking the program.
 const O_NONBLOCK: usize = 0o4000;
 const O_NOCTTY: usize = 0o400;
 const O_CLOEXEC: usize = 0o2_000_000;
 
 /// # Safety
-/// As the kernel documents the call: every pointer among the arguments is good for it.
+/// Every pointer among the arguments is valid for the call, as the kernel documents it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
-    // SAFETY: the caller vouches for the arguments; the kernel changes rax, rcx and r11 only.
+    // SAFETY: the caller guarantees the arguments; the kernel changes rax, rcx and r11 only.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -142,12 +142,12 @@ pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errn
 }
 
 /// # Safety
-/// As the kernel documents the call: every pointer among the arguments is good for it.
+/// Every pointer among the arguments is valid for the call, as the kernel documents it.
 #[cfg(target_arch = "aarch64")]
 pub(crate) unsafe fn syscall(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = a;
     let answer: isize;
-    // SAFETY: the caller vouches for the arguments; the kernel changes x0 only.
+    // SAFETY: the caller guarantees the arguments; the kernel changes x0 only.
     unsafe {
         core::arch::asm!(
             "svc #0",
@@ -168,7 +168,7 @@ fn outcome(answer: isize) -> Result<usize, Errno> {
     }
 }
 
-/// An open file, closed when it goes.
+/// An open file, closed on drop.
 pub(crate) struct File(usize);
 
 impl File {
@@ -180,9 +180,9 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
     }
 
-    /// Opens a log for appending, and makes it where there is nothing. The environment names it, which
-    /// a root program may have from another user: so it is this user's own, no link leads to it, and
-    /// what is in it already begins as its lines do.
+    /// Opens a log for appending, or creates it. Its path is from the environment, which a root
+    /// program may have inherited from another user. So the file must be this user's own and not a
+    /// link, and existing content must begin as a log line does.
     pub(crate) fn append_to_log(path: &CStr, begins: &[u8; 9]) -> Result<File, Errno> {
         const O_RDWR: usize = 2;
         match File::open_in(AT_FDCWD, path, O_RDWR | O_APPEND) {
@@ -212,12 +212,12 @@ impl File {
         own && takes_lines
     }
 
-    /// Opens a file for writing, and follows no link.
+    /// Opens a file for writing, without following a link.
     pub(crate) fn open_itself(path: &CStr) -> Result<File, Errno> {
         File::open_in(AT_FDCWD, path, O_WRONLY)
     }
 
-    /// Opens a file of this folder for reading, and follows no link.
+    /// Opens a file of this folder for reading, without following a link.
     pub(crate) fn open_entry(&self, name: &CStr) -> Result<File, Errno> {
         File::open_in(self.0, name, 0)
     }
@@ -233,8 +233,8 @@ impl File {
         }
     }
 
-    /// A descriptor above 2: where a program has closed its standard error, what it writes there
-    /// must not land in a file of ours.
+    /// Returns a descriptor above 2: output to a standard error that the program has closed must
+    /// not land in a file of ours.
     fn not_standard(self) -> Result<File, Errno> {
         const F_DUPFD_CLOEXEC: usize = 1030;
         if self.0 > 2 {
@@ -252,7 +252,7 @@ impl File {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }.map(File)
     }
 
-    /// Lists more of a folder: `linux_dirent64`s, nothing at its end.
+    /// Reads the next entries of a folder, as `linux_dirent64`s; empty at its end.
     pub(crate) fn list<'a>(&self, buffer: &'a mut Listing) -> Result<&'a [u8], Errno> {
         let (place, length) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
         // SAFETY: the kernel writes at most `length` bytes into the buffer.
@@ -260,10 +260,10 @@ impl File {
         Ok(buffer.0.get(..listed).unwrap_or_default())
     }
 
-    /// A file in memory that nobody else has: what was written, and no more can be.
+    /// Creates a sealed file in memory with this text: it cannot be changed any more.
     pub(crate) fn of_text(name: &CStr, text: &[u8]) -> Result<File, Errno> {
         const CLOEXEC_ALLOW_SEALING: usize = 3;
-        /// From kernel 6.3 on, and there with some settings refused without.
+        /// Since kernel 6.3; some settings of it refuse a file without the flag.
         const NOEXEC_SEAL: usize = 8;
         let make = |flags: usize| {
             let name = name.as_ptr() as usize;
@@ -280,7 +280,8 @@ impl File {
         Ok(file)
     }
 
-    /// Puts this file in the place of what a program has opened, as it was opened.
+    /// Replaces a descriptor that the program has just opened by this file, with the descriptor's
+    /// close-on-exec flag.
     pub(crate) fn replace(&self, descriptor: i32) -> Result<(), Errno> {
         const GETFD: usize = 1;
         const FD_CLOEXEC: usize = 1;
@@ -296,7 +297,7 @@ impl File {
         unsafe { syscall(number::DUP3, [self.0, descriptor, flags, 0, 0, 0]) }.map(|_| ())
     }
 
-    /// Writes at the start of the file, and says how much.
+    /// Writes at the start of the file. Returns the number of bytes written.
     pub(crate) fn write_at_start(&self, text: &[u8]) -> Result<usize, Errno> {
         let (place, length) = (text.as_ptr() as usize, text.len());
         if !may_reach(length) {
@@ -306,12 +307,12 @@ impl File {
         unsafe { syscall(number::PWRITE, [self.0, place, length, 0, 0, 0]) }
     }
 
-    /// What the kernel knows of it.
+    /// The file's metadata.
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         Stat::of(self.0)
     }
 
-    /// How long a regular file is; anything else is refused.
+    /// The length of a regular file. Any other kind of file is an error.
     pub(crate) fn length(&self) -> Result<usize, Errno> {
         let stat = self.stat()?;
         match stat.regular {
@@ -320,7 +321,7 @@ impl File {
         }
     }
 
-    /// Reads until the buffer is full or the file ends; what was read.
+    /// Reads until the buffer is full or the file ends. Returns the bytes read.
     pub(crate) fn read<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
         let mut done = 0usize;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -334,7 +335,7 @@ impl File {
         Ok(buffer.get(..done).unwrap_or_default())
     }
 
-    /// Writes a line; where it cannot be written there is nobody to tell.
+    /// Writes a line; errors are ignored.
     pub(crate) fn write(&self, line: &[u8]) {
         stderr::write(self.0, line);
     }
@@ -342,11 +343,10 @@ impl File {
 
 const ADD_SEALS: usize = 1033;
 const GET_SEALS: usize = 1034;
-/// Seal, shrink, grow, write.
+/// The seals against sealing, shrinking, growing and writing.
 const ALL_SEALS: usize = 15;
 
-/// Whether a descriptor that a program has is of a file in memory that nobody can change any more
-/// and that begins with this.
+/// Whether a descriptor of the program refers to a sealed file in memory that begins with `start`.
 pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
     let Ok(descriptor) = usize::try_from(descriptor) else {
         return false;
@@ -359,7 +359,7 @@ pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
     starts_with(descriptor, start)
 }
 
-/// Whether a file begins with this.
+/// Whether a file begins with `start`.
 fn starts_with(descriptor: usize, start: &[u8; 9]) -> bool {
     let mut read = [0u8; 9];
     let (place, length) = ((&raw mut read) as usize, read.len());
@@ -368,8 +368,8 @@ fn starts_with(descriptor: usize, start: &[u8; 9]) -> bool {
     count.is_ok_and(|count| count == length) && read == *start
 }
 
-/// Whether this process may make a file so long. Where it may not (`ulimit -f`), a write ends it
-/// with SIGXFSZ: a program that writes nothing itself must not die of what we write.
+/// Whether this process may write a file of this length. Beyond the limit (`ulimit -f`) a write
+/// kills it by SIGXFSZ, and the library's writes must never kill a program.
 fn may_reach(end: usize) -> bool {
     const RLIMIT_FSIZE: usize = 1;
     let mut limits = [u64::MAX; 2];
@@ -382,12 +382,12 @@ fn may_reach(end: usize) -> bool {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours alone.
+        // SAFETY: the descriptor is this File's alone.
         let _ = unsafe { syscall(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
 
-/// Place for what a folder holds.
+/// A buffer for the entries of a folder.
 #[repr(align(8))]
 pub(crate) struct Listing([u8; 2048]);
 
@@ -397,17 +397,17 @@ impl Listing {
     }
 }
 
-/// Fresh memory, zeroed, until the process ends or `unmap`.
+/// Maps fresh zeroed memory, until `unmap` or the end of the process.
 pub(crate) fn map(length: usize) -> Result<*mut u8, Errno> {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x22;
     let arguments = [0, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0];
-    // SAFETY: a new mapping where the kernel likes it disturbs nobody.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no other.
     unsafe { syscall(number::MMAP, arguments) }.map(|place| place as *mut u8)
 }
 
-/// What a file has, mapped for reading until it goes. A file that is cut meanwhile ends who reads it, as
-/// it would end who loads it.
+/// A file's contents, mapped for reading until dropped. If the file is truncated meanwhile, reading
+/// kills the process, as it would while loading the file.
 pub(crate) struct Contents {
     place: *const u8,
     length: usize,
@@ -419,59 +419,60 @@ impl Contents {
         const READ: usize = 1;
         const PRIVATE: usize = 2;
         let length = file.length()?;
-        // SAFETY: a new mapping where the kernel likes it disturbs nobody.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no other.
         let place = unsafe { syscall(number::MMAP, [0, length, READ, PRIVATE, file.0, 0]) }?;
         let place = place as *const u8;
         Ok(Contents { place, length })
     }
 
-    /// All of it.
+    /// The whole file.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `length` bytes are mapped there for as long as this is.
+        // SAFETY: `length` bytes are mapped there as long as `self` exists.
         unsafe { core::slice::from_raw_parts(self.place, self.length) }
     }
 }
 
 impl Drop for Contents {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone.
+        // SAFETY: the mapping is this Contents' alone.
         unsafe { unmap(self.place.cast_mut(), self.length) };
     }
 }
 
-/// Fresh memory, zeroed, that reads as zeros again in a forked child.
+/// Maps fresh zeroed memory that reads as zeros again in a forked child.
 pub(crate) fn map_wiped(length: usize) -> Result<*mut u8, Errno> {
     const WIPE_ON_FORK: usize = 18;
     let place = map(length)?;
-    // SAFETY: nobody else knows of these pages yet.
+    // SAFETY: the fresh pages are known only to this function.
     match unsafe {
         let advice = [place as usize, length, WIPE_ON_FORK, 0, 0, 0];
         syscall(number::MADVISE, advice)
     } {
         Ok(_) => Ok(place),
         Err(errno) => {
-            // SAFETY: as above.
+            // SAFETY: the fresh pages are known only to this function.
             unsafe { unmap(place, length) };
             Err(errno)
         }
     }
 }
 
-/// Gives memory from [`map`] back.
+/// Unmaps memory from [`map`].
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// The memory is no longer used.
 pub(crate) unsafe fn unmap(place: *mut u8, length: usize) {
-    // SAFETY: the caller gives up the mapping.
+    // SAFETY: the caller guarantees that the mapping is no longer used.
     let _ = unsafe { syscall(number::MUNMAP, [place as usize, length, 0, 0, 0, 0]) };
 }
 
 unsafe extern "C" {
-    /// libc's, which need not enter the kernel: a twentieth of a system call.
+    /// libc's function, which usually avoids entering the kernel: a twentieth of the cost of a
+    /// system call.
     fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
 }
 
-/// Nanoseconds since some moment; 0 where there is no such clock.
+/// Monotonic time in nanoseconds; 0 where there is no such clock.
 #[inline]
 pub(crate) fn clock() -> u64 {
     const MONOTONIC: i32 = 1;
@@ -485,7 +486,7 @@ pub(crate) fn clock() -> u64 {
     }
 }
 
-/// How large a page is: the kernel's own word to the program, by its auxiliary vector.
+/// The page size, from the auxiliary vector that the kernel passes to the program.
 pub(crate) fn page_size() -> u64 {
     const PAGE_SIZE: u64 = 6;
     let mut auxiliary = [0u8; 512];
@@ -506,7 +507,7 @@ pub(crate) fn page_size() -> u64 {
     size.unwrap_or(gpuslice_config::host_use::PAGE)
 }
 
-/// `/proc/PID/…`, which ends in NUL where it fits.
+/// The path `/proc/PID/…`. None: it does not fit with its NUL.
 pub(crate) fn path_of_process<'a>(
     path: &'a mut [u8; 32],
     pid: u32,
@@ -529,22 +530,24 @@ pub(crate) fn path_of_process<'a>(
     CStr::from_bytes_until_nul(path).ok()
 }
 
-/// The process.
+/// This process's id.
 pub(crate) fn pid() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETPID, [0; 6]) }.map_or(0, |pid| pid as u64)
 }
 
-/// The thread.
+/// This thread's id.
 pub(crate) fn tid() -> u64 {
     // SAFETY: takes no arguments.
     unsafe { syscall(number::GETTID, [0; 6]) }.map_or(0, |tid| tid as u64)
 }
 
-/// Sleeps for some 70 µs. Who only yields waits for a whole turn of each neighbour on its processor.
+/// Sleeps for about 70 µs. A mere yield would wait for a full time slice of each other thread on
+/// the processor.
 pub(crate) fn nap() {
     let time = [0u64, 20_000];
     let place = (&raw const time) as usize;
-    // SAFETY: a `struct timespec`, and nobody asks what is left of it.
+    // SAFETY: the kernel reads a `struct timespec`; the null pointer means that the rest is not
+    // reported.
     let _ = unsafe { syscall(number::NANOSLEEP, [place, 0, 0, 0, 0, 0]) };
 }

@@ -1,15 +1,15 @@
-//! The panic handler: it does nothing, because no panic is left.
+//! The panic handler: empty, because no reachable panic is left.
 //! Touches: nothing.
-//! Law: in a release build a panic that could happen does not link.
+//! Law: a release build with a reachable panic does not link.
 
 unsafe extern "C" {
-    /// Nobody defines it: see `build.rs`.
+    /// Defined nowhere: see `build.rs`.
     fn gpuslice_a_panicking_path_is_left_in_the_shim() -> !;
 }
 
-/// A second one (`duplicate lang item`) means that std is linked: see `lib.rs`.
+/// An error about a second one (`duplicate lang item`) means that std is linked: see `lib.rs`.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: there is no such function; a build in which this is reachable does not exist.
+    // SAFETY: the function does not exist, so a build in which this is reachable does not link.
     unsafe { gpuslice_a_panicking_path_is_left_in_the_shim() }
 }

@@ -1,4 +1,4 @@
-//! A call on a stack of its own, for what needs more of it than its caller may have.
+//! Calls a function on a stack of its own, if it needs more stack than its caller may have.
 //! Touches: fresh memory, for the length of the call; the stack pointer.
 
 use core::ffi::c_void;
@@ -7,7 +7,7 @@ use crate::sys;
 
 const LENGTH: usize = 256 << 10;
 
-/// What a function answers that is called on a large stack; None where there is no room for one.
+/// Calls a function on a large stack. Returns its result; None: there is no memory for the stack.
 pub(crate) fn on_a_large_one(
     function: extern "C" fn(*mut c_void) -> u8,
     argument: *mut c_void,
@@ -16,8 +16,9 @@ pub(crate) fn on_a_large_one(
     let top = stack.wrapping_add(LENGTH);
     let answer: u8;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `top` is aligned and has LENGTH bytes below it; the old stack pointer is kept in a
-    // register that the function must preserve; what a C function may change is declared.
+    // SAFETY: `top` is aligned and has LENGTH bytes below it. The old stack pointer is kept in a
+    // register that the function must preserve. All registers that a C function may change are
+    // declared.
     unsafe {
         core::arch::asm!(
             "mov r12, rsp",
@@ -35,7 +36,7 @@ pub(crate) fn on_a_large_one(
     #[cfg(target_arch = "aarch64")]
     let answer_word: *mut c_void;
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: as for x86-64 above.
     unsafe {
         core::arch::asm!(
             "mov x20, sp",
@@ -51,10 +52,10 @@ pub(crate) fn on_a_large_one(
     }
     #[cfg(target_arch = "aarch64")]
     {
-        // What a function returns in eight bits has no more that mean anything.
+        // A function that returns eight bits leaves the higher bits of the register undefined.
         answer = answer_word.addr().to_le_bytes()[0];
     }
-    // SAFETY: the call has returned; nobody else knows of this memory.
+    // SAFETY: the call has returned, and the memory is known only to this function.
     unsafe { sys::unmap(stack, LENGTH) };
     Some(answer)
 }

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_void};
 
 use super::{AT_FDCWD, EINVAL, Errno, number, syscall};
 
-/// Where `st_size` stands in `struct stat`, on both.
+/// The offset of `st_size` in `struct stat`, on both architectures.
 const STAT_SIZE: usize = 48;
 const STAT_LENGTH: usize = 144;
 
@@ -14,20 +14,20 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFIFO: u32 = 0o010_000;
 const S_IFCHR: u32 = 0o020_000;
 
-/// Where `st_rdev` stands after `st_mode`, on both.
+/// The distance of `st_rdev` from `st_mode`, on both architectures.
 const RDEV_AFTER_MODE: usize = 16;
 
-/// What a file is, as the kernel knows it.
+/// A file's metadata.
 #[derive(Clone, Copy)]
 pub(crate) struct Stat {
-    /// Which file: its device and its number there.
+    /// The file's identity: its device and its inode.
     pub(crate) identity: (u64, u64),
     /// Whether it is a regular file.
     pub(crate) regular: bool,
-    /// Whether it is a pipe or a terminal, in which nothing is stored.
+    /// Whether it is a pipe or a terminal, which store no data.
     pub(super) stream: bool,
     pub(super) length: u64,
-    /// Whose it is.
+    /// The owner's user id.
     pub(super) owner: u32,
 }
 
@@ -70,12 +70,12 @@ impl Stat {
         raw.read().ok_or(EINVAL)
     }
 
-    /// Of a descriptor that a program has.
+    /// The metadata of a descriptor of the program.
     pub(crate) fn of_program(descriptor: i32) -> Result<Stat, Errno> {
         Stat::of(usize::try_from(descriptor).map_err(|_| EINVAL)?)
     }
 
-    /// Of the file with this path.
+    /// The metadata of the file with this path.
     pub(crate) fn at(path: &CStr) -> Result<Stat, Errno> {
         let mut raw = Raw([0; STAT_LENGTH]);
         let (path, place) = (path.as_ptr() as usize, (&raw mut raw) as usize);
@@ -85,13 +85,13 @@ impl Stat {
     }
 }
 
-/// Writes the kernel's `struct stat` of a file; nothing where there is none.
+/// Writes the kernel's `struct stat` of a file; writes nothing if there is no such file.
 ///
 /// # Safety
-/// There is a place for one.
+/// `place` has room for a `struct stat`.
 pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
     let path = path.as_ptr() as usize;
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    // SAFETY: the path ends in NUL (CStr); the caller guarantees the room at `place`.
     let _ = unsafe {
         syscall(
             number::NEWFSTATAT,
@@ -100,13 +100,13 @@ pub(crate) unsafe fn stat_into(path: &CStr, place: *mut c_void) {
     };
 }
 
-/// Writes the kernel's `struct statx` of a file; nothing where there is none.
+/// Writes the kernel's `struct statx` of a file; writes nothing if there is no such file.
 ///
 /// # Safety
-/// There is a place for one.
+/// `place` has room for a `struct statx`.
 pub(crate) unsafe fn statx_into(path: &CStr, flags: i32, mask: u32, place: *mut c_void) {
     let (path, place) = (path.as_ptr() as usize, place as usize);
     let (flags, mask) = (flags as usize, mask as usize);
-    // SAFETY: the path ends in NUL (CStr); the place is the caller's promise.
+    // SAFETY: the path ends in NUL (CStr); the caller guarantees the room at `place`.
     let _ = unsafe { syscall(number::STATX, [AT_FDCWD, path, flags, mask, place, 0]) };
 }

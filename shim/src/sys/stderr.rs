@@ -1,20 +1,21 @@
-//! Log lines, to wherever they go: a program that logs nothing itself must not wait, nor end, for
-//! what we write.
+//! Writes log lines to any descriptor: a program must neither wait nor be killed because of the
+//! library's lines.
 //! Touches: a descriptor; the calling thread's signal mask, for the length of the call.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{filters, number, syscall};
 
-/// How long a reader is waited for that does not read, in nanoseconds.
+/// How long a line waits for a blocked reader, in nanoseconds.
 const PATIENCE: u64 = 100_000_000;
 
-/// Not 0: the last one was waited for in vain, and is not again before it reads.
+/// Not 0: the last wait was in vain. No further line waits until the reader reads again.
 static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
 
 const SIGPIPE: u32 = 13;
 const SIGXFSZ: u32 = 25;
-/// What a write may end a program with: a pipe that nobody reads, a file that may not be so long.
+/// The signals by which a write may kill a program: for a pipe without a reader, and for a file
+/// over its length limit.
 const OF_WRITES: u64 = 1 << (SIGPIPE - 1) | 1 << (SIGXFSZ - 1);
 
 const BLOCK: usize = 0;
@@ -27,7 +28,7 @@ pub(crate) fn write_stderr(line: &[u8]) {
     write(2, line);
 }
 
-/// Writes a line. One that cannot be written is lost: there is nobody to tell.
+/// Writes a line. A line that cannot be written is lost.
 pub(super) fn write(descriptor: usize, line: &[u8]) {
     let (place, length) = (line.as_ptr() as usize, line.len());
     let write = || {
@@ -35,7 +36,7 @@ pub(super) fn write(descriptor: usize, line: &[u8]) {
         unsafe { syscall(number::WRITE, [descriptor, place, length, 0, 0, 0]) }
     };
     if filters::is_filtered() {
-        // A filter that lets it write may not let it do the rest.
+        // A seccomp filter may allow the write but not the other calls.
         let _ = write();
         return;
     }
@@ -49,18 +50,19 @@ pub(super) fn write(descriptor: usize, line: &[u8]) {
         take_back(OF_WRITES & !pending);
     }
     let (new, none) = ((&raw const mask) as usize, 0);
-    // SAFETY: `mask` is a signal set, this thread's own of a moment ago.
+    // SAFETY: `mask` is a signal set: the one that this thread had before.
     let _ = unsafe { syscall(number::SIGPROCMASK, [SET_MASK, new, none, SET, 0, 0]) };
 }
 
-/// Whether a write there would be done at once.
+/// Whether a write to the descriptor would succeed at once.
 fn takes_more(descriptor: usize) -> bool {
     const OUT: u64 = 4;
-    /// `struct pollfd`: the descriptor, what is asked, and what is answered.
+    /// The offsets in `struct pollfd`, which begins with the descriptor: the requested and the
+    /// returned events.
     const ASKED_AT: u32 = 32;
     const ANSWERED_AT: u32 = 48;
     let mut asked = descriptor as u64 | OUT << ASKED_AT;
-    // Seconds and nanoseconds. The kernel writes what is left of them there.
+    // Seconds and nanoseconds. The kernel writes the remaining time there.
     let mut patience = match GIVEN_UP.load(Ordering::Relaxed) {
         0 => [0, PATIENCE],
         _ => [0, 0],
@@ -68,29 +70,31 @@ fn takes_more(descriptor: usize) -> bool {
     let (place, time) = ((&raw mut asked) as usize, (&raw mut patience) as usize);
     // SAFETY: one `struct pollfd` and a `struct timespec`; the signal mask stays.
     let ready = unsafe { syscall(number::PPOLL, [place, 1, time, 0, SET, 0]) };
-    // Where the kernel does not say, or was interrupted, nothing is known against it.
+    // On an error or an interruption, the descriptor counts as ready.
     let takes = ready.is_err() || asked >> ANSWERED_AT == OUT;
     GIVEN_UP.store(u32::from(!takes), Ordering::Relaxed);
     takes
 }
 
-/// Holds back what a write may send this thread. What was held back before, and what of it has come.
+/// Blocks the signals that a write may send this thread. Returns the mask before, and the signals
+/// already pending.
 fn hold_back() -> Option<(u64, u64)> {
     let (mut mask, mut pending) = (0u64, 0u64);
     let ours = OF_WRITES;
     let (new, old) = ((&raw const ours) as usize, (&raw mut mask) as usize);
-    // SAFETY: two signal sets.
+    // SAFETY: the kernel reads one signal set and writes the other.
     unsafe { syscall(number::SIGPROCMASK, [BLOCK, new, old, SET, 0, 0]) }.ok()?;
     let place = (&raw mut pending) as usize;
-    // SAFETY: a signal set.
+    // SAFETY: the kernel writes one signal set.
     let _ = unsafe { syscall(number::SIGPENDING, [place, SET, 0, 0, 0, 0]) };
     Some((mask, pending))
 }
 
-/// Takes away what has come of these signals.
+/// Consumes pending signals of this set.
 fn take_back(signals: u64) {
     let at_once = [0u64; 2];
     let (set, time) = ((&raw const signals) as usize, (&raw const at_once) as usize);
-    // SAFETY: a signal set and a `struct timespec`; nobody wants to know more of the signal.
+    // SAFETY: a signal set and a `struct timespec`; the null pointer means that no details are
+    // reported.
     while unsafe { syscall(number::SIGTIMEDWAIT, [set, 0, time, SET, 0, 0]) }.is_ok() {}
 }

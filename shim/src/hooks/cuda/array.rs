@@ -224,7 +224,8 @@ pub(crate) unsafe fn create_mipmapped(
 type Require =
     unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
 
-/// # Safety `ask` is a driver call that creates an array of this shape and writes it to `place`.
+/// # Safety
+/// `ask` is a driver call that creates an array of this shape and writes it to `place`.
 /// `requirements` and `destroy` are the driver's functions for such an array.
 unsafe fn make(
     slot: Slot,
@@ -245,7 +246,7 @@ unsafe fn make(
         Asked::Refused(refusal) => {
             let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
             let undo = || {
-                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 let made = unsafe { out::got_handle(place) };
                 if let (Some(destroy), Some(array)) = (destroy, made) {
                     // SAFETY: the driver has just created the array; no other thread knows it.

@@ -1,6 +1,6 @@
 //! Counts streams that are being captured into graphs. Meanwhile no allocator may be asked to free
-//! its cache, because a free would end the capture. Touches: the real function; one number of this
-//! process.
+//! its cache, because a free would end the capture.
+//! Touches: the real function; one number of this process.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -73,6 +73,9 @@ fn begun(code: CUresult) -> CUresult {
 }
 
 /// `cuStreamEndCapture`: a failed capture has ended too.
+///
+/// # Safety
+/// As `begin_v1`.
 pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(stream, graph) };

@@ -38,6 +38,9 @@ type Destroy = unsafe extern "C" fn(CUcontext) -> CUresult;
 type Attach = unsafe extern "C" fn(*mut CUcontext, c_uint) -> CUresult;
 
 /// `cuDevicePrimaryCtxRetain`: the first call creates the context.
+///
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn primary_retain(
     call: Call<Retain>,
     pctx: *mut CUcontext,
@@ -243,6 +246,9 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
 
 /// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`, of both versions: the context ends
 /// with its last user, or at once.
+///
+/// # Safety
+/// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
     // SAFETY: the caller's own argument.
     let ask = || unsafe { (call.real)(dev) };
@@ -312,10 +318,13 @@ fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
 }
 
 /// `cuCtxAttach`: counts one more attachment to the context.
+///
+/// # Safety
+/// As `primary_retain`.
 pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pctx, flags) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
     if let (Some(context), Some(private)) = (context, account::page()) {
         while let Some(found) = account::find(Space::Attached, context) {
@@ -329,6 +338,9 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
 }
 
 /// `cuCtxDetach`: the last detachment destroys the context.
+///
+/// # Safety
+/// As `primary_retain`.
 pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
     // SAFETY: the caller's own argument.

@@ -1,6 +1,6 @@
-//! Copies to the device: marks the copied range of a mapped model file as consumed. Touches: the
-//! real function, then a note of the range that it has read. Law: a source that is not a model file
-//! costs one comparison.
+//! Copies to the device: marks the copied range of a mapped model file as consumed.
+//! Touches: the real function, then a note of the range that it has read.
+//! Law: a source that is not a model file costs one comparison.
 
 use core::ffi::c_void;
 
@@ -40,6 +40,9 @@ pub(crate) unsafe fn host_to_device<P, S: Amount>(
 
 /// `cuMemcpyHtoDAsync`, of either width. The driver copies pages that lie in the page cache before
 /// it returns, and reads missing ones again.
+///
+/// # Safety
+/// As `host_to_device`.
 pub(crate) unsafe fn host_to_device_async<P, S: Amount>(
     call: Call<HtoDAsync<P, S>>,
     to: P,
@@ -54,6 +57,9 @@ pub(crate) unsafe fn host_to_device_async<P, S: Amount>(
 }
 
 /// `cuMemcpy`, which finds the direction from the addresses.
+///
+/// # Safety
+/// As `host_to_device`.
 pub(crate) unsafe fn unified(
     call: Call<Unified>,
     to: CUdeviceptr,
@@ -84,6 +90,9 @@ pub(crate) unsafe fn unified_async(
 }
 
 /// Marks the sources of a batch as consumed.
+///
+/// # Safety
+/// Both point to `count` elements, which a call has just read.
 unsafe fn batch(code: CUresult, sources: *const CUdeviceptr, sizes: *const usize, count: usize) {
     if code != SUCCESS || sources.is_null() || sizes.is_null() {
         return;
@@ -110,6 +119,9 @@ type BatchAsync = unsafe extern "C" fn(
 ) -> CUresult;
 
 /// `cuMemcpyBatchAsync` of CUDA 12.8.
+///
+/// # Safety
+/// As `host_to_device`.
 #[expect(clippy::too_many_arguments, reason = "the vendor's")]
 pub(crate) unsafe fn batch_async_v1(
     call: Call<BatchAsync>,

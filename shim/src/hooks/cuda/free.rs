@@ -1,5 +1,6 @@
 //! Frees of linear memory: releases the memory in the ledger after the driver has freed it.
-//! Touches: the real function, then the ledger. Law: memory without a record is left to the driver.
+//! Touches: the real function, then the ledger.
+//! Law: memory without a record is left to the driver.
 
 use crate::account;
 use crate::account::pools;

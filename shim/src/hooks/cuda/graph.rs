@@ -1,5 +1,5 @@
-//! Graphs: claims the memory of their allocations when they are launched. Touches: the ledger; the
-//! real function, unless the slice has no room.
+//! Graphs: claims the memory of their allocations when they are launched.
+//! Touches: the ledger; the real function, unless the slice has no room.
 //!
 //! A graph that allocates nothing costs one look-up.
 
@@ -112,12 +112,13 @@ fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
 
 /// Remembers the memory that an executable graph needs.
 ///
-/// # Safety `code` is the driver's result for these arguments.
+/// # Safety
+/// `code` is the driver's result for these arguments.
 unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
     if !account::counts() {
         return;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS);
     let Some(made) = made else {
         return;
@@ -174,6 +175,9 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
 }
 
 /// `cuGraphExecDestroy`: the driver keeps the graph's reserved memory until it is trimmed.
+///
+/// # Safety
+/// As `instantiate`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
     let found = account::find(Space::Exec, exec as u64);
     // SAFETY: the caller's own argument.

@@ -1,5 +1,6 @@
 //! Green contexts: parts of a device that keep its primary context alive and have no memory of
-//! their own. Touches: the real function, then the ledger.
+//! their own.
+//! Touches: the real function, then the ledger.
 
 use core::ffi::{c_uint, c_void};
 
@@ -21,6 +22,9 @@ type Destroy = unsafe extern "C" fn(GreenCtx) -> CUresult;
 type FromGreen = unsafe extern "C" fn(*mut CUcontext, GreenCtx) -> CUresult;
 
 /// `cuGreenCtxCreate`: creates the primary context if there is none.
+///
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn create(
     call: Call<Create>,
     green: *mut GreenCtx,
@@ -41,7 +45,7 @@ pub(crate) unsafe fn create(
             context::make(&account, call.slot, ordinal, primary, Some(number), ask)
         }
     };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {
         handles::put_payload(account.private, Space::Green, made, number);
@@ -63,6 +67,9 @@ fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
 }
 
 /// `cuGreenCtxDestroy`: releases the primary context.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
     // SAFETY: the caller's own argument.
@@ -81,6 +88,9 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
 }
 
 /// `cuCtxFromGreenCtx`: its memory belongs to the primary context.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn context(
     call: Call<FromGreen>,
     context: *mut CUcontext,
@@ -88,7 +98,7 @@ pub(crate) unsafe fn context(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(context, green) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);
     let of = account::find(Space::Green, green as u64);
     if let (Some(made), Some(of)) = (made, of)

@@ -1,5 +1,5 @@
-//! The two calls by which PyTorch's allocator grows. Touches: the real function, unless the
-//! allocator is asked to free its cache.
+//! The two calls by which PyTorch's allocator grows.
+//! Touches: the real function, unless the allocator is asked to free its cache.
 
 use core::ffi::{c_ulonglong, c_void};
 
@@ -14,6 +14,9 @@ type Create = unsafe extern "C" fn(*mut c_ulonglong, usize, *const c_void, c_ulo
 
 /// `cudaMalloc`. The memory is charged in the hook of the driver's function, which the runtime
 /// calls.
+///
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn malloc(
     call: Call<Malloc>,
     place: *mut *mut c_void,

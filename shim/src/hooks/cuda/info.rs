@@ -1,5 +1,5 @@
-//! CUDA's queries for memory, and for whether a device shares the host's memory. Touches: the real
-//! function, then the out-parameters that the caller has passed.
+//! CUDA's queries for memory, and for whether a device shares the host's memory.
+//! Touches: the real function, then the out-parameters that the caller has passed.
 
 use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::units::Bytes;
@@ -34,7 +34,7 @@ pub(crate) unsafe fn mem_get_info(
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
         if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
         }
         return code;
@@ -50,6 +50,9 @@ pub(crate) unsafe fn mem_get_info(
 }
 
 /// `cuMemGetInfo`, which reports 32-bit sizes.
+///
+/// # Safety
+/// As `mem_get_info`.
 pub(crate) unsafe fn mem_get_info_v1(
     call: Call<MemGetInfo<u32>>,
     free: *mut u32,
@@ -59,7 +62,7 @@ pub(crate) unsafe fn mem_get_info_v1(
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = runtime::slice() else {
         if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
         }
         return code;
@@ -68,7 +71,7 @@ pub(crate) unsafe fn mem_get_info_v1(
         // This driver function truncates at 4 GiB: its successor returns the full values.
         let said = match facts(call.slot) {
             Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
-            // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             None => unsafe { said(free, total) },
         };
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
@@ -79,7 +82,8 @@ pub(crate) unsafe fn mem_get_info_v1(
 
 /// Answers for a current device of unified memory where there is no slice. TOTAL stays unchanged.
 ///
-/// # Safety `free` is null, or the driver has just written to it.
+/// # Safety
+/// `free` is null, or the driver has just written to it.
 #[cold]
 pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
     // The runtime's number may already be ours, so the driver is queried again.
@@ -92,7 +96,8 @@ pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
 
 /// The values that the driver has just written.
 ///
-/// # Safety Both places are null, or the driver has just written to them.
+/// # Safety
+/// Both places are null, or the driver has just written to them.
 #[inline]
 unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
     // SAFETY: the caller guarantees that `free` is null or written.
@@ -123,7 +128,8 @@ pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
 
 /// Answers for the current device. `said`: the driver's own values.
 ///
-/// # Safety Both places are null, or the driver has just written to them.
+/// # Safety
+/// Both places are null, or the driver has just written to them.
 #[inline]
 pub(crate) unsafe fn show<T: Amount>(
     runtime: &Runtime,
@@ -171,15 +177,18 @@ pub(crate) unsafe fn device_total_mem(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS {
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = unsafe { out::got(bytes) };
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code
 }
 
 /// `cuDeviceTotalMem`, which reports a 32-bit size.
+///
+/// # Safety
+/// As `mem_get_info`.
 pub(crate) unsafe fn device_total_mem_v1(
     call: Call<TotalMem<u32>>,
     bytes: *mut u32,
@@ -189,15 +198,16 @@ pub(crate) unsafe fn device_total_mem_v1(
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS && runtime::slice().is_some() {
         let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         unsafe { show_total(call.slot, said, bytes, dev) };
     }
     code
 }
 
-/// # Safety `bytes` is null, or the driver has just written to it.
+/// # Safety
+/// `bytes` is null, or the driver has just written to it.
 unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
     if let Some(runtime) = runtime::slice()
         && let Some(said) = said

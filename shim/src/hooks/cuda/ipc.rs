@@ -1,5 +1,5 @@
-//! Linear memory that one process exports to another by an IPC handle. Touches: the real function,
-//! then the ledger.
+//! Linear memory that one process exports to another by an IPC handle.
+//! Touches: the real function, then the ledger.
 //!
 //! The exporter pays while it holds the memory; afterwards a process that has opened the handle
 //! pays.
@@ -41,6 +41,9 @@ pub(crate) unsafe fn get(
 /// `cuIpcOpenMemHandle` and `cuIpcOpenMemHandle_v2`. The size is known only once the handle is
 /// open. If no process of the slice pays for the memory and there is no room for it, the handle is
 /// closed again.
+///
+/// # Safety
+/// As `get`.
 pub(crate) unsafe fn open(
     call: Call<Open>,
     pdptr: *mut CUdeviceptr,
@@ -52,7 +55,7 @@ pub(crate) unsafe fn open(
     if code != SUCCESS || !account::counts() {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let opened = unsafe { out::got(pdptr) };
     if let Some(at) = opened
         && !sharing::import(call.slot, at, key_of(&handle.bytes))

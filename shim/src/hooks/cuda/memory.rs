@@ -1,5 +1,5 @@
-//! Linear memory: claims it, then calls the driver. Touches: the ledger; the real function, unless
-//! the slice has no room.
+//! Linear memory: claims it, then calls the driver.
+//! Touches: the ledger; the real function, unless the slice has no room.
 
 use core::ffi::c_uint;
 
@@ -48,6 +48,9 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
 /// `cuMemAllocManaged`: charged in full when it is allocated. The driver moves it to the device
 /// only on use there, which no call reports. So it cannot exceed the slice, unless the slice leaves
 /// managed memory to the driver.
+///
+/// # Safety
+/// As `linear`.
 pub(crate) unsafe fn managed(
     call: Call<AllocManaged>,
     dptr: *mut CUdeviceptr,
@@ -69,6 +72,9 @@ pub(crate) unsafe fn managed(
 }
 
 /// `cuMemAllocPitch` and `cuMemAllocPitch_v2`: the driver decides the length of a line.
+///
+/// # Safety
+/// As `linear`.
 pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     call: Call<AllocPitch<P, S>>,
     dptr: *mut P,
@@ -103,9 +109,9 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     if code != SUCCESS {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let at = unsafe { out::got(dptr) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let real = unsafe { out::got(pitch) };
     let real = stepped(real.unwrap_or(line).saturating_mul(height));
     let more = real.minus(claimed);
@@ -180,7 +186,8 @@ pub(crate) fn refuse(
 
 /// `refuse` for linear memory.
 ///
-/// # Safety `ask` is a driver call that writes its pointer to `place` if that is not null.
+/// # Safety
+/// `ask` is a driver call that writes its pointer to `place` if that is not null.
 #[cold]
 unsafe fn refuse_linear<P: Amount>(
     account: &Account,
@@ -192,7 +199,7 @@ unsafe fn refuse_linear<P: Amount>(
     let is_valid = is_valid() && device::has_context(account.slot);
     let undo = || {
         let free = functions::cuMemFree_v2::real(account.slot);
-        // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
             // SAFETY: the driver has just returned this pointer; no other thread knows it.
             unsafe { free(at) };
@@ -204,7 +211,8 @@ unsafe fn refuse_linear<P: Amount>(
 /// Allocates memory that has its steps to itself. `is_valid`: whether the driver would accept the
 /// arguments.
 ///
-/// # Safety `ask` is a driver call that writes its pointer to `place` if that is not null.
+/// # Safety
+/// `ask` is a driver call that writes its pointer to `place` if that is not null.
 #[inline(always)]
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
@@ -235,7 +243,8 @@ pub(crate) unsafe fn whole<P: Amount>(
 /// Allocates memory that may share its step with other small allocations. Without room for a new
 /// step it is refused, because the driver may need one, which is not known before.
 ///
-/// # Safety As `whole`.
+/// # Safety
+/// As `whole`.
 #[inline(always)]
 unsafe fn small<P: Amount>(
     account: &Account,

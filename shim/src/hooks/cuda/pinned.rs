@@ -1,5 +1,5 @@
-//! Pinned host memory: charged on unified memory, left to the driver on other devices. Touches: the
-//! ledger, on unified memory; the real function, unless the slice has no room.
+//! Pinned host memory: charged on unified memory, left to the driver on other devices.
+//! Touches: the ledger, on unified memory; the real function, unless the slice has no room.
 
 use core::ffi::{c_uint, c_void};
 
@@ -48,7 +48,8 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
 
 /// Frees pinned memory that the driver has just allocated.
 ///
-/// # Safety The driver has written a pointer to `place`, or `place` is null.
+/// # Safety
+/// The driver has written a pointer to `place`, or `place` is null.
 unsafe fn free(slot: Slot, place: *const *mut c_void) {
     // SAFETY: the caller guarantees that `place` is null or written.
     let made = unsafe { out::got_handle(place) };

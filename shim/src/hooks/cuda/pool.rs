@@ -1,5 +1,5 @@
-//! Stream-ordered memory, and the pools that it comes from. Touches: the ledger and the pools; the
-//! real function, unless the slice has no room.
+//! Stream-ordered memory, and the pools that it comes from.
+//! Touches: the ledger and the pools; the real function, unless the slice has no room.
 //!
 //! A pool's growth is not known before the call. A request first claims the driver's usual growth,
 //! or else the least growth that it needs, and the pool's actual growth stays charged. If the
@@ -104,6 +104,9 @@ fn meant(stream: CUstream) -> CUstream {
 }
 
 /// Allocates from the current pool. `meant`: the effective stream.
+///
+/// # Safety
+/// As `alloc_async`.
 unsafe fn alloc_in(
     call: Call<AllocAsync>,
     dptr: *mut CUdeviceptr,
@@ -123,6 +126,9 @@ unsafe fn alloc_in(
 }
 
 /// Allocates from a named pool. `meant`: the effective stream.
+///
+/// # Safety
+/// As `alloc_async`.
 unsafe fn from_pool_in(
     call: Call<FromPool>,
     dptr: *mut CUdeviceptr,
@@ -178,6 +184,9 @@ fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
 }
 
 /// Allocates from a pool if the slice has room, and leaves the pool.
+///
+/// # Safety
+/// As `allocate_from`.
 unsafe fn allocate(
     pool: &Pool,
     request: u64,
@@ -192,6 +201,9 @@ unsafe fn allocate(
 }
 
 /// Allocates from a pool if the slice has room.
+///
+/// # Safety
+/// `ask` is a call that allocates from the pool and writes its pointer to `place`.
 unsafe fn allocate_from(
     pool: &Pool,
     request: u64,
@@ -217,7 +229,7 @@ unsafe fn allocate_from(
     if reserve.settle(Growth::Asked, pool) {
         return code;
     }
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let at = unsafe { out::got(place) };
     if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
         // SAFETY: the driver has just returned this pointer; no other thread knows it.
@@ -294,6 +306,9 @@ fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
 
 /// `cuMemFreeAsync` and its per-thread variant. The memory returns to its pool, which keeps it
 /// until a trim or a synchronisation.
+///
+/// # Safety
+/// As `alloc_async`.
 pub(crate) unsafe fn free_async(
     call: Call<FreeAsync>,
     dptr: CUdeviceptr,
@@ -395,6 +410,9 @@ pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize
 
 /// `cuStreamSynchronize`, `cuEventSynchronize` and their relatives: after the wait, pools may
 /// return memory.
+///
+/// # Safety
+/// As `alloc_async`.
 pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(what) };

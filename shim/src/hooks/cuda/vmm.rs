@@ -158,7 +158,7 @@ pub(crate) unsafe fn create(
             let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
             let undo = || {
                 let release = functions::cuMemRelease::real(call.slot);
-                // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
                     // SAFETY: the driver has just returned this handle; no other thread knows it.
                     unsafe { release(made) };
@@ -336,6 +336,9 @@ fn map_imported(
 }
 
 /// `cuMemUnmap`, of one mapping or of several adjacent ones.
+///
+/// # Safety
+/// As `create`.
 pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(ptr, size) };
@@ -391,7 +394,7 @@ pub(crate) unsafe fn import(
     }
     // SAFETY: CUDA_SUCCESS, so the driver has read the handle at `os_handle`.
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written what is not null.
+    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
         && !imported(call.slot, made, Class::of(key))
     {
@@ -510,7 +513,8 @@ fn exported(handle: MemHandle, class: Class) {
 
 /// Adds a reference, if the memory has a record. Returns whether it has.
 ///
-/// # Safety On success the driver has written a handle to `handle`, or `handle` is null.
+/// # Safety
+/// On success the driver has written a handle to `handle`, or `handle` is null.
 unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
         && let Some(private) = account::page()

@@ -1,6 +1,7 @@
 //! Hooks of duplicated and closed descriptors: a model file is evicted from the page cache after
-//! its last descriptor is closed. Touches: the page cache's tables, then the real function. Law: as
-//! in `files`: a program may call these from a signal handler or a child of vfork.
+//! its last descriptor is closed.
+//! Touches: the page cache's tables, then the real function.
+//! Law: as in `files`: a program may call these from a signal handler or a child of vfork.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -46,6 +47,9 @@ pub(crate) unsafe fn close_range(
 }
 
 /// `fclose`, which closes the descriptor inside libc, past the hook of `close`.
+///
+/// # Safety
+/// As `close`.
 pub(crate) unsafe fn fclose(call: Call<Fclose>, stream: *mut c_void) -> c_int {
     if page_cache::in_use() && !stream.is_null() {
         // SAFETY: the caller is about to close the stream, so it is open.
@@ -67,6 +71,9 @@ pub(crate) unsafe fn dup(call: Call<Dup>, fd: c_int) -> c_int {
 }
 
 /// `dup2`. Closes the descriptor `to`, unless it equals `fd`.
+///
+/// # Safety
+/// As `close`.
 pub(crate) unsafe fn dup2(call: Call<Dup2>, fd: c_int, to: c_int) -> c_int {
     if fd != to {
         page_cache::closing(to);
@@ -92,6 +99,9 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
 }
 
 /// `fcntl` and `fcntl64`: only duplicates and locks matter here.
+///
+/// # Safety
+/// As `close`.
 #[inline(always)]
 pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
     // The call comes last in each arm, as a tail call, so that no registers need saving.
@@ -104,6 +114,9 @@ pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argumen
 }
 
 /// `fcntl` while any model file is in use.
+///
+/// # Safety
+/// As `close`.
 #[cold]
 #[inline(never)]
 unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
@@ -122,6 +135,9 @@ unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument:
 }
 
 /// `lockf` and `lockf64`, which call `fcntl` inside libc, past its hook.
+///
+/// # Safety
+/// As `close`.
 pub(crate) unsafe fn lockf(call: Call<Lockf>, fd: c_int, command: c_int, length: i64) -> c_int {
     page_cache::locking(fd);
     // SAFETY: the caller's own arguments.

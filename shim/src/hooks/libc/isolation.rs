@@ -1,8 +1,8 @@
 //! Hooks of calls that conflict with the library's own activity. Filters of system calls do not
 //! allow ours. The kernel refuses new namespaces to a process with a second thread. libc applies
-//! new credentials only to the threads that it knows. Touches: the page cache's helper, which ends
-//! before; then the real function. Law: as in `files`. `syscall` jumps to libc's own for every
-//! number but these.
+//! new credentials only to the threads that it knows.
+//! Touches: the page cache's helper, which ends before; then the real function.
+//! Law: as in `files`. `syscall` jumps to libc's own for every number but these.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -67,6 +67,9 @@ fn int(argument: usize) -> c_int {
 }
 
 /// `prctl`: only filters and rights given up matter here.
+///
+/// # Safety
+/// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn prctl(
     call: Call<Prctl>,
     option: c_int,
@@ -91,6 +94,9 @@ pub(crate) unsafe fn prctl(
 /// `setuid` and other calls with one id. libc would not change the credentials of a thread that it
 /// does not know. So the page cache's thread ends before, and the next one is started by a thread
 /// with the new credentials.
+///
+/// # Safety
+/// As `prctl`.
 pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
     let alone = page_cache::be_alone();
     // SAFETY: the caller's own argument.
@@ -145,6 +151,9 @@ pub(crate) unsafe fn set_groups(
 }
 
 /// `initgroups`, which calls `setgroups` inside libc, past its hook.
+///
+/// # Safety
+/// As `prctl`.
 pub(crate) unsafe fn init_groups(
     call: Call<InitGroups>,
     user: *const c_char,
@@ -199,6 +208,9 @@ pub(crate) unsafe fn setns(call: Call<Setns>, fd: c_int, kind: c_int) -> c_int {
 
 /// `syscall` with one of the numbers above: seccomp libraries use it, and libuv closes descriptors
 /// by it.
+///
+/// # Safety
+/// As `prctl`.
 #[expect(clippy::too_many_arguments, reason = "the function's own")]
 pub(crate) unsafe fn syscall(
     call: Call<Syscall>,

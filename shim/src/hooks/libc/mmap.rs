@@ -1,6 +1,6 @@
-//! Hooks of mappings: a model file stays in use as long as a piece of it is mapped. Touches: the
-//! page cache's tables, before and after the real function. Law: as in `files`: allocators and
-//! sanitizers call these before any other code runs.
+//! Hooks of mappings: a model file stays in use as long as a piece of it is mapped.
+//! Touches: the page cache's tables, before and after the real function.
+//! Law: as in `files`: allocators and sanitizers call these before any other code runs.
 
 use core::ffi::{c_int, c_void};
 
@@ -39,6 +39,9 @@ pub(crate) unsafe fn mmap(
 }
 
 /// `mmap` of a model file, or over a range where one may be mapped.
+///
+/// # Safety
+/// As `mmap`.
 #[cold]
 #[inline(never)]
 unsafe fn mmap_of_model(
@@ -85,6 +88,9 @@ pub(crate) unsafe fn munmap(call: Call<Munmap>, addr: *mut c_void, length: usize
 }
 
 /// `mprotect`, and `pkey_mprotect` without its key.
+///
+/// # Safety
+/// As `mmap`.
 pub(crate) unsafe fn mprotect(
     call: Call<Mprotect>,
     addr: *mut c_void,

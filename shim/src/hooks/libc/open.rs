@@ -1,9 +1,9 @@
 //! Hooks of opened files and streams: inside a slice of unified memory, `/proc/meminfo` shows the
-//! slice's memory. Touches: the real function; then the descriptor, if it is the host's meminfo or
-//! a model file. Law: a program may call these from a signal handler, from a child of vfork, or
-//! before main: no lock, no allocation, no call of the loader. errno stays as the real function
-//! left it. A file that is neither `meminfo` nor a model costs a look at the flags and at the end
-//! of the path.
+//! slice's memory.
+//! Touches: the real function; then the descriptor, if it is the host's meminfo or a model file.
+//! Law: a program may call these from a signal handler, from a child of vfork, or before main: no
+//! lock, no allocation, no call of the loader. errno stays as the real function left it. A file
+//! that is neither `meminfo` nor a model costs a look at the flags and at the end of the path.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
@@ -73,6 +73,9 @@ pub(crate) unsafe fn open_at(
 }
 
 /// `__open_2` and `__open64_2`: FORTIFY's form of an open without a mode.
+///
+/// # Safety
+/// As `open`.
 pub(crate) unsafe fn open_2(call: Call<Open2>, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's own arguments.
     let descriptor = unsafe { (call.real)(path, flags) };
@@ -99,6 +102,9 @@ pub(crate) unsafe fn open_at_2(
 }
 
 /// `fopen` and `fopen64`, which open the file inside libc, past the hook of `open`.
+///
+/// # Safety
+/// As `open`.
 pub(crate) unsafe fn stream(
     call: Call<Fopen>,
     path: *const c_char,
@@ -112,6 +118,9 @@ pub(crate) unsafe fn stream(
 }
 
 /// `freopen` and `freopen64`. Without a path only the mode changes, and no file is opened.
+///
+/// # Safety
+/// As `open`.
 pub(crate) unsafe fn stream_again(
     call: Call<Freopen>,
     path: *const c_char,
@@ -132,7 +141,8 @@ pub(crate) unsafe fn stream_again(
 
 /// Handles an opened file: meminfo, a model file, or neither.
 ///
-/// # Safety `descriptor` is the result of a call with this path and these flags.
+/// # Safety
+/// `descriptor` is the result of a call with this path and these flags.
 #[inline(always)]
 unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
     if descriptor < 0 || (!page_cache::drops() && runtime::is_known_to_be_unsliced()) {
@@ -147,7 +157,8 @@ unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// # Safety `stream` is the result of a call with this path and this mode.
+/// # Safety
+/// `stream` is the result of a call with this path and this mode.
 #[inline]
 unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
     if stream.is_null() || path.is_null() || runtime::is_known_to_be_unsliced() {
@@ -181,7 +192,8 @@ fn is_named_meminfo(path: &CStr) -> bool {
 
 /// Calls libc's `fileno`.
 ///
-/// # Safety The stream is open.
+/// # Safety
+/// The stream is open.
 pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
     type Fileno = unsafe extern "C" fn(*mut c_void) -> c_int;
     static FILENO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());

@@ -1,6 +1,7 @@
-//! Hooks of reads: pages of a model file that were read need not stay in the page cache. Touches:
-//! the real function, then a note of the range that it has read. Law: as in `files`. The thread may
-//! be cancelled in the real function: no lock or value is held while it runs.
+//! Hooks of reads: pages of a model file that were read need not stay in the page cache.
+//! Touches: the real function, then a note of the range that it has read.
+//! Law: as in `files`. The thread may be cancelled in the real function: no lock or value is held
+//! while it runs.
 
 use core::ffi::{c_int, c_void};
 
@@ -27,6 +28,9 @@ pub(crate) unsafe fn read(call: Call<Read>, fd: c_int, buf: *mut c_void, count: 
 }
 
 /// `__read_chk`: FORTIFY's form of `read`.
+///
+/// # Safety
+/// As `read`.
 pub(crate) unsafe fn read_checked(
     call: Call<ReadChecked>,
     fd: c_int,
@@ -109,6 +113,9 @@ pub(crate) unsafe fn preadv(
 }
 
 /// `preadv2` and `preadv64v2`. With offset -1 they read at the descriptor's position, and move it.
+///
+/// # Safety
+/// As `read`.
 pub(crate) unsafe fn preadv2(
     call: Call<Preadv2>,
     fd: c_int,

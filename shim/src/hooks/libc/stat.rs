@@ -30,6 +30,9 @@ pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_vo
 
 /// `__fxstat` and `__fxstat64`: the names before glibc 2.33. The version is the struct's; all
 /// versions that libc accepts have the kernel's layout.
+///
+/// # Safety
+/// As `of_descriptor`.
 pub(crate) unsafe fn of_version(
     call: Call<StatOfVersion>,
     version: c_int,
@@ -46,6 +49,9 @@ pub(crate) unsafe fn of_version(
 }
 
 /// `statx` of a descriptor, as Rust and node call it.
+///
+/// # Safety
+/// As `of_descriptor`.
 pub(crate) unsafe fn extended(
     call: Call<StatX>,
     folder: c_int,

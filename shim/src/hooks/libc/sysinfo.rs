@@ -1,5 +1,5 @@
 //! libc's reports of the host's memory: `sysinfo`, and the page counts of `sysconf`.
-//! Touches: the real function, then what it has written.
+//! Touches: the real function, then the values that it has written.
 
 use core::ffi::{c_int, c_void};
 
@@ -65,6 +65,9 @@ const SC_PHYS_PAGES: c_int = 85;
 const SC_AVPHYS_PAGES: c_int = 86;
 
 /// `sysconf`: only its counts of memory pages are changed.
+///
+/// # Safety
+/// As `open`.
 pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
     // SAFETY: the caller's own arguments.
     let said = unsafe { (call.real)(name) };

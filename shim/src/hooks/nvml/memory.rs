@@ -1,5 +1,5 @@
-//! NVML's queries for memory. Touches: the real function, then the out-parameters that the caller
-//! has passed.
+//! NVML's queries for memory.
+//! Touches: the real function, then the out-parameters that the caller has passed.
 
 use gpuslice_config::device::{DeviceKind, is_unified_capability};
 use gpuslice_config::ledger;
@@ -315,6 +315,9 @@ pub(crate) unsafe fn attributes(
 }
 
 /// `nvmlDeviceGetMemoryLimits_v1`: the driver's own limits, which a slice can only lower.
+///
+/// # Safety
+/// As `memory_info`.
 pub(crate) unsafe fn memory_limits(
     call: Call<Ask<nvmlMemoryLimits_v1_t>>,
     device: nvmlDevice_t,

@@ -1,7 +1,7 @@
 //! NVML's lists of processes: in a slice they show only its own processes, with the memory in the
-//! ledger. Touches: the ledger; the real function, which is called for its return code, never for
-//! its list. Law: no neighbour's process is revealed, not even in the array behind the end of the
-//! list.
+//! ledger.
+//! Touches: the ledger; the real function, which is called for its return code, never for its list.
+//! Law: no neighbour's process is revealed, not even in the array behind the end of the list.
 
 use core::ptr::null_mut;
 
@@ -112,7 +112,8 @@ impl Listed {
 
     /// Writes as many records as there is room for, and the number of all records.
     ///
-    /// # Safety `count` is writable and holds the room in `infos`; `infos` has that room.
+    /// # Safety
+    /// `count` is writable and holds the room in `infos`; `infos` has that room.
     unsafe fn write<T: Row>(&self, count: *mut u32, infos: *mut T) -> nvmlReturn_t {
         // SAFETY: the caller guarantees `count`.
         let room = unsafe { count.read() };
@@ -174,6 +175,9 @@ pub(crate) unsafe fn compute<T: Row>(
 
 /// `nvmlDeviceGetGraphicsRunningProcesses` and `nvmlDeviceGetMPSComputeRunningProcesses` of every
 /// version. The lists are empty: a slice's processes are compute processes.
+///
+/// # Safety
+/// As `compute`.
 pub(crate) unsafe fn others<T: Row>(
     call: Call<Ask<T>>,
     device: nvmlDevice_t,

@@ -13,7 +13,8 @@ use crate::slice::runtime;
 /// The runtime gets its numbers from the driver, mostly through our hooks. So the driver is queried
 /// again, lest a view be computed from a view.
 ///
-/// # Safety As `mem_get_info`.
+/// # Safety
+/// As `mem_get_info`.
 pub(crate) unsafe fn mem_get_info(
     call: Call<MemGetInfo<usize>>,
     free: *mut usize,
@@ -26,7 +27,7 @@ pub(crate) unsafe fn mem_get_info(
             && let Some(slot) = copies::any_driver()
             && device::shares(slot)
         {
-            // SAFETY: cudaSuccess, so the runtime has written what is not null.
+            // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
             unsafe { info::show_unsliced(slot, free) };
         }
         return code;
@@ -36,7 +37,7 @@ pub(crate) unsafe fn mem_get_info(
         && let Some(driver) = info::facts(slot)
     {
         let said = (Some(driver.free.get()), Some(driver.total.get()));
-        // SAFETY: cudaSuccess, so the runtime has written what is not null.
+        // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
         unsafe { info::show(runtime, slot, said, free, total) };
     }
     code

@@ -1,5 +1,5 @@
-//! `cudaDeviceProp`: changes the total memory and `integrated`, where the layout is known. Touches:
-//! the real function, then two fields of the caller's struct.
+//! `cudaDeviceProp`: changes the total memory and `integrated`, where the layout is known.
+//! Touches: the real function, then two fields of the caller's struct.
 
 use crate::answer::device;
 use crate::hooks::cuda::info;
@@ -32,7 +32,8 @@ const FROM_13: Layout = Layout {
 
 /// `cudaGetDeviceProperties`.
 ///
-/// # Safety The caller guarantees the vendor function's contract.
+/// # Safety
+/// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties(
     call: Call<Properties>,
     prop: *mut cudaDeviceProp,
@@ -54,7 +55,8 @@ pub(crate) unsafe fn device_properties(
 
 /// `cudaGetDeviceProperties_v2`, which only CUDA 12 has.
 ///
-/// # Safety The caller guarantees the vendor function's contract.
+/// # Safety
+/// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties_v2(
     call: Call<Properties>,
     prop: *mut cudaDeviceProp,
