@@ -1,37 +1,37 @@
-//! Decides whether a slice of unified memory fits on its host: the available memory, less what the
-//! host keeps and what other slices were promised and have not used.
+//! Decides whether a slice of unified memory fits on its host. The room is the available memory,
+//! less the host's reserve and the unused part of the other slices' promises.
 //! Touches: its arguments.
-//! Law: a budget is admitted only where every promise could still be kept at this moment. What
-//! the idle host and its programs hold is counted by itself: it is not available.
+//! Law: a budget is admitted only if every promise could still be kept at this moment. Memory held
+//! by the idle host and its programs needs no term of its own: it is not available.
 
 use crate::text;
 use gpuslice_config::meminfo::HostMemory;
 use gpuslice_config::units::Bytes;
 
-/// Somebody's promise.
+/// The promise of another slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// What people call the slice.
+    /// The slice's name.
     pub name: String,
-    /// What it was admitted for.
+    /// The memory it was admitted for.
     pub budget: Bytes,
-    /// What of it is not used yet.
+    /// The part of it that is not used yet.
     pub unused: Bytes,
 }
 
-/// What may still be promised, and why it is not more.
+/// The memory that may still be promised, and the amounts that reduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// MemAvailable.
     pub available: Bytes,
-    /// What the host keeps, R.
+    /// The host's reserve, R.
     pub reserve: Bytes,
-    /// Everybody's promises.
+    /// The promises of all other slices.
     pub neighbours: Vec<Neighbour>,
 }
 
 impl Room {
-    /// The room on a host.
+    /// Returns the room on a host.
     #[must_use]
     pub fn on(host: &HostMemory, reserve: Bytes, neighbours: Vec<Neighbour>) -> Room {
         Room {
@@ -41,14 +41,14 @@ impl Room {
         }
     }
 
-    /// What others were promised and have not used.
+    /// Returns the sum of the other slices' unused promises.
     #[must_use]
     pub fn unused(&self) -> Bytes {
         let each = self.neighbours.iter();
         each.fold(Bytes::ZERO, |sum, one| sum.plus(one.unused))
     }
 
-    /// What a new slice may be promised.
+    /// Returns the memory that a new slice may be promised.
     #[must_use]
     pub fn left(&self) -> Bytes {
         self.available.minus(self.reserve).minus(self.unused())
@@ -57,7 +57,7 @@ impl Room {
     /// Admits a budget.
     ///
     /// # Errors
-    /// When it is more than is left.
+    /// When the budget exceeds the room.
     pub fn admit(&self, budget: Bytes) -> Result<(), Full> {
         match budget <= self.left() {
             true => Ok(()),
@@ -74,7 +74,7 @@ impl Room {
 pub struct Full {
     /// The budget.
     pub budget: Bytes,
-    /// The host.
+    /// The room on the host.
     pub room: Room,
 }
 

@@ -1,4 +1,4 @@
-//! Which options make which slice, and what a person is told when they make none.
+//! The slices that options describe, and the messages for options that describe none.
 
 use super::*;
 use crate::inventory::{Device, MigInstance};

@@ -1,5 +1,5 @@
-//! `gpuslice cdi generate`: a CDI device for each size of a slice.
-//! Touches: the driver (in a child) when no size is given; the file that is asked for.
+//! `gpuslice cdi generate`: writes a CDI device for each size of a slice.
+//! Touches: the driver (in a child) if no size is given; the requested file.
 
 use crate::cli::tell;
 use crate::hook_entry::{self, ENVIRONMENT, HOOK, STAGES};
@@ -12,11 +12,11 @@ use gpuslice_config::units::{Bytes, GIB};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What the devices are named by: `gpuslice.io/slice=24gib`.
+/// The kind of the devices, the first part of their names: `gpuslice.io/slice=24gib`.
 pub const KIND: &str = "gpuslice.io/slice";
 
-/// The lowest that lets a device's name begin with a digit: a reader refuses what is newer than
-/// itself.
+/// The lowest CDI version that lets a device's name begin with a digit. A reader refuses versions
+/// newer than itself.
 pub const VERSION: &str = "0.5.0";
 
 /// `gpuslice cdi`.
@@ -75,10 +75,11 @@ pub enum Format {
     Json,
 }
 
-/// Writes it.
+/// Writes the CDI specification.
 ///
 /// # Errors
-/// When there is no hook, no driver that works and no size, or the file cannot be written.
+/// When there is no hook, when there is neither a working driver nor a size, or when the file
+/// cannot be written.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Generate(args) = &args.verb;
     if let Some(file) = &args.output {
@@ -120,7 +121,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Every size that somebody may want of the GPUs that are there.
+/// Returns every whole size that the GPUs of this machine allow.
 fn whole_gibibytes(inventory: &Inventory) -> Vec<Size> {
     let totals = inventory.devices.iter().flat_map(|device| {
         let instances = device.mig.iter().map(|instance| instance.total);
@@ -151,7 +152,7 @@ fn options(size: Size) -> Vec<String> {
     vec!["--memory".to_owned(), size.argument()]
 }
 
-/// Every string of JSON is one of YAML, too.
+/// Formats the YAML. Every JSON string is also a YAML string.
 fn yaml(hook: &str, sizes: &[Size]) -> String {
     let mut text = format!(
         "# Made by gpuslice cdi generate: a slice of each size, for engines that know CDI.\n\

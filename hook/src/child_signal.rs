@@ -1,25 +1,26 @@
-//! SIGCHLD, which a caller may have told this process to ignore: then no child can be waited
-//! for, and gpuslice has children to wait for.
+//! SIGCHLD: the caller may have set it to "ignore", and then no child can be waited for. gpuslice
+//! must wait for its children.
 //! Touches: the disposition of SIGCHLD.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// What the caller had chosen.
+/// The disposition that the caller had set.
 pub struct ChildSignal(Option<SigAction>);
 
 impl ChildSignal {
-    /// Lets children be waited for, and keeps what the caller had chosen.
+    /// Sets the default disposition, so that children can be waited for, and keeps the caller's.
     #[must_use]
     pub fn take() -> ChildSignal {
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: no code of ours runs as a handler.
+        // SAFETY: the default disposition installs no handler.
         ChildSignal(unsafe { sigaction(Signal::SIGCHLD, &default) }.ok())
     }
 
-    /// Gives the command what the caller had chosen.
+    /// Restores the caller's disposition, for the command.
     pub fn restore(&self) {
         if let Some(chosen) = &self.0 {
-            // SAFETY: it was in force when this process began, so it names no code of ours.
+            // SAFETY: the disposition was in force when this process began, so it names no code of
+            // gpuslice.
             let _ = unsafe { sigaction(Signal::SIGCHLD, chosen) };
         }
     }

@@ -1,8 +1,8 @@
-//! Finds the file that a path names, without following a symbolic link that another user planted.
+//! Resolves the file that a path names, without following a symbolic link planted by another user.
 //! Touches: the file system, by descriptors; it opens no regular file.
-//! Law: a link in a folder in which others may create files is followed only if it belongs to
-//! this user or to root. `fs.protected_symlinks` is the kernel's form of this rule, and is
-//! neither always on nor applied to links before the last component.
+//! Law: a link in a folder in which others may create files is followed only if it belongs to this
+//! user or to root. `fs.protected_symlinks` is the kernel's form of this rule. It is not always
+//! enabled, and does not apply to links before the last component.
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
@@ -22,20 +22,20 @@ const LINKS: u32 = 40;
 /// The file that a path names.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A regular file, or none yet: it can be replaced.
+    /// A regular file, or a file that does not exist yet: it can be replaced.
     File {
         /// Its folder.
         folder: OwnedFd,
-        /// Its name in there.
+        /// Its name in the folder.
         name: OsString,
-        /// What is there now.
+        /// The existing file.
         old: Option<FileStat>,
     },
     /// A device, a pipe, a socket or an open file of a process, opened for writing.
     Stream(File),
 }
 
-/// An absolute path without links, as far as it exists.
+/// Returns an absolute path, with links resolved as far as the path exists.
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for folder in absolute.ancestors() {
@@ -65,7 +65,7 @@ fn steps(path: &Path) -> impl DoubleEndedIterator<Item = Step> {
     })
 }
 
-/// Finds it.
+/// Resolves a path.
 ///
 /// # Errors
 /// When a folder cannot be entered, a link may not be followed, or the path names a folder.
@@ -99,7 +99,7 @@ pub(crate) fn find(path: &Path) -> io::Result<Destination> {
                 return Err(Errno::ELOOP.into());
             }
             may_use(&folder, &found, "link")?;
-            // The kernel's own links, such as /proc/self/fd/1, lead where no path does.
+            // The kernel's own links, such as /proc/self/fd/1, lead to places without a path.
             let is_of_the_kernel = fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC;
             match (is_of_the_kernel, is_last) {
                 (true, true) => return stream(&folder, &name, OFlag::O_APPEND),
@@ -125,7 +125,7 @@ pub(crate) fn find(path: &Path) -> io::Result<Destination> {
             folder = enter(&folder, &name)?;
         }
     }
-    // Only "/", "." and ".." are left: folders.
+    // Only "/", "." and ".." are left, and they name folders.
     Err(Errno::EISDIR.into())
 }
 
@@ -133,7 +133,7 @@ fn kind(found: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT
 }
 
-/// Opens a folder itself, never one that a link leads to.
+/// Opens a folder, but not through a link.
 fn enter(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(openat(folder, name, flags, Mode::empty())?)
@@ -145,7 +145,7 @@ fn follow(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Refuses what another user may have planted.
+/// Refuses a file or link that another user may have planted.
 fn may_use(folder: &OwnedFd, found: &FileStat, what: &str) -> io::Result<()> {
     let shared = (Mode::S_ISVTX | Mode::S_IWOTH).bits();
     let is_shared = fstat(folder)?.st_mode & shared != 0;
@@ -162,8 +162,8 @@ fn may_use(folder: &OwnedFd, found: &FileStat, what: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens what is no regular file. Standard output and error are taken as they are: opening them
-/// again would write over what they already hold.
+/// Opens a file that is not a regular file. Standard output and error are used as they are: opening
+/// them again would overwrite the data they already hold.
 fn stream(folder: &OwnedFd, name: &OsStr, more: OFlag) -> io::Result<Destination> {
     let follow = fstatat(folder, name, AtFlags::empty())?;
     for own in [io::stdout().as_fd(), io::stderr().as_fd()] {

@@ -1,5 +1,5 @@
-//! `gpuslice devices`: the GPUs of this machine, by the names that other verbs take.
-//! Touches: the driver (in a child), standard output; with `--write` the hook's list.
+//! `gpuslice devices`: lists the GPUs of this machine, by the names that other commands accept.
+//! Touches: the driver (in a child), standard output; with `--write` the hook's list of GPUs.
 
 use crate::cli::tell;
 use crate::devices_file;
@@ -53,7 +53,7 @@ JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor
 /// Prints the list.
 ///
 /// # Errors
-/// When there is no driver that works ([`exit::NO_DRIVER`]), or nothing can be printed.
+/// When no driver works ([`exit::NO_DRIVER`]), or the list cannot be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(file) = &args.write {
         devices_file::refuse_simulated(args.sim.as_deref(), file)?;
@@ -66,7 +66,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         tell(&format!("{count} {gpus} listed in {}", file.display()));
         return Ok(exit::SUCCESS);
     }
-    // A simulated machine that is asked for is outside of this slice.
+    // A simulated machine requested by option is outside of this slice.
     let slice = args.sim.is_none().then(own_slice).flatten();
     let text = match args.json {
         true => json(&inventory, slice.as_ref())?,
@@ -76,20 +76,20 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// The slice that programs started here find.
+/// Returns the slice that programs started here use.
 fn own_slice() -> Option<Slice> {
     let named = std::env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
     let file = environment::mounted_slice().or_else(|| Some(PathBuf::from(named?)))?;
     slice_file::read(&file).ok()
 }
 
-/// What a slice has of a GPU or an instance; None where it does not limit it.
+/// Returns the slice's share of a GPU or an instance; None if the slice does not limit it.
 fn share(slice: Option<&Slice>, uuid: DeviceUuid, total: u64) -> Option<Bytes> {
     let limit = slice?.device(uuid)?.memory;
     Some(limit.at_most(Bytes::new(total)))
 }
 
-/// A GPU, with what the slice has of it. The JSON has these fields in this order.
+/// A GPU, with the slice's share of it. The JSON has these fields in this order.
 #[derive(Serialize)]
 struct Shown<'a> {
     index: u32,
@@ -105,7 +105,7 @@ struct Shown<'a> {
     slice: Option<u64>,
 }
 
-/// A MIG instance, likewise.
+/// A MIG instance, with the slice's share of it.
 #[derive(Serialize)]
 struct ShownInstance<'a> {
     uuid: String,
@@ -115,7 +115,7 @@ struct ShownInstance<'a> {
     slice: Option<u64>,
 }
 
-/// All GPUs, likewise.
+/// All GPUs, with the slice's shares.
 #[derive(Serialize)]
 struct ShownInventory<'a> {
     driver: Option<&'a str>,
@@ -152,10 +152,10 @@ fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> 
     Ok(format!("{}\n", serde_json::to_string_pretty(&shown)?))
 }
 
-/// The GPUs of this machine, or of a simulated one.
+/// Lists the GPUs of this machine, or of a simulated one.
 ///
 /// # Errors
-/// When there is no driver that works ([`exit::NO_DRIVER`]).
+/// When no driver works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(simulated).transpose()?;
     ask::ask(
@@ -165,7 +165,7 @@ pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     .map_err(no_driver)
 }
 
-/// The variables that a simulated machine sets; none for this one.
+/// Returns the variables that a simulated machine sets; none for this machine.
 #[must_use]
 pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
     let set = machine.into_iter().flat_map(|machine| &machine.vars);
@@ -173,10 +173,10 @@ pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// A simulated machine, started.
+/// Starts a simulated machine.
 ///
 /// # Errors
-/// When there is no such machine, which is another fault than a driver that does not work.
+/// When the machine does not exist, which is a different error from a driver that does not work.
 pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
     environment::prepare(&SliceOptions {
         sim: Some(machine.to_owned()),
@@ -187,7 +187,7 @@ pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
 
 fn no_driver(error: AskError) -> anyhow::Error {
     match error {
-        // It was not asked.
+        // The driver was not queried.
         AskError::Start(_) => error.into(),
         _ => Status {
             status: exit::NO_DRIVER,

@@ -1,6 +1,6 @@
-//! The list of GPUs that containers are given slices of, for the OCI hook: it is static and
-//! cannot ask the driver itself.
-//! Touches: its arguments, and the file that `write` is given.
+//! Writes the list of GPUs for the OCI hook, which gives containers slices of them. The hook is
+//! static and cannot query the driver itself.
+//! Touches: its arguments, and the file passed to `write`.
 
 use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
@@ -11,10 +11,10 @@ use gpuslice_oci::tenants;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Where the hook reads it.
+/// The path from which the hook reads the list.
 pub const DEVICES: &str = "/run/gpuslice/devices.json";
 
-/// The hook's folder: everybody may pass, nobody but root may look around.
+/// The mode of the hook's folder: any user may pass through it, and only root may list it.
 const FOLDER_MODE: u32 = 0o711;
 
 #[derive(Serialize)]
@@ -42,10 +42,10 @@ struct Instance {
     memory: u64,
 }
 
-/// What the file says of these GPUs.
+/// Formats the list of these GPUs.
 ///
 /// # Errors
-/// None that can happen: names and numbers always are JSON.
+/// Never in practice: names and numbers are always valid JSON.
 pub fn text(inventory: &Inventory) -> serde_json::Result<String> {
     let devices = inventory.devices.iter().map(listed).collect();
     let file = File {
@@ -72,7 +72,7 @@ fn listed(device: &Device) -> Listed<'_> {
     }
 }
 
-/// The folders that this host's container engines read, and the hook.
+/// The folders that this host's container engines and the hook read.
 const HOST: [&str; 5] = [
     "/etc/cdi",
     "/run/cdi",
@@ -81,21 +81,21 @@ const HOST: [&str; 5] = [
     "/run/gpuslice",
 ];
 
-/// A file of this host that would list GPUs that it does not have.
+/// The list of a simulated machine would be written to a file of this host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} is for the GPUs of this host, and {machine} is a simulated machine: name a file in another \
      folder"
 )]
 pub struct Simulated {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// The machine.
+    /// The simulated machine.
     pub machine: String,
 }
 
-/// Refuses to write the GPUs of a simulated machine to a file that this host reads. `sim`: the
-/// machine of the option; a program of `gpuslice run --sim` finds another in its environment.
+/// Refuses to write the GPUs of a simulated machine to a file that this host reads. `sim` is the
+/// machine of the option; a program of `gpuslice run --sim` finds its machine in its environment.
 ///
 /// # Errors
 /// When the file is in one of the folders that this host reads.
@@ -116,14 +116,14 @@ pub fn refuse_simulated(sim: Option<&str>, path: &Path) -> Result<(), Simulated>
 /// Writes the file.
 ///
 /// # Errors
-/// When it or its folder cannot be made.
+/// When the file or its folder cannot be created.
 pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
     let made = replace::make_folder_of(path, FOLDER_MODE)?;
     if let Some(folder) = made.filter(|_| path != Path::new(DEVICES)) {
         tell(&format!("made the folder {}", folder.display()));
     }
     if path == Path::new(DEVICES) {
-        // At boot: from then on the runs of all users see each other's slices.
+        // At boot, this creates the folder in which the runs of all users see each other's slices.
         let _ = tenants::make(&Places::default());
     }
     replace::replace(path, text.as_bytes())

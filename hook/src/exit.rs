@@ -1,28 +1,28 @@
-//! gpuslice's own exit statuses. The man page lists them from here.
+//! The exit statuses of gpuslice, from which the man pages are generated.
 //! Touches: nothing.
 
 use std::fmt;
 
-/// All is well.
+/// Success.
 pub const SUCCESS: u8 = 0;
 /// `check`: the answers disagree.
 pub const INCONSISTENT: u8 = 1;
-/// `drop-cache`, `residency`: some of a file is left, or it is not known.
+/// `drop-cache`, `residency`: a part of a file is left, or its state is unknown.
 pub const LEFT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub const UNREAD: u8 = 1;
-/// `devices`, `check`, `cdi generate`, `driver-limit`: there is no NVIDIA driver that works.
+/// `devices`, `check`, `cdi generate`, `driver-limit`: no NVIDIA driver works.
 pub const NO_DRIVER: u8 = 2;
-/// `driver-limit`: the driver has no limits of its own.
+/// `driver-limit`: the driver does not support limits.
 pub const NO_DRIVER_LIMIT: u8 = 3;
-/// gpuslice itself failed or was called wrongly, as with `env` and `timeout`.
+/// gpuslice itself failed or was called incorrectly, as with `env` and `timeout`.
 pub const FAILED: u8 = 125;
-/// `run`: the command was found and cannot be executed.
+/// `run`: the command exists but cannot be executed.
 pub const CANNOT_EXECUTE: u8 = 126;
-/// `run`: there is no such command.
+/// `run`: the command does not exist.
 pub const NOT_FOUND: u8 = 127;
 
-/// A status, the verbs that end with it (none: all of them), and what it means.
+/// A status, the commands that return it (none: all commands), and its meaning.
 pub type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
@@ -62,12 +62,12 @@ pub const MEANINGS: [Meaning; 9] = [
     (NOT_FOUND, &["run"], "The command was not found."),
 ];
 
-/// An error that ends gpuslice with another status than [`FAILED`]: put it in as context.
+/// An error with another exit status than [`FAILED`]: attach it as context.
 #[derive(Debug)]
 pub struct Status {
     /// The exit status.
     pub status: u8,
-    /// What to tell the person.
+    /// The message for the user.
     pub message: String,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// The exit status that an error asks for.
+/// Returns the exit status that an error carries.
 #[must_use]
 pub fn status_of(error: &anyhow::Error) -> u8 {
     error

@@ -8,24 +8,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A process that uses the folder of a run.
+/// Returns a process that uses a run's private folder, if any.
 pub(crate) fn another_user(folder: &Path) -> Option<Process> {
     let ledger = ledger_of(folder);
     fs::read_dir("/proc")
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .find_map(|pid| {
-            // Others' processes cannot be read; they cannot enter the folder either.
+            // Processes of other users cannot be read, but they cannot enter the folder either.
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
             let uses = uses(pid, &environment, folder, ledger.as_ref());
             uses.then(|| Process::open(Pid::from_raw(pid)).ok())?
         })
 }
 
-/// Whether a process uses the folder of a run: its environment names the folder, or a file in it.
-/// Everybody can name a folder of root's, and would keep it for as long as he likes: another user's
-/// process is believed only where it knows the name of the `ledger`, which is random, or has the
-/// ledger open.
+/// Checks whether a process uses the folder of a run: its environment names the folder, or a file
+/// in it. Any user could name a folder of root's, and so keep it for ever. A process of another
+/// user therefore counts only if it knows the random name of the `ledger`, or has the ledger open.
 pub(crate) fn uses(
     pid: i32,
     environment: &[u8],
@@ -44,7 +43,7 @@ pub(crate) fn uses(
     names(folder) && is_own().is_ok_and(|is_own| is_own || ledger.is_some_and(knows))
 }
 
-/// The ledger of root's run, whose name nobody can guess.
+/// Returns the ledger of root's run, whose name cannot be guessed.
 pub(crate) fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
     let mut entries = fs::read_dir(folder).ok()?.flatten();
     let ledger = entries.find(|entry| {
@@ -54,10 +53,10 @@ pub(crate) fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
     Some((ledger.path(), ledger.metadata().ok()?))
 }
 
-/// The letters of a ledger's random name.
+/// The number of letters in a ledger's random name.
 const SECRET: usize = 32;
 
-/// Whether a process has a file open.
+/// Checks whether a process has a file open.
 fn has_open(pid: i32, file: &fs::Metadata) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()

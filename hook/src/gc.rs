@@ -1,4 +1,4 @@
-//! `gpuslice gc`: what dead runs and dead containers have left goes.
+//! `gpuslice gc`: removes the remains of dead runs and dead containers.
 //! Touches: the registry of runs; for root, the OCI hook's folder on the host.
 
 use crate::{exit, registry, standard_streams};
@@ -24,12 +24,12 @@ const NOTES: &str = "\
 Nothing that lives is touched. The OCI hook does the same whenever a container starts, so this is
 for hosts where none starts for a long time: gpuslice-gc.timer runs it.";
 
-/// Collects.
+/// Removes the remains, and reports them.
 ///
 /// # Errors
-/// When something that nobody holds cannot be removed.
+/// When remains that no process uses cannot be removed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    // What is left of runs goes when they are listed.
+    // Listing the runs removes the remains of ended runs.
     let runs = registry::running().len();
     let places = args.root.as_ref().map(Places::below).unwrap_or_default();
     let mut said = String::new();
@@ -68,7 +68,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Others than root have no slices of containers.
+/// Checks whether this user may collect slices of containers: only root has them.
 fn may_collect(places: &Places) -> bool {
     nix::unistd::geteuid().is_root() && places.slices().exists()
 }

@@ -1,5 +1,5 @@
-//! `gpuslice headroom`: what earlier runs have taught, and how it is forgotten.
-//! Touches: what `learned` touches, standard output.
+//! `gpuslice headroom`: lists the headroom learned from earlier runs, and resets it.
+//! Touches: everything `learned` touches, standard output.
 
 use crate::learned::{self, Learned};
 use crate::{exit, standard_streams, text};
@@ -41,10 +41,10 @@ Examples:
   gpuslice headroom
   gpuslice headroom reset llama                          start over, for another model";
 
-/// Lists or forgets.
+/// Lists or resets the headroom.
 ///
 /// # Errors
-/// When what is remembered cannot be read or changed, or nothing can be printed.
+/// When the stored headroom cannot be read or changed, or the list cannot be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let place = learned::place()?;
     let said = match &args.verb {

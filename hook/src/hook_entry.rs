@@ -1,6 +1,6 @@
-//! The OCI hook as the configurations of others name it.
-//! Touches: the file system, to look.
-//! Law: whoever is told to run the hook is told with which environment, never none.
+//! Describes the OCI hook for the configurations of other programs.
+//! Touches: the file system, by reading it.
+//! Law: every configuration that names the hook also sets its environment.
 
 use anyhow::{Context, bail};
 use gpuslice_oci::wrapper;
@@ -10,17 +10,17 @@ use std::env;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The hook's executable, beside gpuslice.
+/// The hook's executable, in gpuslice's folder.
 pub const HOOK: &str = "gpuslice-hook";
-/// The same as an OCI runtime.
+/// The name of that executable as an OCI runtime.
 pub const RUNTIME: &str = wrapper::NAME;
-/// Where packages put both.
+/// The path at which packages install the hook.
 pub const INSTALLED: &str = "/usr/bin/gpuslice-hook";
 
-/// Finds an executable of ours: the one that was named, or `name` beside gpuslice.
+/// Finds an executable of gpuslice: the given one, or `name` in gpuslice's folder.
 ///
 /// # Errors
-/// When it is not there: an engine that is told of it would start no container.
+/// When it does not exist: an engine configured with it would start no container.
 pub fn find(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
     let beside = || {
         let own = env::current_exe().context("cannot find out where gpuslice is")?;
@@ -37,7 +37,7 @@ pub fn find(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What the hook is called with at one stage.
+/// Returns the hook's arguments at one stage.
 #[must_use]
 pub fn arguments(options: &[String], stage: &str) -> Vec<String> {
     let options = options.iter().cloned();
@@ -45,21 +45,22 @@ pub fn arguments(options: &[String], stage: &str) -> Vec<String> {
     name.chain(options).chain([stage.to_owned()]).collect()
 }
 
-/// When an engine that reads a folder of hooks runs ours.
+/// The containers for which an engine with a folder of hooks runs this hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// For a container that has one of our annotations.
+    /// For a container with an annotation of gpuslice.
     Annotated,
-    /// For every container: a policy that has a default slice, or denies, needs it.
+    /// For every container: a policy with a default slice, or one that denies, requires this.
     Always,
 }
 
-/// A file for such a folder, as podman and CRI-O read it: its name, and what it says. One has
-/// one list of arguments, so each stage has its own.
+/// Returns the files for such a folder, as podman and CRI-O read them: names and contents. One file
+/// has one list of arguments, so each stage has a file of its own.
 #[must_use]
 pub fn folder_files(hook: &str, when: When) -> Vec<(String, String)> {
     let when = match when {
-        // Any value: one that is wrong is refused by the hook, and not passed over in silence.
+        // Any value matches, so that the hook refuses a wrong one instead of it being ignored
+        // silently.
         When::Annotated => json!({"annotations": {"^gpuslice\\.io/": ".*"}}),
         When::Always => json!({"always": true}),
     };
@@ -75,7 +76,7 @@ pub fn folder_files(hook: &str, when: When) -> Vec<(String, String)> {
     STAGES.iter().map(file).collect()
 }
 
-/// JSON as a file.
+/// Formats JSON for a file.
 #[must_use]
 pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")

@@ -1,9 +1,9 @@
 //! Stores the headroom that earlier runs needed, by slice name and device.
 //! Touches: one file in the state folder, and the lock beside it.
 //!
-//! A program that sizes itself by TOTAL and then asks for more than is left was shown too much,
-//! by what it was short of. The next run of that name is shown less by that. Amounts are bytes
-//! that were measured, never a percentage of anything.
+//! A program that sizes itself by TOTAL and then requests more than is left was shown too much. The
+//! excess is the amount by which its request was short. The next run of that name is shown less by
+//! that amount. Amounts are measured bytes, never percentages.
 
 use crate::slice_ledger;
 use crate::{registry, slice_file, text};
@@ -24,45 +24,45 @@ use std::path::{Path, PathBuf};
 /// Headroom by device.
 pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
 
-/// Headroom by the name of a slice.
+/// Headroom by slice name.
 pub type Learned = BTreeMap<String, Headrooms>;
 
-/// Why nothing can be learned or remembered.
+/// Reasons why headroom cannot be learned or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnedError {
-    /// There is no home.
+    /// The user has no home folder.
     #[error("there is no place to remember headroom: neither XDG_STATE_HOME nor HOME is set")]
     NoPlace,
     /// The file cannot be read or replaced.
     #[error("cannot {verb} {path}, where learned headroom is remembered")]
     File {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is something else.
+    /// The file does not hold learned headroom.
     #[error("{path} does not hold learned headroom: {why} (`gpuslice headroom reset` removes it)")]
     Garbled {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
 }
 
-/// The longest file that is read.
+/// The longest file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// How long it may grow: thousands of slices.
+/// The length in bytes to which the file may grow: enough for thousands of slices.
 const MAX_GROWTH: usize = 1 << 20;
 
 const VERSION: u64 = 1;
 
-/// The file.
+/// The file's contents.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remembered {
@@ -70,10 +70,10 @@ struct Remembered {
     slices: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// Where it is remembered.
+/// Returns the path of the stored headroom.
 ///
 /// # Errors
-/// When this user has no home.
+/// When this user has no home folder.
 pub fn place() -> Result<PathBuf, LearnedError> {
     let folder = |name: &str| {
         env::var_os(name)
@@ -90,10 +90,10 @@ pub fn place() -> Result<PathBuf, LearnedError> {
     Ok(state.join("gpuslice/headroom.json"))
 }
 
-/// Everything that is remembered.
+/// Reads all stored headroom.
 ///
 /// # Errors
-/// When the file cannot be read, or is no file of ours.
+/// When the file cannot be read, or does not hold learned headroom.
 pub fn read(path: &Path) -> Result<Learned, LearnedError> {
     let garbled = |why: String| LearnedError::Garbled {
         path: path.to_owned(),
@@ -130,7 +130,7 @@ pub fn read(path: &Path) -> Result<Learned, LearnedError> {
 }
 
 fn read_text(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe in its place must not stop us.
+    // A pipe in the file's place must not block this process.
     let flags = OFlag::O_NONBLOCK.bits();
     let file = OpenOptions::new()
         .read(true)
@@ -149,11 +149,11 @@ fn read_text(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Changes what is remembered. Two at once wait for each other; a reader sees the old file or
-/// the new one.
+/// Changes the stored headroom. Concurrent updates wait for each other; a reader sees the old file
+/// or the new one.
 ///
 /// # Errors
-/// When the file is not ours to change, or cannot be replaced.
+/// When the file must not be changed by this user, or cannot be replaced.
 pub fn update(path: &Path, change: impl FnOnce(&mut Learned)) -> Result<(), LearnedError> {
     let _lock = lock(path).map_err(failed("lock", path))?;
     let mut learned = read(path)?;
@@ -165,10 +165,10 @@ pub fn update(path: &Path, change: impl FnOnce(&mut Learned)) -> Result<(), Lear
     }
 }
 
-/// Forgets everything, whatever the file holds.
+/// Removes all stored headroom, whatever the file holds.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// When the file cannot be removed.
 pub fn forget_all(path: &Path) -> Result<(), LearnedError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
@@ -214,7 +214,7 @@ fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
     };
     let mut text = serde_json::to_vec_pretty(&remembered)?;
     text.push(b'\n');
-    // One that is longer may still become shorter.
+    // A file that is already longer may still become shorter.
     let old = fs::metadata(path).map_or(0, |facts| facts.len());
     if text.len() > MAX_GROWTH && text.len() as u64 >= old {
         return Err(io::Error::other(
@@ -228,11 +228,11 @@ fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
     Ok(())
 }
 
-/// In the private folder of a run whose slice has a name that can come again: a link to the
-/// file in which its headroom is remembered.
+/// The name, in a private folder, of the link to the file with the headroom. It exists only for a
+/// run whose slice has a name that can recur.
 const REMEMBER: &str = "headroom";
 
-/// Lets a run be learned from when it ends.
+/// Marks a run to be learned from when it ends.
 ///
 /// # Errors
 /// When the private folder cannot be written to.
@@ -243,7 +243,7 @@ pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
 /// Learns from a run that has ended.
 ///
 /// # Errors
-/// When what was learned before cannot be read, or what is learned now cannot be written.
+/// When the stored headroom cannot be read, or the new headroom cannot be written.
 pub fn learn(private: &Path) -> Result<(), LearnedError> {
     let Ok(place) = fs::read_link(private.join(REMEMBER)) else {
         return Ok(());
@@ -269,10 +269,10 @@ pub fn learn(private: &Path) -> Result<(), LearnedError> {
     })
 }
 
-/// What the worst refusal on each device was short of. It is not added to what is known already:
-/// an allocator that is refused, empties its caches and asks again, as PyTorch's does, comes to the
-/// limit in every run, whatever it is shown. A request that not even the whole slice could hold
-/// teaches nothing: no program comes to it by what it is shown.
+/// Returns the shortfall of the worst refusal on each device. It is not added to earlier headroom:
+/// an allocator that empties its caches after a refusal and retries, as PyTorch's does, reaches the
+/// limit in every run, whatever it is shown. A request that exceeds the whole slice is ignored: no
+/// program makes it because of the total it is shown.
 fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
     let lesson = |(uuid, refusals): &(DeviceUuid, Refusals)| {
         let possible = Bytes::new(1)..slice.device(*uuid)?.memory;
@@ -282,7 +282,8 @@ fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
     refusals.iter().filter_map(lesson).collect()
 }
 
-/// Whether the headroom of a device of a run was learned: what is set holds for the whole slice.
+/// Checks whether the headroom of a device of a run was learned: headroom set by the user is the
+/// whole slice's.
 #[must_use]
 pub fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
     let ours = registry::private_folder(file).is_some();

@@ -1,4 +1,4 @@
-//! What a run teaches, and that nothing that is found in the file's place can do harm.
+//! The headroom learned from a run, and unexpected files in the store's place.
 
 use super::*;
 use gpuslice_config::slice::ListedDevice;
@@ -48,7 +48,7 @@ fn what_the_worst_refusal_was_short_of_is_the_lesson() {
         (Bytes::ZERO, None),
         (Bytes::mib(10), Some(Bytes::mib(10))),
         (Bytes::mib(143), Some(Bytes::mib(143))),
-        // Somebody tried whether 80 GiB are to be had.
+        // A request that tries whether 80 GiB are available.
         (Bytes::gib(72), None),
         (Bytes::MAX, None),
     ] {
@@ -148,7 +148,7 @@ fn a_full_memory_takes_no_more_and_can_still_be_read_and_reset() {
     assert!(full.contains("it would be longer than 1 MiB"), "{full}");
     update(&path, |learned| fill(learned, 4000)).unwrap();
     assert_eq!(read(&path).unwrap().len(), 4000);
-    // One that an earlier gpuslice has let grow becomes shorter again.
+    // A file that an earlier gpuslice let grow too long becomes shorter again.
     let slices = read(&path).unwrap();
     let mut more = fs::read(&path).unwrap();
     more.extend(vec![b' '; 1 << 20]);

@@ -1,5 +1,5 @@
-//! gpuslice's host side: starts programs in a slice of GPU memory and shows what is there.
-//! Touches: files, processes, and (in a child of its own) the driver.
+//! gpuslice's host side: starts programs in slices of GPU memory, and reports the slices.
+//! Touches: files, processes, and the driver (in a child process).
 pub mod admission;
 pub mod budget;
 pub mod cache;

@@ -1,5 +1,5 @@
 //! Finds libgpuslice.so, and puts it first in LD_PRELOAD.
-//! Touches: the file system, to look; a mapping of the library, for a moment.
+//! Touches: the file system, by reading it; a short-lived mapping of the library.
 
 use crate::environment::EnvironmentError;
 use crate::program::MACHINE;
@@ -14,21 +14,21 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The library.
+/// The library's file name.
 pub const LIBRARY: &str = "libgpuslice.so";
 
-/// Where packages put it.
+/// The folder in which packages install it.
 pub const INSTALLED: &str = "/usr/lib/gpuslice";
 
-/// Where things are that belong to an executable in `beside`: as packages put them under any
-/// prefix, and then as they put them under the usual one.
+/// Returns the folders of files that belong to an executable in `beside`: first under the
+/// executable's own prefix, then under the usual one.
 #[must_use]
 pub fn installed(beside: &Path) -> [PathBuf; 2] {
     let prefix = beside.parent().unwrap_or(beside);
     [prefix.join("lib/gpuslice"), INSTALLED.into()]
 }
 
-/// Finds the library: beside the executable, or where packages put it.
+/// Finds the library: in the executable's folder, or where packages install it.
 ///
 /// # Errors
 /// When it is in neither place, or in one that LD_PRELOAD cannot name.
@@ -36,7 +36,8 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
     let mut looked_in = vec![beside.to_owned()];
     looked_in.extend(installed(beside));
     looked_in.dedup();
-    // One that this user cannot see counts: to look further would find another version.
+    // A library that this user cannot read counts as found: a further search would find another
+    // version.
     let is_there = |path: &PathBuf| match path.metadata() {
         Ok(facts) => facts.is_file(),
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
@@ -58,11 +59,12 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
     }
 }
 
-/// Whether ld.so would replace a part of the path, as it does in LD_PRELOAD and LD_LIBRARY_PATH.
+/// Checks whether ld.so would expand a part of the path, as it does in LD_PRELOAD and
+/// LD_LIBRARY_PATH.
 pub(crate) fn is_expanded(path: &Path) -> bool {
     const VARIABLES: [&[u8]; 3] = [b"ORIGIN", b"LIB", b"PLATFORM"];
     let mut parts = path.as_os_str().as_bytes().split(|byte| *byte == b'$');
-    // Before the first dollar there is none.
+    // The part before the first dollar sign has no variable.
     parts.next();
     parts.any(|rest| {
         let rest = rest.strip_prefix(b"{").unwrap_or(rest);
@@ -70,11 +72,11 @@ pub(crate) fn is_expanded(path: &Path) -> bool {
     })
 }
 
-/// A function that the library defines, and no other library of its name.
+/// A function that this library defines, and no other library with its file name.
 const OURS: &[u8] = b"cuMemGetInfo_v2";
 
-/// Looks whether the library is ours, and maps the start of it as ld.so will: where that fails, ld.so
-/// starts the program without it.
+/// Checks that the library is gpuslice's, and maps its start as ld.so will. If that fails, ld.so
+/// would start the program without it.
 fn loadable(library: &Path) -> Result<(), String> {
     let file = File::open(library).map_err(|error| error.to_string())?;
     let mut start = [0; 5];
@@ -121,7 +123,8 @@ fn loadable(library: &Path) -> Result<(), String> {
     }
 }
 
-/// The file or folder whose mode keeps other users from reading the library; None where they can.
+/// Returns the file or folder whose mode prevents other users from reading the library; None if
+/// they can read it.
 #[must_use]
 pub fn closed_to_others(library: &Path) -> Option<PathBuf> {
     const READ: u32 = 0o004;
@@ -130,7 +133,7 @@ pub fn closed_to_others(library: &Path) -> Option<PathBuf> {
         let facts = fs::metadata(path);
         facts.is_ok_and(|facts| facts.mode() & right == 0)
     };
-    // Through links, as ld.so goes.
+    // Links are resolved, as ld.so does.
     let real = fs::canonicalize(library).unwrap_or_else(|_| library.to_owned());
     let folders = library.ancestors().skip(1).chain(real.ancestors().skip(1));
     let mut closed = folders.filter(|folder| lacks(folder, SEARCH));
@@ -142,7 +145,7 @@ fn is_noexec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// What ld.so takes for the end of a name in LD_PRELOAD.
+/// The characters that end a name in LD_PRELOAD.
 const SEPARATORS: [u8; 2] = [b' ', b':'];
 
 fn entries(existing: &OsStr) -> impl Iterator<Item = &[u8]> {
@@ -157,8 +160,8 @@ fn is_called(entry: &[u8], start: &str) -> bool {
     name.is_some_and(|name| name.starts_with(start.as_bytes()))
 }
 
-/// LD_PRELOAD with the library first. AddressSanitizer refuses to run behind anything, so where
-/// it leads it keeps its place.
+/// Returns LD_PRELOAD with the library first. AddressSanitizer refuses to run after any other
+/// library, so it keeps the first place if it has it.
 #[must_use]
 pub fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
     let library = library.as_os_str().as_bytes();
@@ -176,7 +179,7 @@ pub fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
     OsString::from_vec(ordered.join(&b':'))
 }
 
-/// LD_PRELOAD without the library; None when nothing is left.
+/// Returns LD_PRELOAD without the library; None if nothing is left.
 #[must_use]
 pub fn without_library(existing: &OsStr) -> Option<OsString> {
     let others: Vec<&[u8]> = entries(existing)

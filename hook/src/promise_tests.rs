@@ -1,4 +1,4 @@
-//! Promises of a machine: made one at a time, and gone with their makers.
+//! The promises of a machine: made one at a time, and removed with their makers.
 
 use super::*;
 use nix::unistd::Pid;
@@ -14,7 +14,7 @@ fn host(available: u64) -> HostMemory {
 
 fn machine() -> (tempfile::TempDir, Promises) {
     let state = tempfile::tempdir().unwrap();
-    // This process stands for many: none of its promises is that of a former slice.
+    // This process represents many processes: none of its promises is that of a former slice.
     let promises = Promises::in_folder(&state.path().join(FOLDER));
     (state, promises)
 }
@@ -29,7 +29,7 @@ fn promises_are_made_until_the_host_has_no_more_and_come_back() {
     let first = make(&promises, "first", 40).unwrap();
     let facts = fs::metadata(first.file.as_ref().unwrap()).unwrap();
     assert_eq!(facts.len(), SIZE as u64);
-    // Other users' slices read what is spent of it.
+    // Slices of other users read how much of it is used.
     assert_eq!(facts.permissions().mode() & 0o777, 0o644);
     let refused = make(&promises, "second", 13).unwrap_err().to_string();
     assert!(refused.contains("can promise 12.00 GiB"), "{refused}");
@@ -77,7 +77,7 @@ fn what_the_dead_have_left_is_removed_and_what_containers_have_is_not() {
     };
     write(&tenants::promise_id(&earlier, "another-of-that-number"));
     write("run@1.0.another");
-    // A container of that name is none of ours.
+    // A container with that name is not a run.
     write("run.1.5.x");
     // The end of a pod's uid looks like two numbers.
     write("8d7f0e5c-4444-4555-8666-777788880000");

@@ -1,5 +1,5 @@
-//! Replaces a file as a whole, so that a reader finds the old text or the new one.
-//! Touches: the file, and a temporary one beside it.
+//! Replaces a file atomically, so that a reader sees either the old text or the new one.
+//! Touches: the file, and a temporary file beside it.
 //! Law: only a regular file is replaced. A device, a pipe or a socket is opened and written.
 
 use crate::destination::{self, Destination};
@@ -13,16 +13,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// The mode of a new file: everybody may read it.
+/// The mode of a new file that every user may read.
 pub const READABLE: u32 = 0o644;
 
-/// Why a file stayed as it was.
+/// The reason why a file could not be replaced.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}")]
 pub struct ReplaceError {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
@@ -36,19 +36,19 @@ pub enum Durability {
     Cached,
 }
 
-/// Writes `text` in place of what `path` holds. An existing file keeps its mode and its owner, and
-/// one that is reached by a link is replaced where it is.
+/// Replaces the contents of `path` by `text`. An existing file keeps its mode and owner. A link's
+/// target is replaced at its own place.
 ///
 /// # Errors
-/// When it cannot be written; a regular file is then as it was.
+/// When the file cannot be written; a regular file is then unchanged.
 pub fn replace(path: &Path, text: &[u8]) -> Result<(), ReplaceError> {
     replace_with(path, text, Durability::Synced)
 }
 
-/// As [`replace`], with a choice of durability.
+/// Like [`replace`], with a choice of durability.
 ///
 /// # Errors
-/// As [`replace`].
+/// As for [`replace`].
 pub fn replace_with(path: &Path, text: &[u8], durability: Durability) -> Result<(), ReplaceError> {
     let write = || match destination::find(path)? {
         Destination::Stream(mut stream) => stream.write_all(text),
@@ -78,7 +78,7 @@ fn write_beside(
         }
         None => READABLE,
     };
-    // Set here, because the umask applies to the mode that a file is created with.
+    // The mode is set here, because the umask restricts the mode given at creation.
     file.set_permissions(Permissions::from_mode(mode))?;
     if durability == Durability::Synced {
         file.sync_all()?;
@@ -86,7 +86,7 @@ fn write_beside(
     renameat(folder, new.name.as_os_str(), folder, name)?;
     new.is_in_place = true;
     if durability == Durability::Synced {
-        // The name is on the disk when its folder is.
+        // The file's name is on the disk once its folder is synced.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         File::from(openat(folder, ".", flags, Mode::empty())?).sync_all()?;
     }
@@ -126,11 +126,11 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Makes the folder of a file that is to be written, and those above it. Returns the folder if it
-/// was not there.
+/// Creates the folder of a file to be written, and its parents. Returns the folder if it did not
+/// exist.
 ///
 /// # Errors
-/// When it is not there and cannot be made.
+/// When the folder does not exist and cannot be created.
 pub fn make_folder_of(path: &Path, mode: u32) -> Result<Option<PathBuf>, ReplaceError> {
     let Some(folder) = path
         .parent()
@@ -185,7 +185,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let device = place.path().join("null");
         let mode = FileMode::from_bits_truncate(0o666);
-        // As root a device of the test's own: should this fail, the host's is whole.
+        // As root, the test makes a device of its own: if the code is wrong, the host's device
+        // stays intact.
         let made = mknod(&device, SFlag::S_IFCHR, mode, makedev(1, 3));
         let device = match made {
             Ok(()) => device,
@@ -206,7 +207,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         mkfifo(&pipe, FileMode::S_IRWXU).unwrap();
-        // Open for both, so that neither end waits for the other.
+        // The pipe is open for both directions, so that neither end waits for the other.
         let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
         replace(&pipe, b"text").unwrap();
         let mut text = [0; 4];
@@ -215,7 +216,7 @@ mod tests {
         assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
     }
 
-    /// A sticky folder of everybody's, as /tmp is, and a secret file outside of it.
+    /// A sticky folder that any user can write to, as /tmp is, and a secret file outside of it.
     fn shared_folder(place: &Path) -> (PathBuf, PathBuf) {
         let (shared, secret) = (place.join("shared"), place.join("secret"));
         fs::create_dir(&shared).unwrap();

@@ -1,5 +1,5 @@
-//! The simulated driver: where it is, and the variables that choose its machine.
-//! Touches: the file system, to look, and to make the folder of the machine's state.
+//! The simulated driver: its place, and the variables that choose its machine.
+//! Touches: the file system, by reading it and by creating the folder of the machine's state.
 
 use crate::environment::EnvironmentError;
 use crate::preload::{installed, is_expanded};
@@ -8,27 +8,27 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Which machine.
+/// The variable that names the machine.
 pub const SIM: &str = "GPUSLICE_SIM";
-/// Where its state is, shared by all processes that name the same folder.
+/// The variable that names the folder of its state, shared by all processes that name one folder.
 pub const STATE: &str = "GPUSLICE_SIM_STATE";
-/// Where ld.so looks first.
+/// The variable with the folders that ld.so searches first.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// A simulated machine that was asked for.
+/// A requested simulated machine.
 #[derive(Clone, Debug)]
 pub struct Sim {
     /// Its name or the absolute path of its scenario.
     pub machine: OsString,
-    /// Where the simulated driver is.
+    /// The folder of the simulated driver.
     pub driver: PathBuf,
 }
 
 impl Sim {
-    /// Finds the driver: `../sim` as `make` puts it, or where packages put it.
+    /// Finds the driver: in `../sim`, where `make` builds it, or where packages install it.
     ///
     /// # Errors
-    /// When it is nowhere, or the scenario file is not there.
+    /// When the driver is in neither place, or the scenario file does not exist.
     pub fn find(machine: &str, beside: &Path) -> Result<Sim, EnvironmentError> {
         let built = beside.parent().unwrap_or(beside).join("sim");
         let packaged = installed(beside).map(|folder| folder.join("sim"));
@@ -39,7 +39,7 @@ impl Sim {
             .find(|folder| folder.join("libcuda.so.1").is_file())
             .cloned()
             .ok_or(EnvironmentError::NoSimulator { looked_in })?;
-        // ld.so has no way to write a path with a colon.
+        // ld.so has no syntax for a path with a colon or semicolon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
         if driver.as_os_str().as_bytes().iter().any(separates) || is_expanded(&driver) {
             return Err(EnvironmentError::Unnameable {
@@ -53,8 +53,8 @@ impl Sim {
         })
     }
 
-    /// The variables that put the driver in place of the real one. A machine with a driver branch
-    /// (`rtx3090@550`) finds that branch's libraries first.
+    /// Returns the variables that replace the real driver by the simulated one. For a machine with
+    /// a driver branch (`rtx3090@550`), that branch's libraries come first.
     #[must_use]
     pub fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
         let mut path = OsString::new();
@@ -77,7 +77,7 @@ impl Sim {
 }
 
 impl Sim {
-    /// The driver branch that the machine's name ends with; `615-misc` is a way to load 615.
+    /// Returns the driver branch at the end of the machine's name; `615-misc` is a way to load 615.
     fn branch(&self) -> Option<&str> {
         let (_, branch) = self.machine.to_str()?.rsplit_once('@')?;
         branch
@@ -87,8 +87,8 @@ impl Sim {
     }
 }
 
-/// The simulated machine that a program of `gpuslice run --sim` finds: the driver's folder is then in
-/// the library path.
+/// Returns the simulated machine of a program of `gpuslice run --sim`: the driver's folder is then
+/// in its library path.
 #[must_use]
 pub fn of_environment() -> Option<String> {
     let machine = env::var_os(SIM).filter(|machine| !machine.is_empty())?;
@@ -98,7 +98,8 @@ pub fn of_environment() -> Option<String> {
     any.then(|| machine.to_string_lossy().into_owned())
 }
 
-/// A scenario file is named absolutely: the program may change its folder. Names stay.
+/// Makes the path of a scenario file absolute, because the program may change its working folder.
+/// Names of machines stay unchanged.
 fn absolute_scenario(machine: &str) -> Result<OsString, EnvironmentError> {
     if !machine.contains('/') && !machine.ends_with(".toml") {
         return Ok(machine.into());

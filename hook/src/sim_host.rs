@@ -1,8 +1,9 @@
-//! The host of a simulated machine: its memory is the scenario's, not this machine's.
+//! The host of a simulated machine: its memory is that of the scenario, not of this machine.
 //! Touches: the simulator's tool; this process's own view of `/proc/meminfo`.
 //!
-//! On unified memory programs read `/proc/meminfo` beside the driver: `nvitop`, vLLM, llama.cpp.
-//! A simulated GB10 whose meminfo is the laptop's would tell them two machines at once.
+//! On unified memory, programs such as `nvitop`, vLLM and llama.cpp read `/proc/meminfo` as well as
+//! the driver. A simulated GB10 with this machine's meminfo would report two different machines at
+//! once.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -11,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
-/// Why the machine cannot be started.
+/// Reasons why the machine cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SimHostError {
-    /// The tool is not there or does not run.
+    /// The simulator's tool does not exist or does not run.
     #[error("cannot run {path}")]
     Tool {
-        /// Where it should be.
+        /// Its expected path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The simulator says what is wrong.
+    /// The simulator reported an error.
     #[error("cannot start the simulated machine: {0}")]
     Refused(String),
     /// The machine cannot have its own meminfo.
@@ -31,8 +32,8 @@ pub enum SimHostError {
     Mount(#[source] nix::Error),
 }
 
-/// Starts the machine, so that its meminfo is there before the first program. None: its GPUs do
-/// not share the host's memory.
+/// Starts the machine, so that its meminfo exists before the first program starts. Returns None if
+/// its GPUs do not share the host's memory.
 ///
 /// # Errors
 /// When the simulator refuses the scenario or the state.
@@ -62,11 +63,11 @@ pub fn start(
     Ok(meminfo.exists().then_some(meminfo))
 }
 
-/// Shows the machine's meminfo as `/proc/meminfo` to this process and all that it starts.
-/// Only root can; for others `/proc/meminfo` stays this machine's.
+/// Mounts the machine's meminfo at `/proc/meminfo` for this process and all processes it starts.
+/// Only root can; for other users `/proc/meminfo` stays this machine's.
 ///
 /// # Errors
-/// When root could not after all.
+/// When the mount fails although root should be able to mount.
 pub fn show(meminfo: &Path) -> Result<(), SimHostError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -74,16 +75,16 @@ pub fn show(meminfo: &Path) -> Result<(), SimHostError> {
     let nothing: Option<&str> = None;
     let own = || {
         unshare(CloneFlags::CLONE_NEWNS)?;
-        // What is mounted here from now on stays here.
+        // Mounts made here from now on do not propagate to other namespaces.
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(nothing, "/", nothing, private, nothing)
     };
     match own() {
-        // Root of a container that may not mount.
+        // Root of a container without permission to mount.
         Err(nix::Error::EPERM) => return Ok(()),
         done => done.map_err(SimHostError::Mount)?,
     }
-    // A link in the path would be followed to wherever a later rename put it.
+    // A later rename could redirect a link in the path.
     let meminfo = fs::canonicalize(meminfo).unwrap_or_else(|_| meminfo.to_owned());
     mount(
         Some(&meminfo),

@@ -1,4 +1,4 @@
-//! Sizes that have a name of their own: `24GiB` is the device `24gib`, the runtime `gpuslice-24gib`.
+//! Sizes with names: `24GiB` is the device `24gib` and the runtime `gpuslice-24gib`.
 //! Touches: its arguments.
 
 use gpuslice_config::units::{Bytes, GIB, MIB, ParseBytesError};
@@ -9,13 +9,13 @@ use std::str::FromStr;
 pub struct Size(Bytes);
 
 impl Size {
-    /// That many whole GiB.
+    /// Returns a size of `count` whole GiB.
     #[must_use]
     pub const fn gib(count: u64) -> Size {
         Size(Bytes::gib(count))
     }
 
-    /// How the hook is told of it.
+    /// Returns the size as the hook's argument.
     #[must_use]
     pub fn argument(self) -> String {
         let bytes = self.0.get();
@@ -31,7 +31,7 @@ impl Size {
         }
     }
 
-    /// What it is called.
+    /// Returns the size's name.
     #[must_use]
     pub fn name(self) -> String {
         self.argument().to_lowercase()

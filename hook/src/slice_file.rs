@@ -1,4 +1,4 @@
-//! Reads a slice file that a person names, and says clearly what is wrong with it.
+//! Reads a slice file that a user names, and reports faults in it precisely.
 //! Touches: that file.
 
 use crate::budget::{self, BudgetError, TooSmall};
@@ -15,63 +15,63 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// How a run's own slice file is called.
+/// The name of a run's own slice file.
 pub const NAME: &str = "slice.json";
 
 /// Why a slice file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read slice file {path}")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// It is a directory, a pipe or a device.
     #[error("slice file {path} is not a regular file")]
     NotAFile {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It is no slice file.
+    /// The file is longer than a slice file can be.
     #[error("slice file {path} is {length} bytes, more than a slice file can be (64 KiB)")]
     TooLarge {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Its length in bytes.
         length: u64,
     },
-    /// Its text is wrong.
+    /// The text has a fault.
     #[error("slice file {path}, {fault}")]
     Parse {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The line and what is wrong.
+        /// The line and the fault.
         fault: SliceError,
     },
-    /// It names a GPU that is not there.
+    /// The file names a GPU that does not exist here.
     #[error("slice file {path}: {fault}")]
     Device {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The GPU.
+        /// The fault.
         fault: BudgetError,
     },
 }
 
-/// Reads the slice file at `path`. A run's own file may be gone, or another user's: the slice that the
-/// environment carries takes its place, as it does in the library.
+/// Reads the slice file at `path`. A run's own file may be missing or another user's: the slice
+/// carried in the environment then replaces it, as in the library.
 ///
 /// # Errors
-/// [`SliceFileError`] names the file, and the line where there is one.
+/// [`SliceFileError`] names the file, and the line if there is one.
 pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
     read_file(path).or_else(|error| carried(path).ok_or(error))
 }
 
-/// The slice that the environment carries, if `path` is the file that it names.
+/// Returns the slice carried in the environment, if `path` is the file that the environment names.
 fn carried(path: &Path) -> Option<Slice> {
     let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()));
     let text = variable(source::SLICE)?;
@@ -84,7 +84,7 @@ fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
         path: path.to_owned(),
         source,
     };
-    // A pipe that nobody writes to must not stop us; O_NONBLOCK is without effect on files.
+    // O_NONBLOCK keeps a pipe without a writer from blocking; it has no effect on files.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits())
@@ -109,7 +109,7 @@ fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
     })
 }
 
-/// The file may grow while it is read: one byte more than a slice file can have is enough.
+/// Reads one byte more than a slice file can have: the file may grow while it is read.
 fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take((MAX_FILE as u64).saturating_add(1))
@@ -117,12 +117,12 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Compares the slice with the GPUs that are there, and returns those that it does not limit although
-/// it has a limit for all.
+/// Compares the slice with the existing GPUs. Returns the GPUs that it does not limit although it
+/// has a limit for all.
 ///
 /// # Errors
-/// When it lists a GPU that is not there, or gives one more memory than it has: the limit would
-/// silently hold for nothing.
+/// When it lists a GPU that does not exist, or a limit that exceeds a GPU's memory: that limit
+/// would silently have no effect.
 pub fn compare(
     path: &Path,
     slice: &Slice,
@@ -158,10 +158,10 @@ pub fn compare(
         .collect())
 }
 
-/// The key of a limit, as messages name it.
+/// The key of a limit in messages.
 const MEMORY: &str = "\"memory\"";
 
-/// The devices with a limit of their own. The slice file of a run also lists those that have the
+/// Returns the devices with a limit of their own. A run's slice file also lists devices with the
 /// limit of all.
 #[must_use]
 pub fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {

@@ -1,4 +1,4 @@
-//! The ledger of a slice: where it is, and that it is there before the slice's first program.
+//! Creates and finds a slice's ledger, which must exist before the slice's first program.
 //! Touches: the ledger's file.
 
 use gpuslice_config::device::DeviceUuid;
@@ -17,15 +17,15 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How a run's own ledger is called, beside its slice file.
+/// The name of a run's own ledger, in its private folder.
 const NAME: &str = "ledger";
 
-/// Who may write to a ledger.
+/// The users who may write to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
     /// The processes of the user whose slice it is.
     User,
-    /// Everybody who knows its name.
+    /// Every process that knows its name.
     WhoKnowsIt,
 }
 
@@ -38,17 +38,18 @@ impl Writers {
     }
 }
 
-/// Makes the ledger of a run on so many devices in its private folder, and says where it is, and the
-/// number by which its processes know it.
+/// Creates the ledger of a run for this many devices in its private folder. Returns its path, and
+/// the number by which its processes identify it.
 ///
-/// What root starts may go on as another user (gosu, setpriv), and must still be counted. So
-/// root's ledger can be written to by everybody who knows its name, of 128 random bits, and those
-/// are the slice's own processes: the name stands in their environment, which others cannot read,
-/// and in a folder that others can pass through but not list. Somebody else of that other user's
-/// can read it there, as he can stop those processes: he needs no ledger to harm them.
+/// A program started by root may change to another user (gosu, setpriv) and must still be counted.
+/// So any process that knows the name of root's ledger, 128 random bits, can write to it. Only the
+/// slice's own processes know it: the name is in their environment, which other users cannot read,
+/// and in a folder that others can pass through but not list. Another process of that other user
+/// can read the name there. But it can stop those processes anyway, and needs no ledger to harm
+/// them.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the ledger cannot be created.
 pub fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLedgerError> {
     let mut bits = [0; 16];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
@@ -74,33 +75,33 @@ pub fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLed
     }
 }
 
-/// Why there is no ledger.
+/// Reasons why a slice has no ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceLedgerError {
-    /// It cannot be made.
+    /// The ledger cannot be created.
     #[error("cannot make {path}, the ledger of the slice")]
     Make {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a usable ledger.
     #[error("cannot use {path} as the ledger of the slice")]
     Use {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: LedgerError,
     },
 }
 
-/// Makes the ledger of a slice of so many devices if there is none, and looks whether it is one.
+/// Creates the ledger of a slice for this many devices if it does not exist, and checks it.
 ///
 /// # Errors
-/// When it cannot be made, or is something else.
+/// When it cannot be created, or is not a ledger.
 pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
     made(path, writers, devices).map(drop)
 }
@@ -118,9 +119,9 @@ fn made(path: &Path, writers: Writers, devices: usize) -> Result<Ledger, SliceLe
     })
 }
 
-/// Takes the whole file from the file system at once: on one that is full, a program that comes
-/// to a page that is not there yet would be killed. A file that is there is never made into one: a
-/// slice file may name any.
+/// Allocates the whole file at once: on a full file system, a program that touches an unallocated
+/// page would be killed. An existing file is never turned into a ledger, because a slice file may
+/// name any file.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let made = OpenOptions::new()
@@ -135,16 +136,17 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
         made => made?,
     };
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    // Whatever the umask says.
+    // The mode must not depend on the umask.
     file.set_permissions(Permissions::from_mode(mode))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
-        // It can only be made longer then.
+        // Without support for allocation, the file can only be extended.
         Err(Errno::EOPNOTSUPP) => Ok(()),
         done => Ok(done?),
     }
 }
 
-/// How long another may take that has made the file and not yet reserved its pages.
+/// The longest time to wait for another process that has created the file but not yet allocated its
+/// pages.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn not_empty(path: &Path) -> io::Result<()> {
@@ -163,7 +165,7 @@ fn not_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What was refused to the processes of a slice; nothing where the ledger cannot be read.
+/// Returns the refusals of a slice; empty if the ledger cannot be read.
 #[must_use]
 pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
     let mut bytes = vec![0; MAX_SIZE];
@@ -171,7 +173,7 @@ pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
 }
 
-/// Where the ledger of a slice is; None where nothing is counted.
+/// Returns the path of a slice's ledger; None if no memory is counted.
 #[must_use]
 pub fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
@@ -180,7 +182,7 @@ pub fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     })
 }
 
-/// A path for the ledger's own calls. One with a NUL in it leads nowhere.
+/// Returns a path for the ledger's system calls. A path with a NUL byte leads to no file.
 pub(crate) fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Compares the list of GPUs that containers are given slices by with the GPUs that the driver reports.
+//! Compares the hook's list of GPUs with the GPUs that the driver reports.
 //! Touches: the list; the driver, in a child.
 
 use crate::devices_file::{self, DEVICES};
@@ -16,8 +16,8 @@ use std::time::Duration;
 /// The time that a driver is given to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a person should know of this host's list; None where it is up to date, where there is none
-/// (the hook then writes it), and in a container or on a simulated machine, whose GPUs are not in it.
+/// Returns a warning about this host's list if it is out of date. Returns None if there is no list
+/// (the hook then writes it), in a container, and on a simulated machine, whose GPUs are not in it.
 #[must_use]
 pub fn of_this_host() -> Option<String> {
     if environment::mounted_slice().is_some() || sim::of_environment().is_some() {
@@ -53,8 +53,8 @@ fn stale(path: &Path) -> Option<String> {
     })
 }
 
-/// What differs between a list and the GPUs that there are, in words. A key that the list does not
-/// have is not compared: an earlier gpuslice has written it.
+/// Describes the differences between a list and the existing GPUs. A key that the list lacks is not
+/// compared: an earlier gpuslice wrote the list.
 fn differences(listed: &Value, inventory: &Inventory) -> Vec<String> {
     let now = devices_file::text(inventory).unwrap_or_default();
     let now: Value = serde_json::from_str(&now).unwrap_or_default();

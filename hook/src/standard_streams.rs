@@ -1,4 +1,4 @@
-//! Standard input, output and error as the caller left them, closed ones too.
+//! Standard input, output and error as the caller left them, even if closed.
 //! Touches: descriptors 0 to 2.
 
 use anyhow::Context;
@@ -8,16 +8,18 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
-/// The last of the three.
+/// The highest of the three descriptors.
 const STANDARD_ERROR: i32 = 2;
 
-/// Fills the places of those that are closed: the next file would be opened there, and be taken for
-/// standard output by whoever writes to that, or be replaced where a child is given its own.
+/// Opens placeholders for closed standard streams. Otherwise the next opened file would get such a
+/// descriptor: code that writes to standard output would write to that file, or a child's stream
+/// would replace it.
 ///
-/// What fills them can be neither read nor written, and is closed again in every other program.
+/// A placeholder can be neither read nor written, and is closed in every other program.
 pub fn fill_closed() {
     let nothing = || open("/", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
-    // Each takes the lowest free place. Where none can be opened, nothing else can be either.
+    // Each placeholder gets the lowest free descriptor. If it cannot be opened, no other file can
+    // be either.
     while let Ok(placeholder) = nothing() {
         if placeholder.as_raw_fd() > STANDARD_ERROR {
             break;
@@ -29,8 +31,8 @@ pub fn fill_closed() {
 /// Writes all of `text` to standard output.
 ///
 /// # Errors
-/// When it cannot be written: to a full disk, or because standard output is closed, of which
-/// [`io::Stdout`] says nothing.
+/// When it cannot be written: the disk is full, or standard output is closed, which [`io::Stdout`]
+/// does not report.
 pub fn print(text: &[u8]) -> anyhow::Result<()> {
     let out = io::stdout().as_fd().try_clone_to_owned();
     out.map(File::from)

@@ -1,11 +1,12 @@
-//! Text for people and for JSON.
+//! Formats text for users and for JSON.
 //! Touches: its arguments.
 
 use serde::Serializer;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A name or a message that others have written, which may not move the cursor or turn the line.
+/// Returns a name or message from another source without characters that move the cursor or change
+/// the text direction.
 #[must_use]
 pub fn printable(text: &str) -> String {
     if !text.contains(is_unsafe) {
@@ -38,8 +39,8 @@ fn is_unsafe(letter: char) -> bool {
         )
 }
 
-/// A path as text. One that is text stays as it is; of another, the bytes that are not ASCII are
-/// escaped, so that two paths never look the same.
+/// Returns a path as text. In a path that is not valid text, the bytes that are not ASCII are
+/// escaped, so that two paths never look alike.
 #[must_use]
 pub fn escaped_path(path: &Path) -> String {
     match path.to_str() {
@@ -48,18 +49,18 @@ pub fn escaped_path(path: &Path) -> String {
     }
 }
 
-/// [`escaped_path`] for serde: JSON is text.
+/// Serializes a path with [`escaped_path`], because JSON is text.
 ///
 /// # Errors
-/// As the serializer.
+/// When the serializer fails.
 pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&escaped_path(path))
 }
 
-/// The same for a path that need not be there.
+/// Serializes an optional path with [`escaped_path`].
 ///
 /// # Errors
-/// As the serializer.
+/// When the serializer fails.
 pub fn serialize_some_path<S: Serializer>(
     path: &Option<std::path::PathBuf>,
     out: S,
@@ -70,7 +71,7 @@ pub fn serialize_some_path<S: Serializer>(
     }
 }
 
-/// Columns as wide as their widest cell; the last one is as long as it is.
+/// Formats rows as columns, each as wide as its widest cell; the last column is not padded.
 #[must_use]
 pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
@@ -81,7 +82,7 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     }
     let mut text = String::new();
     for row in rows {
-        // What follows the last cell would be cut off again.
+        // Padding after the last cell would be cut off again.
         let last = N.saturating_sub(1);
         for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
             text.push_str(cell);

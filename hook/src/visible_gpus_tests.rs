@@ -1,4 +1,4 @@
-//! Which GPUs a program sees, and what is said of those without a limit.
+//! The GPUs that a program sees, and the messages about those without a limit.
 
 use super::*;
 use crate::inventory::{Device, MigInstance};
@@ -98,7 +98,7 @@ fn a_gpu_that_cuda_shows_and_the_slice_does_not_limit_is_named() {
                  GPU 1; CUDA_VISIBLE_DEVICES=2 hides them",
             ),
         ),
-        // A form that is not known here may show all of them.
+        // A value of an unknown form may show all of them.
         (
             Some("MIG-GPU-1b7d/1/0"),
             &[first, second],
@@ -121,9 +121,9 @@ fn a_slice_that_limits_no_gpu_that_cuda_shows_is_refused() {
                    slice limits GPU 0; set CUDA_VISIBLE_DEVICES=0";
     assert_eq!(refusal(Some("1"), &[first], &two).as_deref(), Some(message));
     assert_eq!(refusal(Some("1"), &[second], &two), None);
-    // Nothing is left that could be without a limit.
+    // No visible GPU is left that could lack a limit.
     assert_eq!(refusal(Some("-1"), &[first], &two), None);
-    // A limit over the card is none.
+    // A limit that exceeds the card's memory does not count.
     let mut over = Slice::default();
     over.memory = Some(Bytes::gib(80));
     assert!(Seen::with(None, &two).check(&over, &two).is_err());

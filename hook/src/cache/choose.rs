@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The suffixes of model files. The empty last one stands for names that are checksums, as model
-/// stores use them.
+/// The suffixes of model files. The last one, `CHECKSUM`, stands for names that are checksums, as
+/// model stores use them.
 pub const SUFFIXES: [&str; 15] = [
     "safetensors",
     "gguf",

@@ -104,7 +104,7 @@ fn open_process(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open(2) takes numbers only.
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     match i32::try_from(opened) {
-        // SAFETY: a descriptor that the kernel has just made, and nobody else has.
+        // SAFETY: the kernel has just created this descriptor, and no other code owns it.
         Ok(opened) if opened >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(opened) }),
         _ => Err(io::Error::last_os_error()),
     }

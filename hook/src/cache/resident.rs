@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// How much of a file is in the page cache.
+/// The part of a file that is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resident {
     /// The resident bytes.
@@ -165,7 +165,7 @@ fn mincore_window(file: &File, at: u64, length: u64) -> io::Result<u64> {
     // SAFETY: the mapping is there, and the vector has a byte for each of its pages.
     let status = unsafe { libc::mincore(map.as_ptr(), bytes, there.as_mut_ptr()) };
     let failed = (status != 0).then(io::Error::last_os_error);
-    // SAFETY: the mapping that was made above, which nobody refers to.
+    // SAFETY: unmaps the mapping made above, into which no reference exists.
     unsafe { nix::sys::mman::munmap(map, bytes) }?;
     match failed {
         Some(error) => Err(error),

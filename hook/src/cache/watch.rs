@@ -310,11 +310,11 @@ fn path_of(file: &File) -> PathBuf {
 /// The outcome of an attempt to drop a file.
 #[derive(PartialEq)]
 enum Dropped {
-    /// They are gone, or not ours to drop.
+    /// The pages are gone, or cannot be dropped.
     Done,
-    /// Some have stayed.
+    /// Some pages have stayed.
     InPart,
-    /// All have stayed: somebody has the file open or mapped.
+    /// All pages have stayed: a process has the file open or mapped.
     InUse,
 }
 

@@ -1,4 +1,5 @@
-//! `gpuslice driver-limit`: sets the driver's own memory limit of a cgroup, where it has any.
+//! `gpuslice driver-limit`: sets the driver's own memory limit of a cgroup, if the driver supports
+//! it.
 //! Touches: the driver (in a child), standard output.
 
 pub mod probe;
@@ -47,11 +48,11 @@ A lower limit that is already set stays. Without --guarantee the soft limit is 0
 added to dmem.min of every ancestor where the kernel has the dmem controller (6.14 or later), and
 the driver does not take it back when the cgroup is removed: set it to 0 before.";
 
-/// Sets it.
+/// Sets the limit.
 ///
 /// # Errors
-/// When the driver has no such limits ([`exit::NO_DRIVER_LIMIT`]), there is no driver
-/// ([`exit::NO_DRIVER`]), or it refuses.
+/// When the driver does not support limits ([`exit::NO_DRIVER_LIMIT`]), when there is no driver
+/// ([`exit::NO_DRIVER`]), or when the driver refuses.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     let machine = args.sim.as_deref().map(devices::simulated).transpose()?;
     let vars = devices::variables(machine.as_ref());

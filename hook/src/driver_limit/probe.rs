@@ -1,5 +1,5 @@
-//! The child that sets a limit in the driver.
-//! Touches: libnvidia-ml.so.1 (it may hang or crash: that is why this is a child), standard output.
+//! The child process that sets a limit in the driver.
+//! Touches: libnvidia-ml.so.1 (it may hang or crash, hence the child process), standard output.
 #![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
 use crate::exit;
@@ -23,26 +23,26 @@ pub struct Args {
     pub guarantee: u64,
 }
 
-/// The child's answer, as one line of JSON: the hard limit that is in force.
+/// The child's answer, as one line of JSON: the hard limit in force.
 pub type Answer = Result<u64, LimitError>;
 
-/// Why there is no limit.
+/// Reasons why no limit was set.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum LimitError {
     /// There is no driver.
     #[error("no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded ({0})")]
     NoLibrary(String),
-    /// The driver has no such thing, or not for this GPU.
+    /// The driver does not support limits, or not for this GPU.
     #[error("the driver has no limits per cgroup ({0}): the library alone holds the slice")]
     NotThere(String),
-    /// The driver refuses.
+    /// The driver refused the limit.
     #[error("the driver refuses the limit: {call} answers {code} ({meaning})")]
     Refused {
-        /// What was asked.
+        /// The function that was called.
         call: String,
-        /// Its answer.
+        /// The error code.
         code: u32,
-        /// What that means.
+        /// The error's meaning.
         meaning: String,
     },
 }
@@ -111,8 +111,8 @@ fn set(args: &Args) -> Answer {
     // SAFETY: a C string, and room for one handle.
     let code = unsafe { by_uuid(uuid.as_ptr(), &raw mut device) };
     nvml.checked("nvmlDeviceGetHandleByUUID", code)?;
-    // Somebody else may have limited the cgroup before, as NVIDIA's container toolkit does: the lower
-    // hard limit stays, and so does what was guaranteed.
+    // Another program, such as NVIDIA's container toolkit, may have limited the cgroup before. The
+    // lower hard limit stays, and so does an earlier guarantee.
     let mut before = nvmlGetMemoryLimits_v1_t {
         cgroup: cgroup.as_ptr(),
         softLimit: 0,
@@ -122,7 +122,7 @@ fn set(args: &Args) -> Answer {
     if let Ok(get) = nvml.function::<Get>(GET) {
         // SAFETY: a handle that NVML has just given, and its struct with a C string that outlives it.
         if unsafe { get(device, &raw mut before) } != NVML_SUCCESS {
-            // No limit is set there, or the driver has none: setting one tells which.
+            // No limit is set, or the driver does not support limits: setting one finds out.
             (before.softLimit, before.hardLimit) = (0, u64::MAX);
         }
     }

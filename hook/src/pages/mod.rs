@@ -1,4 +1,4 @@
-//! Man pages and completion scripts, from the one definition of the command line.
+//! Generates man pages and completion scripts from the definition of the command line.
 //! Touches: standard output.
 
 mod oci;
@@ -47,16 +47,16 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<u8> {
 /// Prints a man page.
 ///
 /// # Errors
-/// When there is no such verb, or the page cannot be written.
+/// When the command does not exist, or the page cannot be written.
 pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
-    // `gpuslice man gpusliced` is the page of a program of its own.
+    // `gpuslice man gpusliced` prints the page of a separate program.
     let name = match args.verbs.as_slice() {
         [program] if program == DAEMON => DAEMON.to_owned(),
         _ => words.collect::<Vec<_>>().join("-"),
     };
     let pages = man_pages()?;
-    // A verb's page, else that of a program of its own.
+    // The page of a command comes first, then that of a separate program.
     let sections = [format!("{name}.1"), format!("{name}.8")];
     let mut found = sections.iter().filter_map(|section| {
         let page = pages.iter().find(|(file, _)| file == section);
@@ -71,7 +71,7 @@ pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
 /// Prints the help of a command.
 ///
 /// # Errors
-/// When there is no such command, or the help cannot be written.
+/// When the command does not exist, or the help cannot be written.
 pub fn help(args: &HelpArgs) -> anyhow::Result<u8> {
     let mut command = visible();
     command.build();
@@ -82,7 +82,7 @@ pub fn help(args: &HelpArgs) -> anyhow::Result<u8> {
             format!("there is no command \"{verb}\" (gpuslice help lists them)")
         })?;
     }
-    // What --help prints, at the same width.
+    // The output of --help, at its width.
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
     let shown = Cli::command().try_get_matches_from(words.chain(["--help"]));
     let shown = shown.err().context("there is no help")?;
@@ -98,10 +98,10 @@ fn print(text: &[u8]) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// The completion script for a shell.
+/// Returns the completion script for a shell.
 ///
 /// # Errors
-/// When the shell is not one of those that are supported.
+/// When the shell is not supported.
 pub fn completion_script(shell: &str) -> anyhow::Result<Vec<u8>> {
     let shell = match shell {
         "bash" => Shell::Bash,
@@ -114,7 +114,7 @@ pub fn completion_script(shell: &str) -> anyhow::Result<Vec<u8>> {
     Ok(script)
 }
 
-/// The command line without gpuslice's own children.
+/// Returns the command line without the commands that gpuslice starts as its own children.
 fn visible() -> Command {
     let whole = Cli::command();
     let verbs: Vec<Command> = whole
@@ -136,7 +136,7 @@ fn visible() -> Command {
     shown
 }
 
-/// Every man page: the name of its file, and its text.
+/// Returns every man page: its file name and its text.
 ///
 /// # Errors
 /// When a page cannot be rendered.
@@ -151,10 +151,10 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The same executable by another name.
+/// The name under which this executable is the daemon.
 const DAEMON: &str = "gpusliced";
 
-/// The pages of a command's verbs, and of theirs.
+/// Adds the pages of a command's subcommands, recursively.
 fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     for verb in command.get_subcommands() {
         let name = format!("{name}-{}", verb.get_name());
@@ -207,7 +207,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What `--help` has no room for.
+/// The environment variables, for which `--help` has no room.
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
@@ -292,7 +292,7 @@ fn entry(roff: &mut Roff, name: &str, meaning: &str) {
     roff.text([roman(meaning)]);
 }
 
-/// Text whose lines stay as they are; no section where there is none.
+/// Adds a section whose lines stay unchanged; adds none if the text is empty.
 fn literal(roff: &mut Roff, title: &str, text: &str) {
     if text.trim().is_empty() {
         return;

@@ -1,12 +1,13 @@
-//! The man pages of what runtimes start: gpuslice-hook and gpuslice-runtime. They have no clap (it is
-//! larger than all the rest of the hook), so these are made of the texts that they themselves say.
+//! Generates the man pages of gpuslice-hook and gpuslice-runtime, which container runtimes start.
+//! These do not use clap, which is larger than the whole rest of the hook. Their pages are
+//! generated from the texts that they print.
 //! Touches: its arguments.
 
 use super::{entry, list, literal};
 use clap_mangen::roff::{Roff, bold, roman};
 use gpuslice_oci::{annotations, arguments, stages, wrapper};
 
-/// The pages, in the section for administrators: `gpuslice runtime` has one of its own.
+/// Returns the pages, in the section for administrators. `gpuslice runtime` has a page of its own.
 pub(super) fn pages() -> Vec<(String, Vec<u8>)> {
     let all = [hook(), runtime()];
     all.into_iter()
@@ -73,7 +74,7 @@ fn hook() -> (&'static str, Roff) {
     (name, roff)
 }
 
-/// Every key with what begins it, a line each.
+/// Returns every annotation key with its prefix, one per line.
 fn keys() -> String {
     let words: Vec<&str> = annotations::KEYS.split_whitespace().collect();
     let text = words.join(" ");

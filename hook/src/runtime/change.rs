@@ -20,8 +20,8 @@ pub(super) struct Change {
     pub(super) old: Option<String>,
     /// The new text; None if the file is to be removed.
     pub(super) new: Option<String>,
-    /// Whether all of it is ours. Then what it said need not be kept: some folders' files are
-    /// all read, whatever they are called.
+    /// Whether gpuslice owns the whole file. No backup is kept then: in some folders every file is
+    /// read, whatever its name.
     pub(super) ours: bool,
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 /// The runtimes to add.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted<'a> {
-    /// The wrapper.
+    /// The wrapper's path.
     pub(super) runtime: &'a str,
     /// The sizes with a runtime of their own, for engines that pass no annotations on. Each has a
     /// name, and the text that the hook reads.
