@@ -107,7 +107,7 @@ fn not_parsed(error: &clap::Error) -> u8 {
     if error.use_stderr() {
         match lacks_limit(error).then(environment::named_slice).flatten() {
             Some(named) => tell(&EnvironmentError::ConfigAndOptions(named).to_string()),
-            // Nobody is left to be told when even this cannot be written.
+            // An error that standard error refuses has no other place to go.
             None => drop(error.print()),
         }
         return exit::FAILED;

@@ -199,7 +199,7 @@ fn check_does_not_say_consistent_where_the_slice_has_no_room_for_a_context() {
         !text.contains("not asked") && !text.contains("moved"),
         "{out}"
     );
-    // What NVML says is compared all the same.
+    // NVML's answers are still compared.
     assert!(text.contains("8.00 GiB 0 B 8.00 GiB"), "{out}");
     let (json, _, status) = run.check(&["--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();

@@ -163,7 +163,7 @@ fn a_dry_run_fails_where_the_run_could_not_write() {
         "gpuslice: cannot write {folder}/daemon.json: Read-only file system (os error 30)\n"
     );
     assert_eq!((err, status), (said, 125), "{out}");
-    // What the run would do is shown up to there.
+    // The rehearsal shows the changes that come before the failure.
     assert!(
         out.contains(&format!("+++ {folder}/daemon.json\n")),
         "{out}"

@@ -44,7 +44,7 @@ fn status(home: &Home, options: &[&str]) -> String {
     out
 }
 
-/// What is shown, and said, where a slice cannot be read.
+/// The output and the messages for a slice that cannot be read.
 fn unread(home: &Home, options: &[&str]) -> (String, String) {
     let mut command = HERE.gpuslice();
     let (out, err, status) = told(home.of(&mut command).arg("status").args(options));

@@ -46,7 +46,7 @@ rm "$to/sim/map"
 strip --strip-debug "$to"/release/* "$to"/sim/*
 cp tests/gpu/run.sh tests/gpu/RESULTS.md tests/gpu/QUESTIONS.md "$to/"
 cp -r tests/gpu/suite tests/gpu/c "$to/"
-# What the recordings have asked for: a driver is asked for the same names, and for its own besides.
+# The names of the recordings: a driver is asked for these, and for its own exports.
 cp tests/sim/recorded/lookups-550.txt "$to/suite/"
 find "$to" -name __pycache__ -prune -exec rm -rf {} +
 # Programs of the runtime, for machines that have a libcudart and no nvcc: they find it by its name.

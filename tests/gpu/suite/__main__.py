@@ -17,7 +17,7 @@ import plan  # noqa: E402
 
 BEGAN = time.monotonic()
 GIB = 1 << 30
-# What is kept for the report: no check is given these seconds.
+# Seconds that are reserved for the report: no check gets them.
 REPORT = 6
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)

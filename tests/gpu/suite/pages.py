@@ -98,9 +98,9 @@ def questions_page(lines):
     rows = "\n".join(groups["open"] + groups["answered"])
     return f"""# Questions for a real GPU
 
-What no machine without a GPU can say. `make gpu-kit` packs the checks, and `target/gpu-kit/run.sh --out DIR` asks every question with
-a check within eight minutes; `--only CHECK` asks one. `DIR/answers.jsonl` then has one line for each question, and `DIR/RESULTS.md`
-the same as a table.
+Only a real GPU can answer these questions. `make gpu-kit` packs the checks. `target/gpu-kit/run.sh
+--out DIR` runs every check within eight minutes; `--only CHECK` runs one. The file
+`DIR/answers.jsonl` has one line for each question, and `DIR/RESULTS.md` shows them as a table.
 
 - A state is *answered by recording* when `tests/gpu/answers/` or `tests/sim/recorded/` holds the answer of NVIDIA's own driver, *not yet
   asked* before that.

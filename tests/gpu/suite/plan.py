@@ -7,7 +7,7 @@ EACH, BARE, ONCE, SLICES, SMALL, LARGE, REST, BOTH = "each", "bare", "once", "sl
 VARIANTS = {EACH: ["bare", "small", "large"], BARE: ["bare"], ONCE: ["once"], SLICES: ["small", "large"],
             SMALL: ["small"], LARGE: ["large"], REST: ["bare", "large"], BOTH: ["bare", "small"]}
 
-# What can be asked of NVIDIA's libraries where there is no GPU.
+# Checks that NVIDIA's libraries can answer without a GPU.
 WITHOUT_GPU = {"machine", "without_gpu", "lookups_table"}
 
 # (name, where, seconds, what it shows); the script is checks/NAME.py. The order is that of importance: when time runs out it is

@@ -169,13 +169,13 @@ QUESTIONS = [
      "Three behaviours were reported", "unified_driver", "3 (NOT_SUPPORTED) on 580; the list works (skipped on a discrete card)", ""),
     ("uma-page-cache", "On unified memory: does page cache lower cuMemGetInfo's free?",
      "It is what slices correct", "unified_driver", "yes (skipped on a discrete card)", ""),
-    # What cannot be asked on a machine with one discrete GPU
+    # Questions that a machine with one discrete GPU cannot answer
     ("r615-leaf", "R615: what do NVML v1, cuDeviceTotalMem, totalGlobalMem, BAR1, pools and Vulkan report under a leaf limit?",
-     "Double clamping", None, "setting a limit is privileged and changes the machine; the kit only reads", "48"),
+     "Double clamping", None, "setting a limit is privileged and changes the machine; the kit only reads", ""),
     ("r615-unified", "Does R615 limit anything on GB10 or Thor?",
      "Their GPUs have no frame buffer", None, "needs a GB10 or Thor with R615", ""),
     ("gb10-pool", "GB10: MemTotal's two generations, pool pages in neither figure, what drop_caches gives back",
-     "The reserve", None, "needs a GB10, root and its whole host", "54"),
+     "The reserve", None, "needs a GB10, root and its whole host", ""),
     ("jetson-cgroup", "Orin and Thor: is device memory charged to the memory cgroup (nvgpu, nvmap)?",
      "Host and device are added", None, "needs a Jetson", ""),
     ("gh200", "GH200: is INTEGRATED 1, and who counts page cache in HBM?",
@@ -198,6 +198,6 @@ QUESTIONS = [
 
 IDS = [question[0] for question in QUESTIONS]
 
-# What NVIDIA's own libraries have answered already, without a GPU, by recordings in tests/sim/recorded.
+# Questions that NVIDIA's own libraries answered without a GPU: recordings in tests/sim/recorded.
 RECORDED = {"lookup-table": "535 and 550: lookups-535.txt, lookups-550.txt",
             "same-address": "550: lookups-550.txt (libraries without a GPU)"}

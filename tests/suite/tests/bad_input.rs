@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// What the driver of an RTX 3090 says of it to a program linked with `-lcuda`.
+/// The driver's answers for an RTX 3090 to a program linked with `-lcuda`.
 const CUDA: &str = "\
 cuda 3090aaaa-1111-4222-8333-444455550000 device total=25438126080
 cuda 3090aaaa-1111-4222-8333-444455550000 context total=25438126080 free=25171787776
@@ -19,7 +19,7 @@ cuda 3090aaaa-1111-4222-8333-444455550000 holding total=25438126080 free=2490335
 cuda 3090aaaa-1111-4222-8333-444455550000 freed total=25438126080 free=25171787776
 ";
 
-/// What NVML says where nothing is given.
+/// NVML's answers where GPU memory is refused.
 const NVML_REFUSED: &str = "\
 nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25438126080 free=0 used=25438126080
 nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25438126080 reserved=0 free=0 used=25438126080
@@ -39,7 +39,7 @@ fn log_of(file: &Path) -> Vec<String> {
     text.lines().map(said).collect()
 }
 
-/// What a program linked with `-lcuda` says where nothing is given: no context, code 2.
+/// Asserts that a program linked with `-lcuda` is refused GPU memory: no context, code 2.
 fn is_given_nothing(answer: &Answer, name: &str) {
     let total = CUDA.lines().next().unwrap();
     assert_eq!(answer.stdout.trim_end(), total, "{name}: {answer:?}");

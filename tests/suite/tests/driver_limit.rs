@@ -91,7 +91,7 @@ fn the_driver_holds_all_of_a_cgroup_to_its_limit_and_forgets_it_with_the_cgroup(
         let too_much = left - 2 * GIB + GRANULE;
         assert_eq!(other.code(&format!("alloc 0 {too_much}")), OUT_OF_MEMORY);
         other.must(&format!("alloc 0 {}", left - 2 * GIB));
-        // Who is not in it, is not held to it.
+        // A process outside the cgroup is not limited by it.
         let mut outside = counted.neighbour();
         outside.must(&format!("alloc 0 {}", 8 * GIB));
         drop((one, other, outside));

@@ -118,7 +118,7 @@ fn imports(text: &str, module: &[String]) -> BTreeSet<String> {
     rooms
 }
 
-/// Which rooms each room of a crate imports, with one file that does.
+/// The imports between the rooms of a crate, each with one file that has it.
 fn edges(folder: &Path) -> BTreeMap<(String, String), PathBuf> {
     let mut edges = BTreeMap::new();
     for file in sources(folder) {

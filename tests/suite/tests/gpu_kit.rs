@@ -51,7 +51,7 @@ fn kit(folder: &Path) -> PathBuf {
     packed
 }
 
-/// What a run has left.
+/// The files that a run of the kit wrote.
 struct Done {
     results: Value,
     answers: Vec<Value>,
@@ -135,7 +135,7 @@ fn every_check_that_a_simulated_card_can_answer_passes() {
         (&done.results["source"], &done.results["format"]),
         (&"simulator".into(), &2.into())
     );
-    // What is assumed of a driver is what the simulator does.
+    // The simulator does what is assumed of a driver.
     let differ: Vec<&Value> = done
         .answers
         .iter()
@@ -182,7 +182,7 @@ fn one_bad_check_never_ends_the_run() {
         "{}",
         done.said
     );
-    // What a check has said before its end is kept.
+    // Answers that a check gave before it was stopped are kept.
     assert_eq!(done.answer("bar1")["answers"]["small"], 1);
     let begun = done.answer("free-is-had");
     assert_eq!(
@@ -389,7 +389,7 @@ fn in_userland(name: &str, only: &[&str]) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_kit_runs_on_ubuntu_18_04_with_python_3_8() {
-    // What depends on the C library and on Python; the others in the other userland.
+    // Checks that depend on the C library and on Python; the other userland runs the rest.
     let only = [
         "machine",
         "consistent",

@@ -16,6 +16,16 @@ use std::time::{Duration, Instant};
 
 const CONTEXT: u64 = 254 << 20;
 
+/// A machine, and a process of a run of 8 GiB on it that has a context.
+fn run_with_a_context() -> (Machine, Worker) {
+    let machine = Machine::new("rtx3090");
+    let run = machine.place(Run::new(place::gpuslice()));
+    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
+    let mut first = Worker::start(run.arg(compile::worker()));
+    first.must("start 0");
+    (machine, first)
+}
+
 /// What a process was started with.
 fn environment(worker: &Worker) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(format!("/proc/{}/environ", worker.pid())).unwrap();
@@ -55,11 +65,7 @@ fn is_kept_open(config: &Path) {
 
 #[test]
 fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
-    let machine = Machine::new("rtx3090");
-    let run = machine.place(Run::new(place::gpuslice()));
-    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
-    let mut first = Worker::start(run.arg(compile::worker()));
-    first.must("start 0");
+    let (_machine, mut first) = run_with_a_context();
     first.must(&format!("alloc 0 {}", 5 * GIB));
     let environment = environment(&first);
     let config = PathBuf::from(&environment["GPUSLICE_CONFIG"]);
@@ -83,11 +89,7 @@ fn what_is_started_after_the_folder_was_removed_is_counted_and_refused() {
 /// A launcher that passes on only some variables must not lift the limit.
 #[test]
 fn a_program_that_lost_the_name_of_the_slice_file_keeps_its_limit() {
-    let machine = Machine::new("rtx3090");
-    let run = machine.place(Run::new(place::gpuslice()));
-    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
-    let mut first = Worker::start(run.arg(compile::worker()));
-    first.must("start 0");
+    let (_machine, first) = run_with_a_context();
     let mut environment = environment(&first);
     environment.remove("GPUSLICE_CONFIG").unwrap();
     let mut second = started_by(&environment);
@@ -98,11 +100,7 @@ fn a_program_that_lost_the_name_of_the_slice_file_keeps_its_limit() {
 /// An empty ledger in the place of a run's own was a second budget for programs that start later.
 #[test]
 fn another_ledger_in_the_place_of_the_runs_own_is_no_second_budget() {
-    let machine = Machine::new("rtx3090");
-    let run = machine.place(Run::new(place::gpuslice()));
-    let run = run.args(["run", "--sim", "rtx3090", "--memory", "8GiB", "--"]);
-    let mut first = Worker::start(run.arg(compile::worker()));
-    first.must("start 0");
+    let (machine, mut first) = run_with_a_context();
     first.must(&format!("alloc 0 {}", 5 * GIB));
     let environment = environment(&first);
     let slice = std::fs::read(&environment["GPUSLICE_CONFIG"]).unwrap();
@@ -118,7 +116,7 @@ fn another_ledger_in_the_place_of_the_runs_own_is_no_second_budget() {
     let mut second = Worker::start(started_with(&environment));
     assert_eq!(second.code("start 0"), OUT_OF_MEMORY);
     assert_eq!(second.nvml(), [0, 8 * GIB, 8 * GIB]);
-    // Whoever was there before goes on, and is limited.
+    // The first process goes on, and stays limited.
     assert_eq!(first.free(), 3 * GIB - CONTEXT);
     assert_eq!(first.code(&format!("alloc 1 {}", 3 * GIB)), OUT_OF_MEMORY);
     first.must("free 0");

@@ -63,7 +63,7 @@ fn limited(host: &Host, oci: &Oci<'_>, gpu: &'static str, command: &[&str]) -> (
     (spec, config)
 }
 
-/// What the driver keeps of a cgroup: soft and hard limit, and dmem.min with all that was set below.
+/// The driver's limits of a cgroup, soft and hard, and the sum of all dmem.min values below it.
 fn kept(host: &Host, cgroup: &str) -> (Option<(u64, u64)>, u64) {
     let machine = Machine::open(&host.path("/run/sim")).expect("the simulated machine");
     let cgroup = format!("/{}{cgroup}", host.name());
@@ -93,7 +93,7 @@ const ENDS: [End; 6] = [
 ];
 
 impl End {
-    /// What the stand-in for gpuslice kills.
+    /// The process that the stand-in for gpuslice kills.
     fn way(self) -> &'static str {
         match self {
             End::RuntimeKilled => "runtime",
@@ -125,7 +125,7 @@ fn live_and_end(host: &Host, oci: &Oci<'_>, runtime: &str, end: End, case: &str)
         End::InitKilled => "kill -9 $(cat $group/cgroup.procs)",
         _ => "true",
     };
-    // What a killed runtime leaves is an engine's or systemd's to remove: the cgroup at last.
+    // An engine or systemd removes the remains of a killed runtime, the cgroup last.
     let script = format!(
         "group=/sys/fs/cgroup/{name}/pods/{NAME}
          {to_end}
@@ -239,7 +239,7 @@ fn beside_nvidias_toolkit_the_lower_limit_holds_or_the_log_says_why_not() {
                 let held = if raised { theirs } else { theirs.min(6) } * GIB;
                 let said = kept(&host, &format!("/pods/{NAME}")).0;
                 assert_eq!(said, Some((held, held)), "{case}");
-                // What programs see is the lower of the two in any case.
+                // Programs see the lower of the two limits in any case.
                 let check = Check::run(&oci, NAME);
                 assert!(check.consistent(), "{case}: {}", check.json());
                 assert_eq!(check.totals(), [theirs.min(6) * GIB], "{case}");

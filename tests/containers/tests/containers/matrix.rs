@@ -121,7 +121,7 @@ pub(crate) fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<
     faults
 }
 
-/// What a slice of 2 GiB has left beside the context of who asks.
+/// The free memory of a slice of 2 GiB in which the querying process has a context.
 const LEFT: u64 = 2 * GIB - (254 << 20);
 
 /// A sealed ledger cannot be cut; a container that cuts one that is not is given nothing from then on.

@@ -139,7 +139,7 @@ fn below_toolkit(
     all
 }
 
-/// What an engine that knows CDI adds to a configuration for our device of 2 GiB.
+/// The edits that an engine with CDI applies to a configuration for the device of 2 GiB.
 fn edits(host: &Host) -> Value {
     host.sh(
         "mkdir -p /etc/cdi && gpuslice cdi generate --size 2GiB --output /etc/cdi/gpuslice.json",

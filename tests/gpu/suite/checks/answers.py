@@ -15,7 +15,7 @@ def check():
     tell.equal("cuDeviceTotalMem_v2", device_total, total)
     tell.expect(0 < free <= total, f"free is {free} of {total}")
     if code1 == 0 and code2 == 0:
-        # What a real driver answers is not known yet: without a slice this is answered, and not judged.
+        # The answer of a real driver is not known yet: without a slice it is recorded, and not judged.
         left = two["total"] - two["used"] - two["free"] - two["reserved"]
         tell.answer("nvml-v2-sum", {"total - used - free - reserved": left, **two}, left == 0)
         tell.answer("nvml-v1-used", {"v1.used - v2.used": one["used"] - two["used"], "reserved": two["reserved"],

@@ -48,7 +48,7 @@ def check():
         expected = all(said[name] == 3 for name in ("cuDeviceGetCount", "cuMemGetInfo_v2", "cuMemAlloc_v2")) \
             and said["nvmlDeviceGetMemoryInfo"] == 1
         tell.answer("errors-early", said, expected)
-    # What the loader is asked for by the driver's own libraries: LD_DEBUG names every look-up.
+    # Look-ups of the driver's own libraries in the loader: LD_DEBUG names each.
     status, out, err = tell.run([sys.executable, "-B", "-c", ASKS], timeout=15, env={"LD_DEBUG": "symbols"})
     names = sorted(set(re.findall(r"symbol=((?:nvml|cu)[A-Z]\w+);", err)) - OWN)
     memory = [name for name in names if "Mem" in name]

@@ -83,7 +83,7 @@ fn agrees(kind: &Kind, branch: &str, older: bool) {
     assert_eq!(bare.json["consistent"], !kind.integrated, "{scenario}");
 }
 
-/// What is free is granted in one piece by each way to allocate, and a granule more is refused.
+/// Asserts that each way to allocate grants all free memory in one piece, and refuses a granule more.
 fn holds(kind: &Kind, branch: &str) {
     let scenario = format!("{}@{branch}", kind.scenario);
     let keys = match kind.integrated {

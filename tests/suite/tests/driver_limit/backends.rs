@@ -12,7 +12,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 const INVALID_ARGUMENT: &str = "2\n";
 const NOT_SUPPORTED: &str = "3\n";
 
-/// What NVML answers, asked by a program that is no part of gpuslice.
+/// NVML's answer to a program that is no part of gpuslice.
 pub(crate) fn nvml(machine: &Machine, words: &[&str]) -> String {
     let run = machine.place(Run::new(c("memory_limits")));
     run.args(words).answer().clean()
@@ -113,7 +113,7 @@ fn only_the_drivers_own_table_refuses_a_limit_below_the_use() {
             let refused = set(&counted, &path(&cgroup), "3GiB");
             assert_eq!(refused.end, "exit 125", "{refused:?}");
         } else {
-            // What is held stays; nothing is granted until it is below the limit.
+            // Allocated memory stays; the driver grants nothing until the use is below the limit.
             assert_eq!(said, "0\n");
             assert_eq!(inside.code("alloc 1 2097152"), OUT_OF_MEMORY);
             assert_eq!(inside.free(), 0);

@@ -75,7 +75,7 @@ fn the_lower_of_both_holds_in_a_slice_in_either_order() {
     }
 }
 
-/// What the toolkit's soft limit adds to dmem.min of the ancestors stays there: NVIDIA's documents
+/// The toolkit's soft limit adds to dmem.min of the ancestors, and stays there: NVIDIA's documents
 /// call for it to be set to 0 before the cgroup goes. Ours adds nothing to it.
 #[test]
 fn only_the_toolkits_own_soft_limit_is_left_in_ancestors() {

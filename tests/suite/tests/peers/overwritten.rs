@@ -84,7 +84,7 @@ fn zeros_in_a_running_slices_ledger_do_not_lift_its_limit() {
         assert_eq!(second.free(), 0, "{what}");
         let mut late = slice.idle();
         assert_eq!(late.code("start 0"), OUT_OF_MEMORY, "{what}");
-        // Nobody ends, and what is held can be freed.
+        // No process ends, and allocated memory can be freed.
         first.must("free 0");
         second.must("free 0");
         assert_eq!(slice.held(), 2 * CONTEXT, "{what}");
