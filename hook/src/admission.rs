@@ -5,8 +5,8 @@
 //! by the idle host and its programs needs no term of its own: it is not available.
 
 use crate::text;
-use gpuslice_config::meminfo::HostMemory;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::host::meminfo::HostMemory;
+use gpuslice_config::words::units::Bytes;
 
 /// The promise of another slice.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 use crate::inventory::{Inventory, Target};
 use crate::learned::Headrooms;
 use crate::slice_options::{DeviceLimit, Headroom, Selector, SliceOptions};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 
 /// Reasons why the options do not describe a slice on this machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,8 @@
 use super::*;
 use crate::inventory::{Device, MigInstance};
 use crate::slice_options::PageCacheChoice;
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{self, PresentAs, Total};
+use gpuslice_config::words::device::DeviceUuid;
 
 const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 

@@ -8,7 +8,7 @@ use crate::runtime::containerd_host;
 use crate::sizes::Size;
 use crate::{devices, devices_file, exit, replace, standard_streams};
 use clap::{Subcommand, ValueEnum};
-use gpuslice_config::units::{Bytes, GIB};
+use gpuslice_config::words::units::{Bytes, GIB};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -11,10 +11,10 @@ use crate::slice_file;
 use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::text;
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::source;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::paths;
+use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -78,7 +78,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 
 /// Returns the slice that programs started here use.
 fn own_slice() -> Option<Slice> {
-    let named = std::env::var_os(OsStr::from_bytes(source::CONFIG.to_bytes()));
+    let named = std::env::var_os(OsStr::from_bytes(paths::CONFIG.to_bytes()));
     let file = environment::mounted_slice().or_else(|| Some(PathBuf::from(named?)))?;
     slice_file::read(&file).ok()
 }

@@ -14,7 +14,7 @@ use crate::tenancy::Tenancy;
 use crate::{preload, sim_host, text};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::source;
+use gpuslice_config::words::paths;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{CStr, OsStr, OsString};
@@ -175,14 +175,14 @@ impl Prepared {
 /// Returns the path of the slice that the OCI hook has mounted, if any.
 #[must_use]
 pub fn mounted_slice() -> Option<PathBuf> {
-    let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
+    let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find(|path| path.exists())
 }
 
 /// Returns the slice file that the environment names, if any.
 #[must_use]
 pub fn named_slice() -> Option<PathBuf> {
-    let named = env::var_os(name_of(source::CONFIG));
+    let named = env::var_os(name_of(paths::CONFIG));
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
@@ -190,9 +190,9 @@ pub fn named_slice() -> Option<PathBuf> {
 /// slice: the file's path and its text.
 #[must_use]
 pub fn no_slice() -> Option<(PathBuf, String)> {
-    let places = [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV];
+    let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find_map(|slice| {
-        let path = slice.with_file_name(source::NO_SLICE);
+        let path = slice.with_file_name(paths::NO_SLICE);
         let is_file = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
         let file = is_file.then(|| fs::File::open(&path).ok())??;
         let mut why = String::new();
@@ -247,7 +247,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     )?;
 
     let config = file.clone().map(OsString::from);
-    let mut vars: Vec<Var> = vec![(name_of(source::CONFIG), config), preload];
+    let mut vars: Vec<Var> = vec![(name_of(paths::CONFIG), config), preload];
     if let (Some(state), Some(_)) = (state, &sim) {
         vars.push((sim::STATE.into(), Some(state.into())));
     }
@@ -259,7 +259,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     // The slice file may become unreadable while programs still start, for instance after a change
     // of user. The variable carries its contents for that case.
     let slice = plan.slice.map(|slice| slice.to_json_line().into());
-    vars.push((name_of(source::SLICE), slice));
+    vars.push((name_of(paths::SLICE), slice));
     vars.extend(log_vars(options)?);
     Ok(Prepared {
         vars,
@@ -322,7 +322,7 @@ fn preload_var(
 fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
     let mut vars = Vec::new();
     if let Some(level) = &options.log {
-        vars.push((name_of(source::LOG), Some(level.into())));
+        vars.push((name_of(paths::LOG), Some(level.into())));
     }
     if let Some(file) = &options.log_file {
         let path = std::path::absolute(file);
@@ -335,10 +335,10 @@ fn log_vars(options: &SliceOptions) -> anyhow::Result<Vec<Var>> {
                 error.desc()
             ));
         }
-        vars.push((name_of(source::LOG_FILE), Some(path.into())));
+        vars.push((name_of(paths::LOG_FILE), Some(path.into())));
         // A user who names a log file expects entries in it, so the level defaults to `warn`.
-        if options.log.is_none() && env::var_os(name_of(source::LOG)).is_none() {
-            vars.push((name_of(source::LOG), Some("warn".into())));
+        if options.log.is_none() && env::var_os(name_of(paths::LOG)).is_none() {
+            vars.push((name_of(paths::LOG), Some("warn".into())));
         }
     }
     Ok(vars)

@@ -5,7 +5,7 @@
 //! place.
 
 use crate::{folder_users, registry};
-use gpuslice_config::source;
+use gpuslice_config::words::paths;
 use gpuslice_oci::tenants::Process;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -68,7 +68,7 @@ fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
         let mut variables = environment.split(|byte| *byte == 0);
         let file = variables.find_map(|variable| {
             variable
-                .strip_prefix(source::CONFIG.to_bytes())?
+                .strip_prefix(paths::CONFIG.to_bytes())?
                 .strip_prefix(b"=")
         })?;
         let private = registry::private_folder(Path::new(OsStr::from_bytes(file)))?;

@@ -7,10 +7,10 @@
 
 use crate::slice_ledger;
 use crate::{registry, slice_file, text};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::Refusals;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};

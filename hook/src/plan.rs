@@ -18,9 +18,9 @@ use crate::tenancy::{self, Card, Tenancy};
 use crate::visible_gpus::{self, Seen};
 use crate::{promise, registry, sim, slice_file, slice_ledger};
 use anyhow::Context;
-use gpuslice_config::policy;
+use gpuslice_config::slice::host_reserve;
 use gpuslice_config::slice::{Slice, Text};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -182,7 +182,7 @@ impl Plan {
         }
         let host = promise::host(meminfo.unwrap_or(Path::new("/proc/meminfo")))?;
         let reserve = slice.reserve;
-        let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
+        let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
         let name = slice.name.as_str();
         let promises = Promises::of(simulated).watched_by(watcher);
         if let Some(pid) = promises.run_called(name) {

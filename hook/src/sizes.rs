@@ -1,7 +1,7 @@
 //! Sizes with names: `24GiB` is the device `24gib` and the runtime `gpuslice-24gib`.
 //! Touches: its arguments.
 
-use gpuslice_config::units::{Bytes, GIB, MIB, ParseBytesError};
+use gpuslice_config::words::units::{Bytes, GIB, MIB, ParseBytesError};
 use std::str::FromStr;
 
 /// A size of a slice.

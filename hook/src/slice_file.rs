@@ -4,9 +4,9 @@
 use crate::budget::{self, BudgetError, TooSmall};
 use crate::inventory::{Inventory, Target};
 use crate::slice_options::Selector;
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{self, MAX_FILE, Slice, SliceError};
-use gpuslice_config::source;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::paths;
 use nix::fcntl::OFlag;
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
@@ -74,8 +74,8 @@ pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
 /// Returns the slice carried in the environment, if `path` is the file that the environment names.
 fn carried(path: &Path) -> Option<Slice> {
     let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()));
-    let text = variable(source::SLICE)?;
-    let is_named = variable(source::CONFIG)? == path.as_os_str();
+    let text = variable(paths::SLICE)?;
+    let is_named = variable(paths::CONFIG)? == path.as_os_str();
     is_named.then(|| slice::parse(text.as_bytes()).ok())?
 }
 

@@ -1,12 +1,12 @@
 //! Creates and finds a slice's ledger, which must exist before the slice's first program.
 //! Touches: the ledger's file.
 
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{
     Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, key_of, size_for,
 };
 use gpuslice_config::slice::Slice;
-use gpuslice_config::source;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::paths;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
@@ -177,9 +177,8 @@ pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
 #[must_use]
 pub fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
-    named.or_else(|| {
-        (file == path_of(source::MOUNTED_SLICE)).then(|| path_of(source::MOUNTED_LEDGER))
-    })
+    named
+        .or_else(|| (file == path_of(paths::MOUNTED_SLICE)).then(|| path_of(paths::MOUNTED_LEDGER)))
 }
 
 /// Returns a path for the ledger's system calls. A path with a NUL byte leads to no file.

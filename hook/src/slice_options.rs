@@ -3,10 +3,10 @@
 
 use crate::pressure_options::PressureChoice;
 use clap::{ArgGroup, Args, ValueEnum};
-use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::{Managed, PageCache, PresentAs, Total};
-use gpuslice_config::threshold::Threshold;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
 

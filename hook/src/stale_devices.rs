@@ -6,7 +6,7 @@ use crate::environment;
 use crate::inventory::Inventory;
 use crate::inventory::ask;
 use crate::sim;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde_json::Value;
 use std::fs;
 use std::io;

@@ -7,8 +7,8 @@
 
 use crate::budget;
 use crate::inventory::{Inventory, Target};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
 
 /// The variable that hides GPUs from a program.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";

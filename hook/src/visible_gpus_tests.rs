@@ -3,7 +3,7 @@
 use super::*;
 use crate::inventory::{Device, MigInstance};
 use gpuslice_config::slice::ListedDevice;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 const UUIDS: [&str; 3] = [
     "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",

@@ -8,7 +8,7 @@ mod member;
 mod support;
 
 use gpuslice_config::ledger::Kind;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use member::{GPU, Member, ledger_of};
 use nix::libc;
 use serde_json::Value;

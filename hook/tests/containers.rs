@@ -11,7 +11,7 @@ mod patience;
 mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_oci::owner::Owner;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{Budget, Member, Record, Registry};

@@ -7,7 +7,7 @@
 mod member;
 mod support;
 
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use member::{GPU, Member};
 use std::fs;
 use std::process::Stdio;

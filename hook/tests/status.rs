@@ -8,7 +8,7 @@ mod member;
 mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use member::{GPU, Member, ledger_of, own_name};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

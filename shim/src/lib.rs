@@ -14,7 +14,7 @@
 //! 3. `slice`: the first call of the process loads the slice file. Without one, the driver's answer
 //!    goes back as it is.
 //! 4. `answer`: collects the facts (the driver's numbers, the ledger's sums, on unified memory a
-//!    reading of the host) and passes them to `gpuslice_config::view`.
+//!    reading of the host) and passes them to `gpuslice_config::answer::view`.
 //! 5. The hook writes the result to the caller's out-parameters.
 //!
 //! An allocation goes the same way, but asks `account` first: the account claims the bytes in the

@@ -6,7 +6,7 @@
 use super::file::Header;
 use super::layout::{DEVICES, Device};
 use super::private::Private;
-use crate::device::DeviceUuid;
+use crate::words::device::DeviceUuid;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
 

@@ -6,7 +6,7 @@ use super::processes::{Child, End, LIMIT, Place, claim, kill, robust_mutex, slee
 use super::protocol::Step;
 use super::shared::Claim;
 use crate::ledger::Kind;
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::vec::Vec;

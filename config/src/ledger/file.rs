@@ -4,7 +4,7 @@
 
 use super::layout::{DAMAGED, DEVICES, Device, MAGIC, Node, PAGE, VERSION, slots_for};
 use super::sync::{AtomicU32, AtomicU64};
-use crate::device::{DeviceKind, DeviceUuid};
+use crate::words::device::{DeviceKind, DeviceUuid};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 

@@ -6,9 +6,9 @@ use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, u
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::snapshot::Snapshot;
 use super::sys::Errno;
-use crate::device::{DeviceKind, DeviceUuid};
 use crate::ledger::{DEVICES, Kind, Refusals};
-use crate::units::Bytes;
+use crate::words::device::{DeviceKind, DeviceUuid};
+use crate::words::units::Bytes;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -7,7 +7,7 @@ use super::private::Mine;
 use super::protocol;
 use super::sharing::{self, Class, Sharer};
 use super::{Claim, Ledger};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 
 /// The outcome of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::processes::{
 };
 use super::shared::{Claim, NoSlot};
 use crate::ledger::{Kind, SLOTS};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use std::os::unix::fs::MetadataExt;
 use std::vec::Vec;
 

@@ -8,7 +8,7 @@ use super::layout::{DEVICES, Device, Kind};
 use super::private::Mine;
 use super::shared::Ledger;
 use super::sys::{self, Access, Fd};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -5,8 +5,8 @@
 
 use super::layout::{Device, Kind};
 use super::shared::{Claim, Ledger, Open};
-use crate::device::{DeviceKind, DeviceUuid};
-use crate::units::Bytes;
+use crate::words::device::{DeviceKind, DeviceUuid};
+use crate::words::units::Bytes;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use super::holding::Holding;
 use super::layout::{Device, Head, KINDS, Kind, Node, OWNER_DIED, Table, Trust};
 use super::sharing;
 use super::sync::{AtomicU16, AtomicU32, AtomicU64, published};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// An observer of the protocol's steps.

@@ -11,7 +11,7 @@
 
 use super::step::STEP;
 use super::sync::AtomicU64;
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 
 /// A memory pool or the graphs of a device: the driver's figures, and the account to charge.

@@ -5,7 +5,7 @@
 
 use super::reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
 use super::sync::AtomicU64;
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;
 use loom::thread;

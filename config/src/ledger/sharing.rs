@@ -18,7 +18,7 @@
 use super::layout::{Device, Head, Table};
 use super::step::STEP;
 use super::sync::{AtomicU32, AtomicU64};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::SeqCst;
 

@@ -10,7 +10,7 @@ use super::layout::{Device, Head, KINDS, Node, Table};
 use super::sharing::{self, Class, Sharer, key_of};
 use super::sync::{AtomicU32, AtomicU64};
 use super::{Import, Ledger};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use proptest::prelude::*;
 use std::vec::Vec;
 

@@ -10,7 +10,7 @@ use super::map;
 use super::private::{Mine, Tally};
 use super::protocol::{self, Amount};
 use super::shared::{Claim, Ledger, NoSlot};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The part of a process's tally that was moved into its slot before its threads knew the slot.

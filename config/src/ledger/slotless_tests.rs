@@ -8,8 +8,8 @@ use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_pat
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::sys::{Access, Fd};
 use super::{Device, Kind, SIZE, SLOTS, map, set_quiet, size_for};
-use crate::device::{DeviceKind, DeviceUuid};
-use crate::units::Bytes;
+use crate::words::device::{DeviceKind, DeviceUuid};
+use crate::words::units::Bytes;
 use std::fs;
 use std::os::unix::fs::FileExt;
 

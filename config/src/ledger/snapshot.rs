@@ -12,7 +12,7 @@ use super::shared::{LOCKS, Path};
 use super::sharing::{SHARERS, payers};
 use super::sys::{Access, Fd};
 use super::{LedgerError, Record, Refusals, refuse};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
 
@@ -147,7 +147,9 @@ impl<'a> Snapshot<'a> {
     }
 
     /// The refusals on each device of the ledger.
-    pub fn refusals(&self) -> impl Iterator<Item = (crate::device::DeviceUuid, Refusals)> + '_ {
+    pub fn refusals(
+        &self,
+    ) -> impl Iterator<Item = (crate::words::device::DeviceUuid, Refusals)> + '_ {
         (0..DEVICES).filter_map(|index| {
             let device = Device(u8::try_from(index).ok()?);
             let at = NOTED_AT.saturating_add(index.saturating_mul(size_of::<Noted>()));
@@ -182,7 +184,7 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    fn uuid(&self, device: Device) -> Option<crate::device::DeviceUuid> {
+    fn uuid(&self, device: Device) -> Option<crate::words::device::DeviceUuid> {
         let index = usize::from(device.0).min(DEVICES);
         let at = DEVICES_AT.saturating_add(index.saturating_mul(24));
         let word = |index: usize| self.u64(at.saturating_add(index));

@@ -1,7 +1,7 @@
 //! The steps in which the driver hands out device memory.
 //! Touches: nothing.
 
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 
 /// The step in which the driver hands out device memory: 2 MiB.
 pub const STEP: u64 = 2 << 20;

@@ -3,7 +3,7 @@
 //! is not a promise is ignored.
 
 use super::{HEAD, Promise};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;

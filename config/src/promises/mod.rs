@@ -15,7 +15,7 @@ mod folder;
 #[cfg(feature = "std")]
 pub use folder::{Held, file_name, read_folder};
 
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 
 /// The length of the file.
 pub const SIZE: usize = 4096;

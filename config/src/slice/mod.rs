@@ -7,14 +7,14 @@ mod read;
 #[cfg(feature = "std")]
 mod write;
 
-pub use crate::text::Text;
+pub use crate::words::text::Text;
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{SliceError, SliceFault, parse, parse_into};
 
-use crate::device::DeviceUuid;
-use crate::policy::Thresholds;
-use crate::text::uuid_text;
-use crate::units::Bytes;
+use crate::slice::host_reserve::Thresholds;
+use crate::words::device::DeviceUuid;
+use crate::words::text::uuid_text;
+use crate::words::units::Bytes;
 
 /// The version of the slice file that this code writes, and the newest that it reads.
 pub const VERSION: u64 = 1;
@@ -242,5 +242,8 @@ impl Slice {
     }
 }
 
+pub mod host_reserve;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "std")]
+pub mod threshold;

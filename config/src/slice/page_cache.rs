@@ -2,8 +2,8 @@
 //! Touches: its arguments.
 
 use super::SliceFault;
-use crate::text::Text;
-use crate::units::Bytes;
+use crate::words::text::Text;
+use crate::words::units::Bytes;
 
 /// The treatment of a model file's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

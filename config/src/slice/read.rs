@@ -8,10 +8,10 @@ use super::{
     ListedDevice, MAX_FILE, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total,
     VERSION,
 };
-use crate::device::DeviceUuid;
-use crate::json::{JsonError, Reader};
-use crate::text::Text;
-use crate::units::Bytes;
+use crate::words::device::DeviceUuid;
+use crate::words::json::{JsonError, Reader};
+use crate::words::text::Text;
+use crate::words::units::Bytes;
 
 /// An error in a slice file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -194,7 +194,7 @@ prop_compose! {
         bytes in any::<[u8; 16]>(), mig in any::<bool>(), memory in 2u64..,
         headroom in proptest::option::of(0u64..2), integrated in proptest::option::of(any::<bool>()),
     ) -> ListedDevice {
-        let kind = if mig { crate::device::DeviceKind::Mig } else { crate::device::DeviceKind::Gpu };
+        let kind = if mig { crate::words::device::DeviceKind::Mig } else { crate::words::device::DeviceKind::Gpu };
         ListedDevice {
             uuid: DeviceUuid { kind, bytes },
             memory: Some(Bytes::new(memory)),

@@ -8,9 +8,9 @@ use crate::policy::Policy;
 use crate::registry::{Budget, Record, unified};
 use crate::tenants::Tenant;
 use crate::text::shown;
-use gpuslice_config::meminfo::HostMemory;
-use gpuslice_config::policy::default_reserve;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::host::meminfo::HostMemory;
+use gpuslice_config::slice::host_reserve::default_reserve;
+use gpuslice_config::words::units::Bytes;
 use std::fmt;
 
 /// The slice that requests admission.

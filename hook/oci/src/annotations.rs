@@ -4,9 +4,9 @@
 
 use crate::identity::{Annotations, Identity};
 use crate::text::shown;
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
-use gpuslice_config::units::{Bytes, ParseBytesError};
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use std::fmt;
 
 /// The prefix of every key.

@@ -3,7 +3,7 @@
 
 use crate::place::Places;
 use crate::steps::{STEPS, Steps};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -12,8 +12,8 @@ use crate::read;
 use crate::registry::{Record, unified};
 use crate::tenants;
 use anyhow::{Context, bail};
-use gpuslice_config::meminfo;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::host::meminfo;
+use gpuslice_config::words::units::Bytes;
 
 /// A container that requests a slice.
 pub(crate) struct Wanted<'a> {

@@ -8,8 +8,8 @@ use crate::given_gpus;
 use crate::identity::Identity;
 use crate::plan::{Given, PlanError};
 use crate::registry::Budget;
-use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 
 /// The budget of each GPU, with a note for the user.
 pub(crate) struct Budgets {

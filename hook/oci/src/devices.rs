@@ -5,8 +5,8 @@
 use crate::annotations::Selector;
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::fmt;
 use std::io;

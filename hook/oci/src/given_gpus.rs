@@ -7,7 +7,7 @@
 
 use crate::devices::Devices;
 use crate::spec::{DeviceRule, Linux, Spec, VISIBLE};
-use gpuslice_config::device::DeviceUuid;
+use gpuslice_config::words::device::DeviceUuid;
 use std::path::Path;
 
 /// The major number of NVIDIA's devices.

@@ -6,7 +6,7 @@
 
 use crate::annotations::Request;
 use crate::spec::Spec;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::path::Path;
 
 /// The name of the hook's executable in every hook definition of ours.

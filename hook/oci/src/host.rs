@@ -11,7 +11,7 @@ use crate::steps::Steps;
 use crate::{run_folder, seal, sys};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Locks, Open};
 use gpuslice_config::promises;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::{UnlinkatFlags, unlinkat};

@@ -17,7 +17,7 @@ use crate::toolkit_limit;
 use gpuslice_config::ledger::key_of;
 use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

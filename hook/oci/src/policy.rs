@@ -5,10 +5,10 @@
 use crate::annotations::{Request, Selector, page_cache, present_as, pressure, total};
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::host_reserve::Thresholds;
+use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
-use gpuslice_config::threshold::Threshold;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;

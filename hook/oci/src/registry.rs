@@ -7,8 +7,8 @@ use crate::host::HostError;
 use crate::owner::Owner;
 use crate::place::Places;
 use crate::{read, run_folder, sys, tenants};
-use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
@@ -341,7 +341,7 @@ fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
 
 mod uuid_text {
     //! Serialises a UUID as its text.
-    use gpuslice_config::device::DeviceUuid;
+    use gpuslice_config::words::device::DeviceUuid;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, to: S) -> Result<S::Ok, S::Error> {
@@ -355,7 +355,7 @@ mod uuid_text {
 
 mod some_bytes {
     //! Serialises an optional size in bytes; absent is allowed.
-    use gpuslice_config::units::Bytes;
+    use gpuslice_config::words::units::Bytes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(
@@ -374,7 +374,7 @@ mod some_bytes {
 
 mod bytes {
     //! Serialises a size as a number of bytes.
-    use gpuslice_config::units::Bytes;
+    use gpuslice_config::words::units::Bytes;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,7 @@
 //! Touches: temporary folders, this process's own identity.
 
 use super::*;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::os::unix::fs::{chown, symlink};
 
 fn own() -> Process {

@@ -5,8 +5,8 @@
 use crate::hook_sizes;
 use crate::registry::Budget;
 use crate::spec::{Hook, MEMORY, Spec};
-use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 
 /// The toolkit's command.
 const COMMAND: &str = "apply-cuda-memory-limits";

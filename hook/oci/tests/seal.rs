@@ -2,7 +2,7 @@
 //! Touches: mounts in a namespace of this test's own; needs root.
 
 use gpuslice_config::ledger::{Kind, Ledger, Open, Snapshot, size_for};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_oci::seal;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -2,7 +2,7 @@
 //! Touches: folders, by reading them.
 
 use gpuslice_config::slice::{CHECKSUM, ModelFiles};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::collections::HashSet;
 use std::fs;
 use std::io;

@@ -5,7 +5,7 @@
 
 use super::filesystem::Filesystem;
 use super::resident::{Resident, resident};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 use std::fs::{File, Metadata};

@@ -3,7 +3,7 @@
 //! Touches: /proc, by reading.
 
 use super::holders::{Holder, Identity, Mapping};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -15,7 +15,7 @@ mod survey;
 pub mod watch;
 
 use crate::standard_streams;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use holders::{Holder, Identity};
 use progress::Progress;
 use report::{Report, State};

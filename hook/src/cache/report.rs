@@ -4,7 +4,7 @@
 use super::holders::Holder;
 use crate::exit;
 use crate::text::{self, aligned, printable};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;

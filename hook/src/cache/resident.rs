@@ -5,7 +5,7 @@
 //! reports every page as resident.
 
 use super::filesystem::Filesystem;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use nix::libc;
 use std::fs::{File, Metadata};
 use std::io;

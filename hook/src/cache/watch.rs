@@ -11,7 +11,7 @@ use super::resident::resident;
 use super::survey::open;
 use crate::{cli, exit, text};
 use anyhow::Context;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

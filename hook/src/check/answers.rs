@@ -6,7 +6,7 @@
 
 use super::apis::{self, Width};
 use super::row::Row;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::fmt;
 
 /// A row, and the circumstances of its query.

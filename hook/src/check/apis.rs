@@ -9,7 +9,7 @@ use super::abi::{
 use super::codes;
 use super::dl::Symbol;
 use super::row::Reading;
-use gpuslice_config::units::{Bytes, MIB};
+use gpuslice_config::words::units::{Bytes, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// The library that exports a function, which decides where the function is available.

@@ -6,7 +6,7 @@ use super::apis::{Family, Name};
 use super::codes;
 use super::dl::Symbol;
 use super::routes::Opened;
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// A device in CUDA's enumeration.

@@ -4,12 +4,12 @@
 
 use super::slice_shown::SliceShown;
 use crate::slice_ledger::{self, c_path};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{
     Claim, Kind, Ledger, LedgerError, MAX_SIZE, Open, Private, Snapshot,
 };
 use gpuslice_config::slice::Slice;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

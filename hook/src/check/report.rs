@@ -11,7 +11,7 @@ use super::unasked::Unasked;
 use super::verdict::{DeviceVerdict, Verdict, judge};
 use crate::environment;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 
 /// The result of `check`.

@@ -4,7 +4,7 @@
 use crate::status::process::{self, Processes};
 use crate::{environment, slice_file, text};
 use gpuslice_config::slice::{PresentAs, Slice, Total};
-use gpuslice_config::source;
+use gpuslice_config::words::paths;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -110,7 +110,7 @@ impl SliceShown {
 /// cleared, or a user left the slice on purpose.
 pub(super) fn left_behind() -> Option<String> {
     let processes = Processes::default();
-    let variable = [source::CONFIG.to_bytes(), b"="].concat();
+    let variable = [paths::CONFIG.to_bytes(), b"="].concat();
     let ancestors = processes.ancestors(std::process::id());
     ancestors.into_iter().find_map(|pid| {
         let file = process::variable(pid, &variable).filter(|file| !file.is_empty())?;
@@ -129,7 +129,7 @@ pub(super) fn left_behind() -> Option<String> {
 
 /// Returns the slice file that the environment names.
 fn named(vars: &[(OsString, Option<OsString>)]) -> Option<PathBuf> {
-    let variable = OsStr::from_bytes(source::CONFIG.to_bytes());
+    let variable = OsStr::from_bytes(paths::CONFIG.to_bytes());
     let changed = vars.iter().rev().find(|(name, _)| name == variable);
     let value = match changed {
         Some((_, value)) => value.clone(),

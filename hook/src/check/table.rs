@@ -7,7 +7,7 @@ use super::report::Report;
 use super::row::{Row, Skipped};
 use super::verdict::DeviceVerdict;
 use super::who::{Askers, askers, everybody};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 

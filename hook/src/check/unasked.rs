@@ -6,8 +6,8 @@ use super::apis;
 use super::codes;
 use super::ledger::Fill;
 use super::survey::Survey;
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
 use std::env;
 
 /// A failed call, the routes on which it failed, and the functions that need it.

@@ -7,7 +7,7 @@ use super::answers::{Asked, Says, SetAside, agree, integrated, memory, set_aside
 use super::apis::{self, Width};
 use super::who::sentence;
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::check::apis::{APIS, is_nvml};
 use crate::check::row::{Reading, Row};
 use gpuslice_config::slice::parse;
-use gpuslice_config::units::{GIB, MIB};
+use gpuslice_config::words::units::{GIB, MIB};
 use proptest::prelude::*;
 
 const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";

@@ -8,8 +8,8 @@ pub mod nvml;
 pub mod probe;
 pub mod processes;
 
-use gpuslice_config::device::DeviceUuid;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -136,7 +136,7 @@ impl fmt::Display for Inventory {
 
 mod uuid_text {
     //! Serializes a uuid as its text.
-    use gpuslice_config::device::DeviceUuid;
+    use gpuslice_config::words::device::DeviceUuid;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, to: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,7 @@
 //! Touches: libnvidia-ml.so.1, through `nvml-wrapper`.
 
 use super::limits::Limits;
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use nvml_wrapper::Nvml;
 
 /// The facts that NVML reports.

@@ -5,7 +5,7 @@ use super::cuda::{self, CudaDevice, CudaError};
 use super::nvml::{self, NvmlDevice, NvmlList};
 use super::{Device, Inventory, MigInstance};
 use crate::exit;
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use std::io::Write;
 
 /// The child's answer, as one line of JSON. It is the last line, in case the driver prints too.

@@ -3,7 +3,7 @@
 
 use super::nvml::uuid_of;
 use crate::{exit, standard_streams};
-use gpuslice_config::device::DeviceKind;
+use gpuslice_config::words::device::DeviceKind;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};

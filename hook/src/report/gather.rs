@@ -9,7 +9,7 @@ use crate::status::model::{DeviceStatus, Escaped, SliceStatus};
 use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::status::users::User;
 use crate::{environment, past_the_library, text};
-use gpuslice_config::meminfo::{self, HostMemory};
+use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_oci::place::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};

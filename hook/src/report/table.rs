@@ -6,7 +6,7 @@ use crate::status::model::shown_name;
 use crate::status::table::{escaped, kinds, no_slice};
 use crate::status::users::User;
 use crate::text;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 const COLUMNS: [&str; 9] = [
     "PID",

@@ -2,7 +2,7 @@
 //! Touches: the hook's folder on the host.
 
 use gpuslice_config::promises;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_oci::place::Places;
 use gpuslice_oci::registry::{self, Damaged, Member, Record, RegistryError};
 use gpuslice_oci::traces;

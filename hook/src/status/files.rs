@@ -5,9 +5,9 @@ use super::containers;
 use super::process::FileId;
 use super::users::{User, is_file_of};
 use crate::{slice_file, slice_ledger};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

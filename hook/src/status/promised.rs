@@ -5,10 +5,11 @@ use super::model::PromiseStatus;
 use super::users::User;
 use crate::admission::{Neighbour, Room};
 use crate::promise::{self, Promises};
-use gpuslice_config::meminfo::HostMemory;
+use gpuslice_config::host::meminfo::HostMemory;
+use gpuslice_config::promises;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::{policy, promises};
+use gpuslice_config::slice::host_reserve;
+use gpuslice_config::words::units::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ impl Promised {
         let host = is_known.then(|| self.host(Path::new(meminfo))).flatten();
         let left = host.map(|host| {
             let reserve = slice.reserve;
-            let reserve = reserve.unwrap_or(policy::default_reserve(host.total));
+            let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
             Room::on(&host, reserve, folder.neighbours.clone())
                 .left()
                 .get()

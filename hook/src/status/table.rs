@@ -5,7 +5,7 @@ use super::containers::ContainerStatus;
 use super::model::{DeviceStatus, Escaped, ProcessStatus, PromiseStatus, SliceStatus, shown_name};
 use super::users::User;
 use crate::text;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
 
 /// Returns the table as text.

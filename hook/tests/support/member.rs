@@ -3,10 +3,10 @@
 //! Touches: the ledger of that slice.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Claim, Device, Kind, Ledger, Open};
 use gpuslice_config::slice;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::ffi::CString;
 use std::fs;
 

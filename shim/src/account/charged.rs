@@ -2,7 +2,7 @@
 //! Touches: the ledger, through the account.
 
 use gpuslice_config::ledger::{Charged, Kind};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use super::{Account, Asked};
 use crate::sys;

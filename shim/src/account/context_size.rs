@@ -11,8 +11,8 @@
 
 use core::ptr::null_mut;
 
-use gpuslice_config::device::{CudaOrdinal, DeviceUuid};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::{CudaOrdinal, DeviceUuid};
+use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device;
 use crate::real::abi::{

@@ -2,12 +2,12 @@
 //! publishes to other slices what this one holds.
 //! Touches: the host's meminfo, the promises.
 
-use gpuslice_config::admit::{self, Refusal};
+use gpuslice_config::answer::admit::{self, Refusal};
+use gpuslice_config::answer::reclaim;
+use gpuslice_config::answer::view::Host;
 use gpuslice_config::ledger::{self, Ledger};
-use gpuslice_config::policy::Thresholds;
-use gpuslice_config::reclaim;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::view::Host;
+use gpuslice_config::slice::host_reserve::Thresholds;
+use gpuslice_config::words::units::Bytes;
 
 use super::Account;
 use crate::answer::{self, Moment};

@@ -1,7 +1,7 @@
 //! Accounts: decide which device pays for an allocation, and whether it is granted.
 //! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
 //! Law: memory is claimed before the driver is called, and released when the call fails or after
-//! the driver has freed it. A refused request changes nothing. Decides by `config::admit` and the
+//! the driver has freed it. A refused request changes nothing. Decides by `config::answer::admit` and the
 //! ledger alone.
 //!
 //! The driver allocates in steps of 2 MiB, and charges are whole steps. Requests of up to 1 MiB
@@ -20,10 +20,10 @@ pub(crate) use current_context::context;
 
 use core::sync::atomic::Ordering;
 
-use gpuslice_config::admit::{self, Refusal};
-use gpuslice_config::device::CudaOrdinal;
+use gpuslice_config::answer::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Claim, Class, Import, Kind, Ledger};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::context_size::Scale;
 use crate::answer::device::{self, Device};

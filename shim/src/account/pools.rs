@@ -4,10 +4,10 @@
 
 use core::sync::atomic::Ordering;
 
-use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger;
 use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account};
 use crate::answer::device;

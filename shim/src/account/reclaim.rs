@@ -8,8 +8,8 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use gpuslice_config::reclaim::{self, Growth};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::answer::reclaim::{self, Growth};
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account};
 use crate::loader::{dl, elf};

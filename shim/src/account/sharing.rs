@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::ledger::{Class, Device, Import, Kind, key_of};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Memory};
 use crate::answer::device;

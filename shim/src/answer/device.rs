@@ -4,9 +4,9 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use gpuslice_config::device::{CudaOrdinal, DeviceKind, DeviceUuid};
 use gpuslice_config::ledger;
 use gpuslice_config::slice::DeviceSlice;
+use gpuslice_config::words::device::{CudaOrdinal, DeviceKind, DeviceUuid};
 
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;

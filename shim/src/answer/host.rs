@@ -11,13 +11,13 @@
 
 use core::sync::atomic::Ordering;
 
-use gpuslice_config::host_use;
+use gpuslice_config::answer::view::{Host, Pressed};
+use gpuslice_config::host::cgroup;
+use gpuslice_config::host::meminfo::HostMemory;
+use gpuslice_config::host::pressure;
 use gpuslice_config::ledger::{Kind, Ledger};
-use gpuslice_config::meminfo::HostMemory;
-use gpuslice_config::policy::HOST_ALLOWANCE;
-use gpuslice_config::pressure;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::view::{Host, Pressed};
+use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
+use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::Device;
 use crate::answer::promises;
@@ -272,9 +272,9 @@ fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
             true => managed_and_pinned(ledger, device),
             false => Bytes::ZERO,
         };
-        return host_use::charged(held, in_both, allowance);
+        return cgroup::charged(held, in_both, allowance);
     }
-    host_use::charged(of_processes(ledger, device), Bytes::ZERO, allowance)
+    cgroup::charged(of_processes(ledger, device), Bytes::ZERO, allowance)
 }
 
 /// The unreclaimable memory of a cgroup. Up to the allowance the exact amount does not matter, and
@@ -285,13 +285,13 @@ fn of_cgroup(folder: &core::ffi::CStr, allowance: Bytes) -> Option<Bytes> {
     let current = current.or_else(|_| folder.open_entry(c"memory.usage_in_bytes"));
     let mut number = [0u8; 32];
     let current = current.ok()?.read(&mut number).ok()?;
-    let all = host_use::amount(current)?;
+    let all = cgroup::amount(current)?;
     if all <= allowance {
         return Some(all);
     }
-    let mut stat = [0u8; host_use::STAT];
+    let mut stat = [0u8; cgroup::STAT];
     let file = folder.open_entry(c"memory.stat").ok()?;
-    host_use::of_cgroup(current, file.read(&mut stat).ok()?)
+    cgroup::of_cgroup(current, file.read(&mut stat).ok()?)
 }
 
 fn managed_and_pinned(ledger: &Ledger, device: &Device<'_>) -> Bytes {
@@ -324,7 +324,7 @@ fn of_process(pid: u32) -> Option<Bytes> {
     let path = sys::path_of_process(&mut path, pid, b"/statm")?;
     let mut statm = [0u8; 128];
     let statm = File::open(path).ok()?.read(&mut statm).ok()?;
-    host_use::of_process(statm, sys::page_size())
+    cgroup::of_process(statm, sys::page_size())
 }
 
 /// Publishes to the neighbours that the slice's holdings have changed.

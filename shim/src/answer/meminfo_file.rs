@@ -7,9 +7,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use gpuslice_config::meminfo_text;
-use gpuslice_config::source;
-use gpuslice_config::view::MemoryView;
+use gpuslice_config::answer::meminfo_text;
+use gpuslice_config::answer::view::MemoryView;
+use gpuslice_config::words::paths;
 
 use crate::answer::{self, device};
 use crate::log::Piece::Str;
@@ -85,7 +85,7 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
 /// Whether a descriptor is of `/proc/meminfo`, by whatever path it was opened.
 fn is_the_hosts(descriptor: i32) -> bool {
     let opened = Stat::of_program(descriptor);
-    let hosts = Stat::at(source::PROC_MEMINFO);
+    let hosts = Stat::at(paths::PROC_MEMINFO);
     matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
 }
 
@@ -116,7 +116,7 @@ pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
     let device = unsafe { place.cast::<u64>().read_unaligned() };
     if is_ours(descriptor, device) {
         // SAFETY: the caller guarantees that `place` has room for a `struct stat`.
-        unsafe { sys::stat_into(source::PROC_MEMINFO, place) };
+        unsafe { sys::stat_into(paths::PROC_MEMINFO, place) };
     }
 }
 
@@ -129,6 +129,6 @@ pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
 pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
     if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
         // SAFETY: the caller guarantees that `place` has room for a `struct statx`.
-        unsafe { sys::statx_into(source::PROC_MEMINFO, flags, mask, place) };
+        unsafe { sys::statx_into(paths::PROC_MEMINFO, flags, mask, place) };
     }
 }

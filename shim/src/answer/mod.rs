@@ -7,9 +7,9 @@ pub(crate) mod host;
 pub(crate) mod meminfo_file;
 pub(crate) mod promises;
 
+use gpuslice_config::answer::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 use gpuslice_config::ledger;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
+use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::Device;
 use crate::answer::host::Reading;

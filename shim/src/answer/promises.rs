@@ -7,7 +7,7 @@
 use core::ffi::CStr;
 
 use gpuslice_config::promises::{HEAD, Promise, directory, spent};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::log::Piece::{Raw, Str};
 use crate::log::counters;

@@ -2,7 +2,7 @@
 //! Touches: the caller's out-parameters.
 //! Law: writes only where the caller has passed a place.
 
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 /// Writes an amount to `place`, or the largest value that fits there.
 ///

@@ -7,8 +7,8 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use gpuslice_config::source;
-pub(crate) use gpuslice_config::source::LogLevel as Level;
+use gpuslice_config::words::paths;
+pub(crate) use gpuslice_config::words::paths::LogLevel as Level;
 
 use crate::sys;
 
@@ -82,8 +82,8 @@ fn read_settings() {
     {
         return;
     }
-    let level = Level::parse(environment(source::LOG).map(CStr::to_bytes));
-    if let Some(path) = environment(source::LOG_FILE) {
+    let level = Level::parse(environment(paths::LOG).map(CStr::to_bytes));
+    if let Some(path) = environment(paths::LOG_FILE) {
         // SAFETY: this thread has moved the state to READING, so the buffer is its own until READ.
         let kept = unsafe { &mut *FILE.0.get() };
         let path = path.to_bytes();

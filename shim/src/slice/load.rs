@@ -10,8 +10,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, Slice};
-use gpuslice_config::source;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::paths;
+use gpuslice_config::words::units::Bytes;
 use once_cell::race::OnceRef;
 
 use crate::log::Piece::{Raw, Str};
@@ -190,7 +190,7 @@ enum Opened {
 }
 
 fn open() -> Opened {
-    for mounted in [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV] {
+    for mounted in [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV] {
         match File::open(mounted) {
             // A file that the hook has mounted wins, even when it cannot be used.
             Ok(file) => return Opened::File(file, mounted),
@@ -200,11 +200,11 @@ fn open() -> Opened {
             Err(why) => return Opened::Failed(mounted, why),
         }
     }
-    let Some(path) = log::environment(source::CONFIG).filter(|path| !path.is_empty()) else {
-        if log::environment(source::SLICE).is_some_and(|text| !text.is_empty()) {
+    let Some(path) = log::environment(paths::CONFIG).filter(|path| !path.is_empty()) else {
+        if log::environment(paths::SLICE).is_some_and(|text| !text.is_empty()) {
             // The variable with the text is set: only the one that names the file was lost on the
             // way.
-            return Opened::Failed(source::CONFIG, sys::ENOENT);
+            return Opened::Failed(paths::CONFIG, sys::ENOENT);
         }
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
         return Opened::Nothing;
@@ -222,14 +222,14 @@ fn is_there(path: &CStr) -> bool {
 
 /// Whether the hook has mounted the file.
 fn is_mounted(path: &CStr) -> bool {
-    [source::MOUNTED_SLICE, source::MOUNTED_IN_DEV].contains(&path)
+    [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV].contains(&path)
 }
 
 /// The slice as of the start of the run, which the environment carries beside the file's name. An
 /// image can set a container's environment, so this never replaces a file that the hook mounted.
 fn in_environment(path: &CStr) -> Option<&'static CStr> {
-    let text = log::environment(source::SLICE).filter(|text| !text.is_empty());
-    text.filter(|_| !is_mounted(path) && path != source::SLICE)
+    let text = log::environment(paths::SLICE).filter(|text| !text.is_empty());
+    text.filter(|_| !is_mounted(path) && path != paths::SLICE)
 }
 
 /// The reason logged when a file cannot be opened for want of descriptors or memory.
@@ -298,7 +298,7 @@ fn find(
             unusable(
                 path,
                 match why {
-                    _ if path == source::CONFIG => b"is not set",
+                    _ if path == paths::CONFIG => b"is not set",
                     sys::ENOENT | sys::ENOTDIR => b"does not exist",
                     sys::EACCES => b"this user may not open it",
                     why if is_passing(why) => PASSING,
@@ -312,7 +312,7 @@ fn find(
         return Some(path);
     }
     let text = in_environment(path)?.to_bytes();
-    parse(text, source::SLICE, place).then_some(source::SLICE)
+    parse(text, paths::SLICE, place).then_some(paths::SLICE)
 }
 
 /// A slice that grants no memory of any device and changes nothing else: one was configured, and
@@ -352,7 +352,7 @@ fn understand(
     }
     let mounted = match refuses {
         true => Mounted::Unreadable,
-        false if core::ptr::eq(path, source::MOUNTED_SLICE) => Mounted::Yes,
+        false if core::ptr::eq(path, paths::MOUNTED_SLICE) => Mounted::Yes,
         false => Mounted::No,
     };
     let listed = list(slice, &mut place.listed);

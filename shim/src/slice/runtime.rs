@@ -3,14 +3,14 @@
 
 use core::ffi::CStr;
 
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::ledger::{self, Ledger};
-use gpuslice_config::meminfo::{self, HostMemory};
-use gpuslice_config::policy::Thresholds;
+use gpuslice_config::slice::host_reserve::Thresholds;
 use gpuslice_config::slice::{
     self, DeviceSlice, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
-use gpuslice_config::source;
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::words::paths;
 
 use crate::log::Piece::Str;
 use crate::log::counters;
@@ -82,8 +82,8 @@ impl Runtime {
             listed,
             others,
             meminfo: c_path(slice.meminfo.as_ref()),
-            promises: place(slice.promises.as_ref(), mounted, source::MOUNTED_PROMISES),
-            promise: place(slice.promise.as_ref(), mounted, source::MOUNTED_PROMISE),
+            promises: place(slice.promises.as_ref(), mounted, paths::MOUNTED_PROMISES),
+            promise: place(slice.promise.as_ref(), mounted, paths::MOUNTED_PROMISE),
             cgroup,
             pressure: c_path(slice.thresholds.file.as_ref()),
             ledger,
@@ -214,12 +214,12 @@ impl Runtime {
     }
 
     /// The host's reserve, if the slice sets it.
-    pub(crate) fn reserve(&self) -> Option<gpuslice_config::units::Bytes> {
+    pub(crate) fn reserve(&self) -> Option<gpuslice_config::words::units::Bytes> {
         self.slice.reserve
     }
 
     /// The amount of host memory that is not charged, if the slice sets it.
-    pub(crate) fn host_allowance(&self) -> Option<gpuslice_config::units::Bytes> {
+    pub(crate) fn host_allowance(&self) -> Option<gpuslice_config::words::units::Bytes> {
         self.slice.host_allowance
     }
 
@@ -237,7 +237,7 @@ impl Runtime {
 
     /// The file in which the machine reports its memory pressure.
     pub(crate) fn pressure_file(&self) -> &CStr {
-        self.pressure.unwrap_or(source::PRESSURE)
+        self.pressure.unwrap_or(paths::PRESSURE)
     }
 
     /// The folder of all slices' promises.
@@ -260,9 +260,7 @@ impl Runtime {
     pub(crate) fn host(&self) -> Option<HostMemory> {
         let file = match self.meminfo {
             Some(path) => File::open(path),
-            None => {
-                File::open(source::MOUNTED_MEMINFO).or_else(|_| File::open(source::PROC_MEMINFO))
-            }
+            None => File::open(paths::MOUNTED_MEMINFO).or_else(|_| File::open(paths::PROC_MEMINFO)),
         };
         let mut head = [0u8; meminfo::HEAD];
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));

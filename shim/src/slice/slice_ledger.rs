@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::slice::{self, Slice};
-use gpuslice_config::source;
+use gpuslice_config::words::paths;
 
 use crate::log::Piece::{Raw, Str};
 use crate::log::counters;
@@ -51,7 +51,7 @@ impl SliceLedger {
         };
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
-            _ if mounted => source::MOUNTED_LEDGER,
+            _ if mounted => paths::MOUNTED_LEDGER,
             _ => return of,
         };
         let descriptor = slice.ledger_descriptor.as_ref();

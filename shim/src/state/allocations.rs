@@ -15,7 +15,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gpuslice_config::ledger::{Device, Kind};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::state::handles::Held;
 use crate::state::page::{self, Private};

@@ -3,8 +3,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gpuslice_config::reclaim::Release;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::answer::reclaim::Release;
+use gpuslice_config::words::units::Bytes;
 
 /// The requests to this process to free memory. All zeros: none yet.
 #[repr(C)]

@@ -10,9 +10,9 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
-use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::{Charged, Patience, Reserve};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::state::page::{self, Private};
 use crate::sys;

@@ -504,7 +504,7 @@ pub(crate) fn page_size() -> u64 {
         let (name, value) = pair.split_at(8);
         (word(name) == PAGE_SIZE).then(|| word(value))
     });
-    size.unwrap_or(gpuslice_config::host_use::PAGE)
+    size.unwrap_or(gpuslice_config::host::cgroup::PAGE)
 }
 
 /// The path `/proc/PID/…`. None: it does not fit with its NUL.

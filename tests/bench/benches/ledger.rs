@@ -7,9 +7,9 @@
 )]
 
 use gpuslice_bench::{Variant, compare};
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{Claim, Device, Kind, Ledger, Open};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
+use gpuslice_config::words::units::Bytes;
 use std::ffi::{CString, OsString};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};

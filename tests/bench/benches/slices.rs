@@ -9,9 +9,9 @@
 
 use gpuslice_bench::stub::{Bench, DEVICE};
 use gpuslice_bench::{Variant, compare, target};
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::{Claim, Kind};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 

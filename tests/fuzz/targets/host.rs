@@ -3,7 +3,7 @@
 #![no_main]
 
 use gpuslice_config::promises::Promise;
-use gpuslice_config::{host_use, meminfo, pressure};
+use gpuslice_config::host::{cgroup, meminfo, pressure};
 use gpuslice_oci::owner;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
@@ -12,9 +12,9 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
         pressure::full_avg10(text),
         owner::parse(text),
     );
-    let _ = (host_use::amount(text), host_use::of_process(text, 4096));
+    let _ = (cgroup::amount(text), cgroup::of_process(text, 4096));
     let (current, stat) = text.split_at(text.len().min(16));
-    let _ = host_use::of_cgroup(current, stat);
+    let _ = cgroup::of_cgroup(current, stat);
     if let Some(promise) = Promise::named(text) {
         assert!(promise.unused(stat) <= promise.budget);
         let name = [

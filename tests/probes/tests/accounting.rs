@@ -2,9 +2,9 @@
 //! Touches: simulated machines, ledgers on tmpfs.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
-use gpuslice_config::device::DeviceUuid;
 use gpuslice_config::ledger::Refusals;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_probes::{Bench, Linked, ROUTES, compile, patience};
 use gpuslice_suite::run::Run;
 use std::process::{Child, Stdio};

@@ -30,8 +30,8 @@ fn machine(scenario: &str) -> (Machine, Simulated, std::path::PathBuf) {
 
 /// What policy keeps for a host of this size.
 fn reserve(total: u64) -> u64 {
-    let total = gpuslice_config::units::Bytes::new(total);
-    gpuslice_config::policy::default_reserve(total).get()
+    let total = gpuslice_config::words::units::Bytes::new(total);
+    gpuslice_config::slice::host_reserve::default_reserve(total).get()
 }
 
 /// Every number behind `name=` in what a client says.

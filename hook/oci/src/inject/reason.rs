@@ -6,7 +6,7 @@
 use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
 use crate::inject::root::Root;
 use crate::sys;
-use gpuslice_config::source::NO_SLICE;
+use gpuslice_config::words::paths::NO_SLICE;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use std::fs::DirBuilder;

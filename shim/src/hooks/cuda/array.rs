@@ -7,7 +7,7 @@
 use core::ffi::{c_uint, c_void};
 
 use gpuslice_config::ledger::Kind;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Asked};
 use crate::answer::device;

@@ -9,10 +9,10 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 
-use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger;
 use gpuslice_config::ledger::Kind;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::context_size::Grown;
 use crate::account::{self, Account, Asked};

@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_ulonglong, c_void};
 
 use gpuslice_config::ledger::{Given, Kind};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::graphs::{self, Graphs, Need};
 use crate::account::{self, Account};
@@ -19,8 +19,8 @@ use crate::real::abi::{
 use crate::real::copies::Slot;
 use crate::real::functions::Call;
 use crate::state::handles::{self, Space};
-use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::rounded;
+use gpuslice_config::words::device::CudaOrdinal;
 
 type Instantiate = unsafe extern "C" fn(
     *mut CUgraphExec,

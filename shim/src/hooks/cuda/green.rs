@@ -108,7 +108,7 @@ pub(crate) unsafe fn context(
     {
         let number = contexts::number(private, made);
         let held = handles::Held {
-            bytes: gpuslice_config::units::Bytes::ZERO,
+            bytes: gpuslice_config::words::units::Bytes::ZERO,
             context: number,
             ..primary.held()
         };

@@ -1,9 +1,9 @@
 //! CUDA's queries for memory, and for whether a device shares the host's memory.
 //! Touches: the real function, then the out-parameters that the caller has passed.
 
-use gpuslice_config::device::CudaOrdinal;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::view::DriverMemory;
+use gpuslice_config::answer::view::DriverMemory;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};

@@ -3,9 +3,9 @@
 
 use core::ffi::c_uint;
 
-use gpuslice_config::admit::Refusal;
+use gpuslice_config::answer::admit::Refusal;
 use gpuslice_config::ledger::Kind;
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Asked, Memory};
 use crate::answer::device;

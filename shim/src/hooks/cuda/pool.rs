@@ -8,9 +8,9 @@
 
 use core::ffi::c_void;
 
-use gpuslice_config::device::CudaOrdinal;
 use gpuslice_config::ledger::{Given, Growth, Kind, Reserving as _};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::device::CudaOrdinal;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools::{self, Pool};
 use crate::account::sharing;

@@ -9,7 +9,7 @@
 use core::ffi::{c_int, c_ulonglong, c_void};
 
 use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
-use gpuslice_config::units::Bytes;
+use gpuslice_config::words::units::Bytes;
 
 use crate::account::sharing;
 use crate::account::{self, Account, Asked};

@@ -99,7 +99,10 @@ pub(crate) unsafe fn available_pages(call: Call<Pages>) -> isize {
 }
 
 /// The slice's amount in pages; libc's own value if there is no slice's view.
-fn pages(said: isize, amount: impl FnOnce(&gpuslice_config::view::MemoryView) -> u64) -> isize {
+fn pages(
+    said: isize,
+    amount: impl FnOnce(&gpuslice_config::answer::view::MemoryView) -> u64,
+) -> isize {
     let Some(view) = meminfo_file::shown().filter(|_| said >= 0) else {
         return said;
     };

@@ -1,10 +1,10 @@
 //! NVML's queries for memory.
 //! Touches: the real function, then the out-parameters that the caller has passed.
 
-use gpuslice_config::device::{DeviceKind, is_unified_capability};
+use gpuslice_config::answer::view::{DriverMemory, MemoryView, limit};
 use gpuslice_config::ledger;
-use gpuslice_config::units::Bytes;
-use gpuslice_config::view::{DriverMemory, MemoryView, limit};
+use gpuslice_config::words::device::{DeviceKind, is_unified_capability};
+use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};

@@ -5,8 +5,8 @@
 
 use core::ptr::null_mut;
 
-use gpuslice_config::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::ledger::{Ledger, Record};
+use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 
 use crate::answer::device;
 use crate::real::abi::{

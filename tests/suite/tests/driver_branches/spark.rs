@@ -80,8 +80,8 @@ fn without_a_slice_the_library_gives_nvml_cudas_answer_on_both() {
         let mut worker = Worker::start(run.slice(&file));
         worker.must("start 0");
         let host = simulated.truth().host.unwrap();
-        let total = gpuslice_config::units::Bytes::new(host.mem_total);
-        let reserve = gpuslice_config::policy::default_reserve(total).get();
+        let total = gpuslice_config::words::units::Bytes::new(host.mem_total);
+        let reserve = gpuslice_config::slice::host_reserve::default_reserve(total).get();
         let free = host.mem_available - reserve;
         let said = worker.info();
         assert_eq!(said, Said { total: TOTAL, free }, "{scenario}");

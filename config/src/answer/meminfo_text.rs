@@ -4,8 +4,8 @@
 //! Law: the kernel's lines in the kernel's order, under 2 KiB (llama.cpp reads no more), and
 //! MemFree <= MemAvailable <= MemTotal (psutil and Triton drop lines that violate this).
 
-use crate::units::{Bytes, KIB};
-use crate::view::MemoryView;
+use crate::answer::view::MemoryView;
+use crate::words::units::{Bytes, KIB};
 
 /// The longest text: even with every number at its 64-bit maximum, the text is shorter.
 pub const LENGTH: usize = 2048;
@@ -169,7 +169,7 @@ mod tests {
             let free = free.min(total);
             let text = text(Bytes::new(total), Bytes::new(free));
             proptest::prop_assert!(text.len() < LENGTH && text.ends_with(" kB\n"), "{}", text);
-            let read = crate::meminfo::parse(text.as_bytes()).unwrap();
+            let read = crate::host::meminfo::parse(text.as_bytes()).unwrap();
             proptest::prop_assert_eq!(read.total, Bytes::kib(total / 1024));
             proptest::prop_assert_eq!(read.free, read.available);
             proptest::prop_assert_eq!(read.available, Bytes::kib(free / 1024));

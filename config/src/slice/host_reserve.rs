@@ -1,8 +1,8 @@
 //! The memory that the host keeps for itself on a machine whose GPU shares it.
 //! Touches: its arguments.
 
-use crate::text::Text;
-use crate::units::Bytes;
+use crate::words::text::Text;
+use crate::words::units::Bytes;
 
 /// The host memory of a slice that is not charged to it, unless the slice sets another amount. It
 /// covers an engine's interpreter and libraries. Without it the usual 0.92 of a slice fails because

@@ -1,9 +1,9 @@
 //! Law 1: `view` and `admit` agree.
 
 use super::*;
-use crate::meminfo::HostMemory;
+use crate::answer::view::{DriverMemory, Host, Pressed};
+use crate::host::meminfo::HostMemory;
 use crate::slice::Total;
-use crate::view::{DriverMemory, Host, Pressed};
 use proptest::prelude::*;
 
 fn slice_of(memory: Bytes) -> DeviceSlice {

@@ -3,10 +3,10 @@
 //! Law: total = used + free, free is never more than an allocation can get, and TOTAL is never
 //! larger than the driver's. On a card with memory of its own, neither is FREE.
 
-use crate::meminfo::HostMemory;
-use crate::policy;
+use crate::host::meminfo::HostMemory;
+use crate::slice::host_reserve;
 use crate::slice::{DeviceSlice, Total};
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 
 /// A device's memory, as the driver reports it.
 ///
@@ -74,7 +74,7 @@ impl Host {
     pub const fn reserve(&self) -> Bytes {
         match self.reserve {
             Some(reserve) => reserve,
-            None => policy::default_reserve(self.memory.total),
+            None => host_reserve::default_reserve(self.memory.total),
         }
     }
 

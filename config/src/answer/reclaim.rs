@@ -1,9 +1,9 @@
 //! Decides when to ask an allocator to release its cache, and interprets the result.
 //! Touches: its arguments.
 
-use crate::policy::Thresholds;
-use crate::units::Bytes;
-use crate::view::Host;
+use crate::answer::view::Host;
+use crate::slice::host_reserve::Thresholds;
+use crate::words::units::Bytes;
 
 /// The least host memory, freed but kept by the allocator, that is worth trimming: a trim takes a
 /// tenth of a second.

@@ -5,8 +5,8 @@ use core::str::FromStr;
 use std::format;
 use std::string::{String, ToString};
 
-use crate::policy::Thresholds;
-use crate::units::Bytes;
+use crate::slice::host_reserve::Thresholds;
+use crate::words::units::Bytes;
 
 /// One threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Parses the fields of `/proc/meminfo` that matter for memory shared with a GPU.
 //! Touches: its arguments; the caller has read the file.
 
-use crate::units::Bytes;
+use crate::words::units::Bytes;
 
 /// The bytes of the file to read: the needed lines are the first three, on old kernels the first
 /// thirty.

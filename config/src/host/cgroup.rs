@@ -4,7 +4,7 @@
 //! Law: memory that the kernel can reclaim at any time, such as page cache, is not counted. Memory
 //! in both the driver's and the kernel's figures counts once.
 
-use crate::units::{Bytes, KIB};
+use crate::words::units::{Bytes, KIB};
 
 /// The bytes of a `memory.stat` to read.
 pub const STAT: usize = 4096;

@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use crate::device::DeviceUuid;
+use crate::words::device::DeviceUuid;
 
 /// A short text that needs no allocation. Longer ones are cut at a character.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! Law: an allocation up to `view`'s free is granted, and one byte more is refused. Headroom lowers
 //! the memory that is shown, not the memory that is granted.
 
+use crate::answer::view::{Facts, Host, view};
 use crate::slice::DeviceSlice;
-use crate::units::Bytes;
-use crate::view::{Facts, Host, view};
+use crate::words::units::Bytes;
 
 /// An allocation that is not granted. The program receives the vendor's own out-of-memory code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,7 @@
+//! Turns facts about a device into the one answer, and decides what is granted.
+//! Touches: nothing but its arguments.
+
+pub mod admit;
+pub mod meminfo_text;
+pub mod reclaim;
+pub mod view;
