@@ -17,7 +17,7 @@ help: ## this list
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
-	$(CARGO) build --release --locked -p gpuslice-hook
+	$(CARGO) build --release --locked -p gpuslice
 	hook/oci/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 
@@ -117,7 +117,7 @@ gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: ta
 	tests/gpu/pack.sh $(TARGET)/gpu-kit
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
-	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice-hook -p gpuslice-suite golden
+	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice -p gpuslice-suite golden
 
 # What is installed of the build.
 BUILT := release/gpuslice release/gpuslice-hook release/libgpuslice.so sim/gpuslice-sim

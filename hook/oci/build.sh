@@ -11,7 +11,7 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$machine" ]; then
     machine=$(uname -m)-unknown-linux-gnu
     export RUSTFLAGS="$RUSTFLAGS -C target-feature=+crt-static"
 fi
-"${CARGO:-cargo}" build --locked --profile hook --target "$machine" --target-dir "$target" -p gpuslice-oci --bin gpuslice-hook
+"${CARGO:-cargo}" build --locked --profile hook --target "$machine" --target-dir "$target" -p gpuslice-hook --bin gpuslice-hook
 mkdir -p "$target/release"
 # Replaced, not written over: it may be running.
 cp "$target/$machine/hook/gpuslice-hook" "$target/release/gpuslice-hook.new"

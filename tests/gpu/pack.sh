@@ -20,7 +20,7 @@ portable() { # gpuslice, the simulated driver and its runtimes, linked against t
     "${CC:-cc}" -O1 -fPIC "${sysroot[@]}" -c tests/gpu/c/memfd_create.c -o "$target/userlands/memfd_create.o" || return 1
     # The words of tests/userlands/setup.sh: cargo would build everything again for others.
     words="$(printf -- '-C link-arg=%s ' "${sysroot[@]}" -Wl,-z,defs)"
-    for program in "gpuslice-hook --bin gpuslice" "gpuslice-sim --bin gpuslice-sim"; do
+    for program in "gpuslice --bin gpuslice" "gpuslice-sim --bin gpuslice-sim"; do
         # shellcheck disable=SC2086 # the words are meant to be split
         RUSTFLAGS=$words CARGO_TARGET_DIR=$built "${CARGO:-cargo}" rustc --quiet --locked --release \
             --target x86_64-unknown-linux-gnu -p $program -- -C link-arg="$target/userlands/memfd_create.o" || return 1

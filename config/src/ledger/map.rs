@@ -9,7 +9,7 @@
 //! uses no descriptor of the program, and ends at execve or at any death.
 //!
 //! Truncating a file under a mapping raises SIGBUS in every thread that touches the lost pages. A
-//! container's ledger is sealed against that (gpuslice-oci's `seal`). Other ledgers can be
+//! container's ledger is sealed against that (gpuslice-hook's `seal`). Other ledgers can be
 //! truncated by the processes that may write to them: by the file's mode, those of this slice. So a
 //! slice can end itself in this way, as it can with kill(2), but no other process can end it.
 //! Observers outside the slice (`snapshot`) read, and map nothing. A read that cannot fault is a

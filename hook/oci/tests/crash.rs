@@ -6,7 +6,7 @@
 
 mod support;
 
-use gpuslice_oci::steps::STEPS;
+use gpuslice_hook::steps::STEPS;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use support::{Container, Host, hook, is_root, patience};

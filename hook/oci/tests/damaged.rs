@@ -6,8 +6,8 @@
 
 mod support;
 
-use gpuslice_oci::gc::{self, Collected, Unreadable};
-use gpuslice_oci::place::Places;
+use gpuslice_hook::gc::{self, Collected, Unreadable};
+use gpuslice_hook::place::Places;
 use std::fs;
 use support::{Container, Host, is_root};
 

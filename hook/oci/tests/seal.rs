@@ -3,7 +3,7 @@
 
 use gpuslice_config::ledger::{Kind, Ledger, Open, Snapshot, size_for};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_oci::seal;
+use gpuslice_hook::seal;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::CString;

@@ -4,7 +4,7 @@
 
 use gpuslice_config::promises::Promise;
 use gpuslice_config::host::{cgroup, meminfo, pressure};
-use gpuslice_oci::owner;
+use gpuslice_hook::owner;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = (

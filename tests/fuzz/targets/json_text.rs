@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_oci::json_text;
-use gpuslice_oci::wrapper::hooks::{Ours, STAGES, add};
+use gpuslice_hook::json_text;
+use gpuslice_hook::wrapper::hooks::{Ours, STAGES, add};
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

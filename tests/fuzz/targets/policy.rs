@@ -2,7 +2,7 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_oci::policy;
+use gpuslice_hook::policy;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(policy) = policy::parse(text) else {

@@ -2,10 +2,10 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_oci::place::Places;
-use gpuslice_oci::plan::{Decision, Given, decide};
-use gpuslice_oci::policy::Policy;
-use gpuslice_oci::{devices, spec, state};
+use gpuslice_hook::place::Places;
+use gpuslice_hook::plan::{Decision, Given, decide};
+use gpuslice_hook::policy::Policy;
+use gpuslice_hook::{devices, spec, state};
 
 const STATE: &[u8] = br#"{"id":"c","pid":7,"bundle":"/b"}"#;
 const DEVICES: &[u8] = br#"{"version":1,"devices":[{"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",

@@ -2,8 +2,8 @@
 //! which starts an OCI runtime.
 //! Touches: this process, before anything else; then what `stages` touches.
 
-use gpuslice_oci::arena::Arena;
-use gpuslice_oci::{stages, sys, wrapper};
+use gpuslice_hook::arena::Arena;
+use gpuslice_hook::{stages, sys, wrapper};
 use std::process::ExitCode;
 
 #[global_allocator]

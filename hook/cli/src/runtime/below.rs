@@ -1,0 +1,87 @@
+//! Finds the runtime that gpuslice-runtime executes on this host.
+//! Touches: the host's policy, the toolkit's file, the folders of runtimes (reads).
+
+use anyhow::bail;
+use gpuslice_hook::place::Places;
+use gpuslice_hook::wrapper;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const POLICY: &str = "/etc/gpuslice/config.toml";
+
+/// Returns that runtime, as it would be used to create a container.
+///
+/// # Errors
+/// When there is no such runtime, or the policy cannot be used.
+pub(super) fn of(executable: &str) -> anyhow::Result<PathBuf> {
+    let found = wrapper::below(Path::new(executable), &Places::default());
+    found.map_err(|failure| anyhow::anyhow!("gpuslice-runtime would start no container: {failure}"))
+}
+
+/// Refuses to replace a runtime by gpuslice-runtime if gpuslice-runtime would execute another one.
+///
+/// # Errors
+/// When it would execute another runtime.
+pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
+    let found = of(executable)?;
+    let wanted = wrapper::first(&[binary.to_owned()]);
+    let identity = |path: &Path| {
+        fs::metadata(path)
+            .map(|facts| (facts.dev(), facts.ino()))
+            .ok()
+    };
+    let is_same = wanted.is_some_and(|wanted| identity(&wanted) == identity(&found));
+    if !is_same {
+        bail!(
+            "containers currently run with {binary}, but gpuslice-runtime would start {}: write runtime = \
+             [\"{binary}\"] into {POLICY} first, or leave out --by runtime",
+            found.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses to add gpuslice-runtime to a list of runtimes if the host's policy disagrees with the
+/// list.
+///
+/// # Errors
+/// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
+/// list.
+pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
+    let policy = gpuslice_hook::policy::runtimes(&Places::default())?;
+    let others: Vec<String> = list
+        .iter()
+        .filter(|it| *it != executable)
+        .cloned()
+        .collect();
+    let usual = ["runc".to_owned(), "crun".to_owned()];
+    let first = wrapper::first(&[&others[..], &usual].concat());
+    let quoted: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
+    let line = format!("runtime = [{}]", quoted.join(", "));
+    let Some(first) = first else {
+        bail!(
+            "gpuslice-runtime finds none of the runtimes {}: write their paths as {line} into {POLICY} first",
+            others.join(", ")
+        );
+    };
+    let named = wrapper::first(&policy);
+    let identity = |path: &Path| {
+        fs::metadata(path)
+            .map(|facts| (facts.dev(), facts.ino()))
+            .ok()
+    };
+    match named {
+        Some(named) if identity(&named) != identity(&first) => bail!(
+            "containers currently run with {}, but {POLICY} makes gpuslice-runtime start {}: write {line} into \
+             it first",
+            first.display(),
+            named.display()
+        ),
+        None if !policy.is_empty() => bail!(
+            "gpuslice-runtime finds none of the runtimes {} of {POLICY}: write {line} into it first",
+            policy.join(", ")
+        ),
+        _ => Ok(first),
+    }
+}
