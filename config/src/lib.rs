@@ -14,4 +14,5 @@ pub mod host;
 pub mod ledger;
 pub mod promises;
 pub mod slice;
+pub mod sys;
 pub mod words;

@@ -3,9 +3,9 @@
 //! Law: a process's number for a device never changes, whatever number the file uses when it is
 //! usable again.
 
-use super::file::Header;
-use super::layout::{DEVICES, Device};
-use super::private::Private;
+use super::protocol::header::Header;
+use super::protocol::layout::{DEVICES, Device};
+use super::protocol::private::Private;
 use crate::words::device::DeviceUuid;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;

@@ -1,12 +1,12 @@
 //! Files that are not a ledger, or no longer one: refused, or harmless.
 //! Touches: files on tmpfs, real processes.
 
-use super::layout::SIZE;
 use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, unshare};
+use super::protocol::layout::SIZE;
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::snapshot::Snapshot;
-use super::sys::Errno;
 use crate::ledger::{DEVICES, Kind, Refusals};
+use crate::sys::Errno;
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
 use std::fs;
@@ -282,7 +282,7 @@ fn any_bytes_after_the_first_words_are_read_without_a_crash() {
         // No byte is locked, so every slot is dead, whatever it contains.
         let _ = ledger.slots().count();
         assert_eq!(ledger.slots().count(), 0);
-        let first = super::layout::Device(0);
+        let first = super::protocol::layout::Device(0);
         // But free slots with used bytes cannot be a ledger's.
         assert_eq!(ledger.sum(first), Bytes::MAX);
         assert_ne!(claim(&ledger, first, 1), Claim::Granted);
@@ -342,7 +342,7 @@ fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
     assert!(matches!(place.claim(LIMIT), Claim::Refused { .. }));
     // It cannot lock a file that is gone.
     let mut child = Child::fork(|_| {
-        let gone = Claim::NoSlot(NoSlot::Unreachable(super::sys::ESTALE));
+        let gone = Claim::NoSlot(NoSlot::Unreachable(crate::sys::ESTALE));
         assert_eq!(place.claim(1), gone);
     });
     assert_eq!(child.wait(), End::Exit(0));

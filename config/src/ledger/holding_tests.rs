@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
 
-use super::layout::{SIZE, SLOTS, columns_at};
 use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim};
+use super::protocol::layout::{SIZE, SLOTS, columns_at};
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind};
 use crate::words::device::{DeviceKind, DeviceUuid};

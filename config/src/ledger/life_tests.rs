@@ -54,9 +54,9 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
     let place = Place::new();
     let parent = Child::fork(|voice| {
         // As if another thread had forked between two steps of taking a slot.
-        let calls = super::calls::Calls::of(&place.ledger);
-        let seat = super::protocol::Kernel::seat(&calls, 0).unwrap();
-        assert!(super::protocol::Kernel::own(&calls, &seat, 0));
+        let calls = super::kernel::locks::Calls::of(&place.ledger);
+        let seat = super::protocol::claims::Kernel::seat(&calls, 0).unwrap();
+        assert!(super::protocol::claims::Kernel::own(&calls, &seat, 0));
         let child = Child::fork(|voice| {
             let _ = place.sum();
             voice.say(1);
@@ -67,11 +67,11 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
         sleep();
     });
     let child = parent.hear();
-    let calls = super::calls::Calls::of(&place.ledger);
-    assert!(super::protocol::Kernel::owner_lives(&calls, 0));
+    let calls = super::kernel::locks::Calls::of(&place.ledger);
+    assert!(super::protocol::claims::Kernel::owner_lives(&calls, 0));
     parent.kill();
-    assert!(!super::protocol::Kernel::owner_lives(&calls, 0));
-    assert!(super::protocol::Kernel::seat(&calls, 0).is_some());
+    assert!(!super::protocol::claims::Kernel::owner_lives(&calls, 0));
+    assert!(super::protocol::claims::Kernel::seat(&calls, 0).is_some());
     kill(child);
 }
 

@@ -14,63 +14,45 @@
 //! has no slot. It is granted nothing ([`Claim::NoSlot`]). It counts the memory that the driver has
 //! already given it by itself ([`Claim::Private`]) until it gets a slot.
 
-mod holding;
-mod layout;
-mod protocol;
-mod reserve;
-mod sharing;
-mod step;
-mod sync;
-
 #[cfg(not(all(test, loom)))]
-mod calls;
+mod kernel;
+mod protocol;
+
 #[cfg(not(all(test, loom)))]
 mod closed;
 #[cfg(not(all(test, loom)))]
-mod elsewhere;
-#[cfg(not(all(test, loom)))]
-mod file;
-#[cfg(not(all(test, loom)))]
 mod imports;
 #[cfg(not(all(test, loom)))]
-mod map;
-#[cfg(not(all(test, loom)))]
 mod notes;
-#[cfg(not(all(test, loom)))]
-mod private;
-#[cfg(not(all(test, loom)))]
-mod quiet;
-#[cfg(not(all(test, loom)))]
-mod robust;
+mod reservation;
 #[cfg(not(all(test, loom)))]
 mod shared;
 #[cfg(not(all(test, loom)))]
 mod slotless;
 #[cfg(not(all(test, loom)))]
 mod snapshot;
-#[cfg(not(all(test, loom)))]
-mod sys;
+
+pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
+pub use protocol::sharing::{CLASSES, Class, key_of};
+pub use protocol::step::{STEP, rounded, spoken_for, stepped};
+pub use reservation::{Charged, Given, Growth, Patience, Reserve, Reserving};
 
 #[cfg(not(all(test, loom)))]
-pub use file::{Locks, beginning};
+pub use crate::sys::Errno;
 #[cfg(not(all(test, loom)))]
 pub use imports::Import;
-pub use layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
+#[cfg(not(all(test, loom)))]
+pub use kernel::quiet::set_quiet;
 #[cfg(not(all(test, loom)))]
 pub use notes::{Refusals, Turn};
 #[cfg(not(all(test, loom)))]
-pub use private::Private;
+pub use protocol::header::{Locks, beginning};
 #[cfg(not(all(test, loom)))]
-pub use quiet::set_quiet;
-pub use reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
+pub use protocol::private::Private;
 #[cfg(not(all(test, loom)))]
 pub use shared::{Claim, Ledger, LedgerError, NoSlot, Open, Record};
-pub use sharing::{CLASSES, Class, key_of};
 #[cfg(not(all(test, loom)))]
 pub use snapshot::Snapshot;
-pub use step::{STEP, rounded, spoken_for, stepped};
-#[cfg(not(all(test, loom)))]
-pub use sys::Errno;
 
 #[cfg(not(all(test, loom)))]
 use shared::refuse;
@@ -83,16 +65,10 @@ mod file_tests;
 mod holding_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod life_tests;
-#[cfg(all(test, loom))]
-mod loom_tests;
-#[cfg(test)]
-mod model;
 #[cfg(all(test, not(loom), not(miri)))]
 mod processes;
-#[cfg(all(test, not(loom)))]
-mod protocol_tests;
 #[cfg(all(test, loom))]
-mod reserve_loom_tests;
+mod reservation_loom_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod sharing_tests;
 #[cfg(all(test, not(loom), not(miri)))]

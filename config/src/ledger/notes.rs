@@ -3,11 +3,11 @@
 //! Law: notes decide nothing and are only reported, so a neighbour's false value affects only a
 //! report.
 
-use super::calls::Calls;
-use super::layout::{DEVICES, Device, Kind};
-use super::private::Mine;
+use super::kernel::locks::Calls;
+use super::protocol::layout::{DEVICES, Device, Kind};
+use super::protocol::private::Mine;
 use super::shared::Ledger;
-use super::sys::{self, Access, Fd};
+use crate::sys::{self, Access, Fd};
 use crate::words::units::Bytes;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

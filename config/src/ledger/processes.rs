@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "fork")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
-use super::layout::{Device, Kind};
+use super::protocol::layout::{Device, Kind};
 use super::shared::{Claim, Ledger, Open};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;

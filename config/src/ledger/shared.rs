@@ -1,17 +1,18 @@
 //! The ledger's interface: open, claim, release, sum.
 //! Touches: the mapped file; the kernel through `calls`.
 
-use super::calls::{Calls, Flights, Here};
 use super::closed::{self, Places};
-use super::elsewhere;
-use super::file::{self, Beginning, Foreign, Header};
-use super::holding;
-use super::layout::{self, Device, KINDS, Kind, Node, Table, Trust};
-use super::map;
-use super::private::{Mine, NO_THREAD, Private};
-use super::protocol::{self, Alone, Amount, Columns, Outcome, Own};
-use super::sys::{self, Access, Errno, Fd, Stat};
-use super::{quiet, slotless};
+use super::kernel::locks::{Calls, Flights, Here};
+use super::kernel::map;
+use super::kernel::quiet;
+use super::kernel::reopen;
+use super::protocol::claims::{self, Alone, Amount, Columns, Outcome, Own};
+use super::protocol::header::{self, Beginning, Foreign, Header};
+use super::protocol::holding;
+use super::protocol::layout::{self, Device, KINDS, Kind, Node, Table, Trust};
+use super::protocol::private::{Mine, NO_THREAD, Private};
+use super::slotless;
+use crate::sys::{self, Access, Errno, Fd, Stat};
 use crate::words::device::DeviceUuid;
 use crate::words::units::Bytes;
 use core::ffi::CStr;
@@ -74,7 +75,7 @@ impl LedgerError {
 /// Checks the first words of a file, and returns the error that they cause.
 pub(super) fn refuse(magic: u64, version: u32, slots: u32, room: usize) -> Result<(), LedgerError> {
     let room = u32::try_from(room).unwrap_or(0);
-    file::check(magic, version, slots, room).map_err(LedgerError::from)
+    header::check(magic, version, slots, room).map_err(LedgerError::from)
 }
 
 impl From<Foreign> for LedgerError {
@@ -276,7 +277,7 @@ impl Ledger {
         // A descriptor path that is too long is ignored.
         let descriptor = Path::new(descriptor).unwrap_or(Path([0; DESCRIPTOR_MAX + 1]));
         let fd = Fd::open(path, access).or_else(|why| {
-            let there = elsewhere::open(path, descriptor.as_c_str());
+            let there = reopen::open(path, descriptor.as_c_str());
             there.map_err(|_| why)
         });
         let fd = fd.map_err(LedgerError::Open)?;
@@ -417,7 +418,7 @@ impl Ledger {
         }
         let calls = Calls::of(self);
         let device = self.in_file(device);
-        Bytes::new(protocol::sum(self.table, &calls, device))
+        Bytes::new(claims::sum(self.table, &calls, device))
     }
 
     /// Like [`Ledger::sum`], on the fast path: the bytes in the slot of a process alone in its
@@ -477,7 +478,7 @@ impl Ledger {
     /// has already given.
     #[inline(always)]
     pub fn claim(&self, device: Device, bytes: Bytes, kind: Kind, limit: Bytes) -> Claim {
-        if bytes.get() <= protocol::MOST
+        if bytes.get() <= claims::MOST
             && let Some(mine) = self.private.mine(device)
             && mine.slot() == Some(0)
             && let Some((node, own)) = &self.first
@@ -510,7 +511,7 @@ impl Ledger {
         };
         let (table, calls) = (self.table, Calls::of(self));
         let device = self.in_file(device);
-        protocol::contested(table, &calls, &own, device, amount, limit.get())
+        claims::contested(table, &calls, &own, device, amount, limit.get())
     }
 
     #[inline(never)]
@@ -548,7 +549,7 @@ impl Ledger {
         let table = self.table;
         let amount = Amount { bytes, kind };
         let device = self.in_file(device);
-        match protocol::claim(table, &calls, &own, device, amount, limit.get()) {
+        match claims::claim(table, &calls, &own, device, amount, limit.get()) {
             Outcome::Granted => Claim::Granted,
             Outcome::Refused { used } => Claim::Refused {
                 used: Bytes::new(used),
@@ -565,7 +566,7 @@ impl Ledger {
             Some((slot, holding)) => {
                 let bytes = bytes.get();
                 let amount = Amount { bytes, kind };
-                protocol::release(self.table, &Here, slot, holding, amount);
+                claims::release(self.table, &Here, slot, holding, amount);
             }
             None => slotless::release(self, device, bytes, kind),
         }
@@ -579,7 +580,7 @@ impl Ledger {
         rows.enumerate()
             .filter_map(move |(slot, ((node, used), kinds))| {
                 let head = node.head();
-                if !head.taken() || !protocol::counts(table, &calls, slot) {
+                if !head.taken() || !claims::counts(table, &calls, slot) {
                     return None;
                 }
                 let used = used.load(SeqCst);
@@ -660,7 +661,7 @@ impl Ledger {
         if now < until.load(Relaxed) {
             return Err(full);
         }
-        let Some(slot) = protocol::take(self.table, calls, here) else {
+        let Some(slot) = claims::take(self.table, calls, here) else {
             let failure = calls.failure();
             if !failure.is_some_and(Errno::is_passing) {
                 until.store(now.saturating_add(1), Relaxed);
@@ -668,7 +669,7 @@ impl Ledger {
             return Err(failure.map_or(full, NoSlot::Unreachable));
         };
         let give_up = || {
-            protocol::give_up(self.table, slot);
+            claims::give_up(self.table, slot);
             calls.disown(slot);
         };
         if !calls.own_lock_stays(slot) {
@@ -718,7 +719,7 @@ impl Ledger {
             .thread
             .compare_exchange(carrier, NO_THREAD, SeqCst, SeqCst);
         if mine_to_arm.is_ok()
-            && let Some(tid) = super::robust::arm(node, &Calls::of(self))
+            && let Some(tid) = super::kernel::robust::arm(node, &Calls::of(self))
         {
             mine.thread.store(tid, SeqCst);
         }

@@ -6,9 +6,9 @@
     reason = "small numbers; a test may panic"
 )]
 
-use super::layout::{Device, Head, KINDS, Node, Table};
-use super::sharing::{self, Class, Sharer, key_of};
-use super::sync::{AtomicU32, AtomicU64};
+use super::protocol::layout::{Device, Head, KINDS, Node, Table};
+use super::protocol::sharing::{self, Class, Sharer, key_of};
+use super::protocol::sync::{AtomicU32, AtomicU64};
 use super::{Import, Ledger};
 use crate::words::units::Bytes;
 use proptest::prelude::*;

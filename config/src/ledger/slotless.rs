@@ -3,12 +3,12 @@
 //! Law: nothing is granted to such a process. It counts the memory that the driver has already
 //! given it by itself, can always free it, and moves the count into its slot when it gets one.
 
-use super::calls::{Calls, Here};
-use super::holding::Holding;
-use super::layout::{Device, KINDS, Kind};
-use super::map;
-use super::private::{Mine, Tally};
-use super::protocol::{self, Amount};
+use super::kernel::locks::{Calls, Here};
+use super::kernel::map;
+use super::protocol::claims::{self, Amount};
+use super::protocol::holding::Holding;
+use super::protocol::layout::{Device, KINDS, Kind};
+use super::protocol::private::{Mine, Tally};
 use super::shared::{Claim, Ledger, NoSlot};
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -81,7 +81,7 @@ pub(super) fn enter(ledger: &Ledger, device: Device, slot: usize) -> Moved {
     if let Some(held) = held(ledger, device) {
         for ((kind, word), to) in Kind::ALL.into_iter().zip(held).zip(&mut moved) {
             *to = word.load(SeqCst);
-            protocol::record(ledger.table, slot, Amount { bytes: *to, kind });
+            claims::record(ledger.table, slot, Amount { bytes: *to, kind });
         }
     }
     moved
@@ -108,7 +108,7 @@ pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
     let holding = Holding::nothing();
     for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
         let amount = Amount { bytes, kind };
-        protocol::release(ledger.table, &Here, slot, &holding, amount);
+        claims::release(ledger.table, &Here, slot, &holding, amount);
     }
 }
 
@@ -117,7 +117,7 @@ fn drain(ledger: &Ledger, device: Device, slot: usize) {
     if let Some(held) = held(ledger, device) {
         for (kind, word) in Kind::ALL.into_iter().zip(held) {
             let bytes = word.swap(0, SeqCst);
-            protocol::record(ledger.table, slot, Amount { bytes, kind });
+            claims::record(ledger.table, slot, Amount { bytes, kind });
             known(ledger, device, bytes);
         }
     }
@@ -133,11 +133,14 @@ fn known(ledger: &Ledger, device: Device, bytes: u64) {
 fn give_back(ledger: &Ledger, device: Device, slot: usize, bytes: u64, kind: Kind) {
     if let Some(mine) = ledger.private.mine(device) {
         let amount = Amount { bytes, kind };
-        protocol::release(ledger.table, &Here, slot, &mine.holding, amount);
+        claims::release(ledger.table, &Here, slot, &mine.holding, amount);
     }
 }
 
-fn held(ledger: &Ledger, device: Device) -> Option<&'static [super::sync::AtomicU64; KINDS]> {
+fn held(
+    ledger: &Ledger,
+    device: Device,
+) -> Option<&'static [super::protocol::sync::AtomicU64; KINDS]> {
     let tally: &'static Tally = map::tally_at(&ledger.private.tally)?;
     tally.of(device)
 }

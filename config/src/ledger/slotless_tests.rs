@@ -3,11 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
 
-use super::layout::VERSION;
+use super::kernel::map;
 use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
+use super::protocol::layout::VERSION;
 use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
-use super::sys::{Access, Fd};
-use super::{Device, Kind, SIZE, SLOTS, map, set_quiet, size_for};
+use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
+use crate::sys::{Access, Fd};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
 use std::fs;

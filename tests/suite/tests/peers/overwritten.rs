@@ -12,7 +12,7 @@ use std::path::Path;
 
 const LIMIT: u64 = 8 * GIB;
 
-/// Where the words of a ledger for one device are: see `config/src/ledger/layout.rs`.
+/// Where the words of a ledger for one device are: see `config/src/ledger/protocol/layout.rs`.
 const EXTENT: u64 = 16;
 const USED: u64 = 4096;
 const NODES: u64 = USED + 2 * 8 * 512;

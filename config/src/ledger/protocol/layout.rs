@@ -20,7 +20,7 @@ pub const SIZE: usize = size_for(1);
 pub const MAX_SIZE: usize = size_for(DEVICES);
 
 /// The length of a ledger file's header.
-pub(super) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Bytes of one slot, in all columns together.
 const SLOT_SIZE: usize = 2 * 8 + 40 + 8 * KINDS;
 // Not under loom, whose atomics are larger than the machine's.
@@ -34,12 +34,12 @@ pub const fn size_for(devices: usize) -> usize {
 }
 
 /// The offset of the sharers in a file of so many slots: after the columns.
-pub(super) const fn sharing_at(slots: usize) -> usize {
+pub(crate) const fn sharing_at(slots: usize) -> usize {
     PAGE.saturating_add(slots.saturating_mul(SLOT_SIZE))
 }
 
 /// The number of slots in a ledger for so many devices.
-pub(super) const fn slots_for(devices: usize) -> usize {
+pub(crate) const fn slots_for(devices: usize) -> usize {
     let devices = match devices {
         0 => 1,
         1..=DEVICES => devices,
@@ -49,14 +49,14 @@ pub(super) const fn slots_for(devices: usize) -> usize {
 }
 
 /// The number of slots in a file of this length; `None` if no ledger has this length.
-pub(super) fn slots_of(length: u64) -> Option<usize> {
+pub(crate) fn slots_of(length: u64) -> Option<usize> {
     let length = usize::try_from(length).ok()?;
     let slots = length.checked_sub(PAGE.saturating_add(sharing::SIZE))? / SLOT_SIZE;
     (size_for(slots / SLOTS) == length).then_some(slots)
 }
 
 /// The offsets of the columns in a file of so many slots: used, pending, nodes, kinds.
-pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
+pub(crate) const fn columns_at(slots: usize) -> [usize; 4] {
     let words = slots.saturating_mul(8);
     let pending = PAGE.saturating_add(words);
     let nodes = pending.saturating_add(words);
@@ -65,11 +65,11 @@ pub(super) const fn columns_at(slots: usize) -> [usize; 4] {
 }
 
 /// `gpuslice` and the byte order, so that a file of another machine is not mistaken for ours.
-pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
+pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
 /// Replaces the magic once a process has found that the ledger was overwritten.
-pub(super) const DAMAGED: u64 = u64::from_ne_bytes(*b"DAMAGED!");
+pub(crate) const DAMAGED: u64 = u64::from_ne_bytes(*b"DAMAGED!");
 /// The version of the layout; any other version is refused.
-pub(super) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 3;
 
 /// The kind of held memory, for display: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +107,13 @@ impl Kind {
 
     /// Whether a slot has a word for this kind. The most common kind has none: it is the rest of
     /// the sum. That saves two locked instructions for each allocation.
-    pub(super) const fn written(self) -> bool {
+    pub(crate) const fn written(self) -> bool {
         !matches!(self, Kind::Linear)
     }
 
     /// A slot's bytes, in all and by kind, from its sum and its words. The words are written one
     /// after the other, so the total of the kinds counts as held even if the sum is smaller.
-    pub(super) fn by_kind(
+    pub(crate) fn by_kind(
         used: u64,
         mut word: impl FnMut(usize) -> u64,
     ) -> (u64, [(Kind, u64); KINDS]) {
@@ -149,11 +149,11 @@ impl Kind {
 }
 
 /// The number of kinds.
-pub(super) const KINDS: usize = 8;
+pub(crate) const KINDS: usize = 8;
 
 /// A position in the file's table of devices; claims use it in place of a UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device(pub(super) u8);
+pub struct Device(pub(crate) u8);
 
 impl Device {
     /// The position, below [`DEVICES`].
@@ -183,7 +183,7 @@ impl Device {
 ///
 /// The device needs no check: six bits cannot name a device outside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head(pub(super) u64);
+pub(crate) struct Head(pub(crate) u64);
 
 impl Head {
     const TAKEN: u64 = 1 << 39;
@@ -192,27 +192,27 @@ impl Head {
     const TIMES_SHIFT: u32 = 40;
     const WORD: u64 = u32::MAX as u64;
 
-    pub(super) const fn taken(self) -> bool {
+    pub(crate) const fn taken(self) -> bool {
         self.0 & Self::TAKEN != 0
     }
 
     /// Whether the slot is taken, for any device.
-    pub(super) const fn may_be_another_devices(self) -> bool {
+    pub(crate) const fn may_be_another_devices(self) -> bool {
         // Six bits name the device; the bit between them and the taken bit is never set.
         self.0 & (Self::TAKEN | Self::TAKEN >> 1) == Self::TAKEN
     }
 
-    pub(super) const fn device(self) -> Device {
+    pub(crate) const fn device(self) -> Device {
         Device(((self.0 >> Self::DEVICE_SHIFT) & Self::DEVICE) as u8)
     }
 
     /// Whether the slot is taken for the device.
-    pub(super) const fn is(self, device: Device) -> bool {
+    pub(crate) const fn is(self, device: Device) -> bool {
         (self.0 ^ Self::of(device)) << 24 >> 24 >> Self::DEVICE_SHIFT == 0
     }
 
     /// Whether the slot is taken for the device and its hint is trusted, in one comparison.
-    pub(super) const fn is_alive(self, device: Device, trust: Trust) -> bool {
+    pub(crate) const fn is_alive(self, device: Device, trust: Trust) -> bool {
         // The hint, if the byte above it is the device's; otherwise a negative or a large number. A
         // hint of zero is negative, too.
         let hint = (self.0 << 24 >> 24).wrapping_sub(Self::of(device));
@@ -225,12 +225,12 @@ impl Head {
 
     /// 0: there is no hint, so query the kernel. A thread id: alive. [`OWNER_DIED`]: that thread is
     /// gone, so query the kernel whether its process is, too.
-    pub(super) const fn word(self) -> u32 {
+    pub(crate) const fn word(self) -> u32 {
         (self.0 & Self::WORD) as u32
     }
 
     /// Whether the hint says that the thread is alive.
-    pub(super) const fn hinted_alive(self) -> bool {
+    pub(crate) const fn hinted_alive(self) -> bool {
         (self.word() as u64).wrapping_sub(1) < Trust::HINTS.0
     }
 
@@ -239,12 +239,12 @@ impl Head {
     }
 
     /// Free, and without a hint.
-    pub(super) const fn freed(self) -> Head {
+    pub(crate) const fn freed(self) -> Head {
         Head(self.0 >> Self::TIMES_SHIFT << Self::TIMES_SHIFT)
     }
 
     /// Taken for a device, and without a hint.
-    pub(super) const fn take(self, device: Device) -> Head {
+    pub(crate) const fn take(self, device: Device) -> Head {
         let times = (self.0 >> Self::TIMES_SHIFT).wrapping_add(1) << Self::TIMES_SHIFT;
         Head(times | Self::of(device))
     }
@@ -252,12 +252,12 @@ impl Head {
 
 /// The hints that are trusted for now; none when every owner is to be verified.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trust(u64);
+pub(crate) struct Trust(u64);
 
 impl Trust {
     const HINTS: Trust = Trust(OWNER_DIED as u64 - 1);
 
-    pub(super) const fn unless(verify: bool) -> Trust {
+    pub(crate) const fn unless(verify: bool) -> Trust {
         if verify { Trust(0) } else { Trust::HINTS }
     }
 }
@@ -275,27 +275,27 @@ const _: () = assert!(
 /// never follows `prev` or `next`: they are for the kernel and for glibc's own writes.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// A [`Head`].
-    pub(super) head: AtomicU64,
+    pub(crate) head: AtomicU64,
     /// The owner's pid in its own pid namespace, for display only.
-    pub(super) pid: AtomicU32,
-    pub(super) spare: [AtomicU32; 3],
-    pub(super) prev: AtomicU64,
-    pub(super) next: AtomicU64,
+    pub(crate) pid: AtomicU32,
+    pub(crate) spare: [AtomicU32; 3],
+    pub(crate) prev: AtomicU64,
+    pub(crate) next: AtomicU64,
 }
 
 impl Node {
-    pub(super) fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         Head(self.head.load(SeqCst))
     }
 
-    pub(super) fn set_head(&self, head: Head) {
+    pub(crate) fn set_head(&self, head: Head) {
         self.head.store(head.0, SeqCst);
     }
 
     /// Sets the slot's hint; the rest of its head may change meanwhile.
-    pub(super) fn set_word(&self, word: u32) {
+    pub(crate) fn set_word(&self, word: u32) {
         let mut found = self.head();
         while let Err(changed) =
             self.head
@@ -307,30 +307,30 @@ impl Node {
 }
 
 /// The bit that the kernel sets in the word of a thread that is gone.
-pub(super) const OWNER_DIED: u32 = 0x4000_0000;
+pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
 
 /// The columns of the slots, at any address.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     /// One more than the highest slot that was ever taken; readers may stop there.
-    pub(super) extent: &'a AtomicU32,
+    pub(crate) extent: &'a AtomicU32,
     /// The granted bytes.
-    pub(super) used: &'a [AtomicU64],
+    pub(crate) used: &'a [AtomicU64],
     /// The bytes that claims request at this moment.
-    pub(super) pending: &'a [AtomicU64],
-    pub(super) nodes: &'a [Node],
+    pub(crate) pending: &'a [AtomicU64],
+    pub(crate) nodes: &'a [Node],
     /// The granted bytes, by kind.
-    pub(super) kinds: &'a [[AtomicU64; KINDS]],
+    pub(crate) kinds: &'a [[AtomicU64; KINDS]],
     /// One more than the highest sharer that was ever used.
-    pub(super) sharers: &'a AtomicU32,
+    pub(crate) sharers: &'a AtomicU32,
     /// The rows of exported and imported memory.
-    pub(super) sharing: &'a [Sharer],
+    pub(crate) sharing: &'a [Sharer],
 }
 
 impl<'a> Table<'a> {
     /// The slots that were ever taken. The slices have equal lengths, so the compiler removes the
     /// bounds checks from loops over them.
-    pub(super) fn reach(self) -> Table<'a> {
+    pub(crate) fn reach(self) -> Table<'a> {
         let extent = usize::try_from(self.extent.load(SeqCst)).unwrap_or(usize::MAX);
         let extent = extent.min(self.nodes.len());
         Table {

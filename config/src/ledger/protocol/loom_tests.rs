@@ -2,10 +2,10 @@
 //! die at any step.
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
 
+use super::claims::{self, Amount, Outcome, Step};
 use super::holding;
 use super::layout::Kind;
 use super::model::{GPU, Killed, Process, World};
-use super::protocol::{self, Amount, Outcome, Step};
 use core::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;
 use loom::thread;
@@ -20,12 +20,12 @@ fn amount(bytes: u64) -> Amount {
 
 fn claim(world: &World, slot: usize, bytes: u64) -> Outcome {
     let (process, own) = (Process::of(world), world.own(slot));
-    protocol::claim(world.table(), &process, &own, GPU, amount(bytes), LIMIT)
+    claims::claim(world.table(), &process, &own, GPU, amount(bytes), LIMIT)
 }
 
 fn release(world: &World, slot: usize, bytes: u64) {
     let (process, own) = (Process::of(world), world.own(slot));
-    protocol::release(world.table(), &process, slot, own.holding, amount(bytes));
+    claims::release(world.table(), &process, slot, own.holding, amount(bytes));
 }
 
 /// Whether a process finds that its ledger was overwritten.
@@ -35,7 +35,7 @@ fn is_damaged(world: &World, slot: usize) -> bool {
 }
 
 fn sum(world: &World) -> u64 {
-    protocol::sum(world.table(), &Process::of(world), GPU)
+    claims::sum(world.table(), &Process::of(world), GPU)
 }
 
 /// Checks that no operation is half done.
@@ -112,7 +112,7 @@ fn with_a_newcomer(bytes: [u64; 2], expected: usize) {
     let newcomer = Arc::clone(&world);
     let newcomer = thread::spawn(move || {
         let process = Process::of(&newcomer);
-        let slot = protocol::take(newcomer.table(), &process, GPU).unwrap();
+        let slot = claims::take(newcomer.table(), &process, GPU).unwrap();
         assert_eq!(slot, 1);
         claim(&newcomer, slot, bytes[1])
     });
@@ -204,8 +204,7 @@ fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
             let victim = thread::spawn(move || {
                 let process = Process::doomed(&dying, fate);
                 let own = dying.own(0);
-                let claim =
-                    || protocol::claim(dying.table(), &process, &own, GPU, amount(6), LIMIT);
+                let claim = || claims::claim(dying.table(), &process, &own, GPU, amount(6), LIMIT);
                 {
                     // The process is killed during the claim, or after it.
                     let _ = std::panic::catch_unwind(core::panic::AssertUnwindSafe(claim));
@@ -241,7 +240,7 @@ fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
             let reaping = Arc::clone(&world);
             let reaper = thread::spawn(move || {
                 let process = Process::doomed(&reaping, fate);
-                let look = || protocol::sum(reaping.table(), &process, GPU);
+                let look = || claims::sum(reaping.table(), &process, GPU);
                 match std::panic::catch_unwind(core::panic::AssertUnwindSafe(look)) {
                     Ok(sum) => assert_eq!(sum, 3),
                     Err(why) => assert!(why.is::<Killed>()),
@@ -265,7 +264,7 @@ fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
         let taking = Arc::clone(&world);
         let taker = thread::spawn(move || {
             let process = Process::of(&taking);
-            if let Some(slot) = protocol::take(taking.table(), &process, GPU) {
+            if let Some(slot) = claims::take(taking.table(), &process, GPU) {
                 assert_eq!((slot, claim(&taking, 0, 2)), (0, Outcome::Granted));
                 return 2;
             }
@@ -285,7 +284,7 @@ fn a_slot_gets_one_owner() {
     explore(Some(3), || {
         let world = Arc::new(World::new(1));
         let taking = Arc::clone(&world);
-        let take = |world: &World| protocol::take(world.table(), &Process::of(world), GPU);
+        let take = |world: &World| claims::take(world.table(), &Process::of(world), GPU);
         let other = thread::spawn(move || take(&taking));
         let (mine, others) = (take(&world), other.join().unwrap());
         assert!(mine.is_none() || others.is_none());
@@ -336,7 +335,7 @@ fn a_process_that_comes_is_not_taken_for_damage() {
         let world = Arc::new(World::with_processes_of(1, 3));
         let newcomer = Arc::clone(&world);
         let newcomer = thread::spawn(move || {
-            protocol::take(newcomer.table(), &Process::of(&newcomer), GPU).unwrap()
+            claims::take(newcomer.table(), &Process::of(&newcomer), GPU).unwrap()
         });
         assert!(!is_damaged(&world, 0));
         let slot = newcomer.join().unwrap();

@@ -11,13 +11,13 @@ use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// An observer of the protocol's steps.
-pub(super) trait Steps {
+pub(crate) trait Steps {
     /// A place where a test may kill the process.
     fn step(&self, step: Step);
 }
 
 /// The protocol's queries to the kernel.
-pub(super) trait Kernel: Steps {
+pub(crate) trait Kernel: Steps {
     /// The right to write to a slot without an owner. Ends when it is dropped, or its holder dies.
     type Seat<'s>
     where
@@ -45,7 +45,7 @@ pub(super) trait Kernel: Steps {
 
 /// The points of the protocol at which a kill makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The seat is held.
     Seated = 1,
     /// The used bytes of the dead owner are cleared, by kind and in all.
@@ -80,7 +80,7 @@ pub(super) enum Step {
 
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Granted,
     /// `used`: the bytes of the device's slots when the claim did not fit.
     Refused {
@@ -89,30 +89,30 @@ pub(super) enum Outcome {
 }
 
 /// The slot of this process, and the gate of its threads.
-pub(super) struct Own<'a> {
-    pub(super) slot: usize,
+pub(crate) struct Own<'a> {
+    pub(crate) slot: usize,
     /// 1 while a thread of this process insists on a claim that other claims block.
-    pub(super) gate: &'a AtomicU16,
+    pub(crate) gate: &'a AtomicU16,
     /// The bytes that the slot must hold.
-    pub(super) holding: &'a Holding,
+    pub(crate) holding: &'a Holding,
     /// Whether every owner is verified from the start: a new process queries the kernel once about
     /// all of them.
-    pub(super) verify: bool,
+    pub(crate) verify: bool,
 }
 
 /// The amount of a claim or release.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Amount {
-    pub(super) bytes: u64,
-    pub(super) kind: Kind,
+pub(crate) struct Amount {
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
 }
 
 /// The largest claim: no device has a pebibyte, and no sum of claims wraps.
-pub(super) const MOST: u64 = 1 << 50;
+pub(crate) const MOST: u64 = 1 << 50;
 
 /// The bytes that live processes hold on a device.
 #[inline(always)]
-pub(super) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
+pub(crate) fn sum(table: Table<'_>, kernel: &impl Kernel, device: Device) -> u64 {
     let trust = Trust::unless(kernel.verification_is_due());
     let reach = table.reach();
     let slots = reach.nodes.iter().zip(reach.used);
@@ -166,7 +166,7 @@ fn is_still_free(node: &Node, head: Head) -> bool {
 }
 
 /// Whether the owner of a slot with this head counts on a device.
-pub(super) fn lives(
+pub(crate) fn lives(
     table: Table<'_>,
     kernel: &impl Kernel,
     device: Device,
@@ -179,7 +179,7 @@ pub(super) fn lives(
 
 /// More than any slot holds, and small enough that a sum over all slots does not wrap. If a
 /// neighbour writes a larger value, the slice is full.
-pub(super) const ABSURD: u64 = 1 << 54;
+pub(crate) const ABSURD: u64 = 1 << 54;
 
 /// Claims `bytes` of the memory left under `limit`, or nothing.
 ///
@@ -187,7 +187,7 @@ pub(super) const ABSURD: u64 = 1 << 54;
 /// miss the other's claim. If they see each other and do not fit together, the claimer with the
 /// lower slot keeps its claim. The other withdraws until that claim is decided. One of the two is
 /// granted.
-pub(super) fn claim<K: Kernel>(
+pub(crate) fn claim<K: Kernel>(
     table: Table<'_>,
     kernel: &K,
     own: &Own<'_>,
@@ -262,7 +262,7 @@ pub(super) fn claim<K: Kernel>(
 
 /// The result of a claim on the fast path, for a process alone in its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alone {
+pub(crate) enum Alone {
     Granted,
     /// The bytes are taken, but another process has appeared: the sum decides.
     Contested,
@@ -272,7 +272,7 @@ pub(super) enum Alone {
 
 /// Decides a claim that was taken while another process appeared: it is granted, or taken back.
 #[cold]
-pub(super) fn contested(
+pub(crate) fn contested(
     table: Table<'_>,
     kernel: &impl Kernel,
     own: &Own<'_>,
@@ -297,7 +297,7 @@ pub(super) fn contested(
 
 /// Releases granted bytes; a larger amount releases all of them.
 #[inline]
-pub(super) fn release(
+pub(crate) fn release(
     table: Table<'_>,
     kernel: &impl Steps,
     slot: usize,
@@ -329,7 +329,7 @@ pub(super) fn release(
 ///
 /// The seat is taken first: its holder may write to a slot without an owner. A dead owner's bytes
 /// are cleared before the slot gets a new owner, so they never count as the new owner's.
-pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
+pub(crate) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
     // First slots whose hint says that their owner died; the new owner clears them. So a slice that
     // runs one process after the other uses one slot. Then free slots. Only when there is none, the
     // kernel is queried about all other slots.
@@ -366,7 +366,7 @@ pub(super) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
 
 /// Records, in this process's own slot, memory that it already holds, whatever the limit. The
 /// caller updates the process's own tally.
-pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
+pub(crate) fn record(table: Table<'_>, slot: usize, amount: Amount) {
     if let Some(columns) = Columns::of(table, slot) {
         columns.used.fetch_add(amount.bytes, SeqCst);
         columns.sort(amount);
@@ -374,7 +374,7 @@ pub(super) fn record(table: Table<'_>, slot: usize, amount: Amount) {
 }
 
 /// Gives up a slot that was just taken and holds nothing.
-pub(super) fn give_up(table: Table<'_>, slot: usize) {
+pub(crate) fn give_up(table: Table<'_>, slot: usize) {
     if let Some(node) = table.nodes.get(slot) {
         node.set_head(node.head().freed());
     }
@@ -382,7 +382,7 @@ pub(super) fn give_up(table: Table<'_>, slot: usize) {
 
 /// Queries the kernel whether a slot's owner is alive; a dead owner's bytes are cleared.
 #[cold]
-pub(super) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bool {
+pub(crate) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bool {
     let lives = kernel.owner_lives(slot);
     if !lives {
         reap(table, kernel, slot);
@@ -477,7 +477,7 @@ impl Tally {
 
 /// The amounts of one slot, for its owner or for the holder of its seat.
 #[derive(Clone, Copy)]
-pub(super) struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     used: &'a AtomicU64,
     pending: &'a AtomicU64,
     kinds: &'a [AtomicU64; KINDS],
@@ -485,7 +485,7 @@ pub(super) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     #[inline]
-    pub(super) fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
+    pub(crate) fn of(table: Table<'a>, slot: usize) -> Option<Columns<'a>> {
         Some(Columns {
             used: table.used.get(slot)?,
             pending: table.pending.get(slot)?,
@@ -500,7 +500,7 @@ impl<'a> Columns<'a> {
     /// thread of this process that publishes a claim has done so before it reads them. So either
     /// they see the bytes taken here, or this claim sees them; then the sum decides.
     #[inline(always)]
-    pub(super) fn claim_alone(
+    pub(crate) fn claim_alone(
         &self,
         extent: &AtomicU32,
         kernel: &impl Steps,
@@ -540,7 +540,7 @@ impl<'a> Columns<'a> {
     /// The bytes held where no other process has ever had a slot. `None` if one has, or if the slot
     /// differs from what this process has written.
     #[inline(always)]
-    pub(super) fn sum_alone(&self, extent: &AtomicU32, holding: &Holding) -> Option<Bytes> {
+    pub(crate) fn sum_alone(&self, extent: &AtomicU32, holding: &Holding) -> Option<Bytes> {
         let held = self.used.load(SeqCst);
         let is_sure = extent.load(SeqCst) == 1 && held < ABSURD && !holding.seems_more_than(held);
         is_sure.then_some(Bytes::new(held))

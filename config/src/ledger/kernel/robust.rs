@@ -11,9 +11,9 @@
 //! finds the ending thread's own id.
 #![expect(unsafe_code, reason = "the robust list is made of raw pointers")]
 
-use super::layout::Node;
-use super::protocol::{Kernel, Step};
-use super::sys;
+use crate::ledger::protocol::claims::{Kernel, Step};
+use crate::ledger::protocol::layout::Node;
+use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The distance from a node's `next` to its word.
@@ -24,7 +24,7 @@ const WORD: usize = core::mem::offset_of!(Node, next).wrapping_neg();
 ///
 /// The node must not be in the list of any live thread, and must stay mapped until the process
 /// ends.
-pub(super) fn arm(node: &'static Node, kernel: &impl Kernel) -> Option<u32> {
+pub(crate) fn arm(node: &'static Node, kernel: &impl Kernel) -> Option<u32> {
     let head = sys::robust_list()?;
     let here = head.as_ptr() as usize;
     // SAFETY: what the kernel has for this thread is libc's, and lives as long as the thread.

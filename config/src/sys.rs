@@ -13,7 +13,7 @@ pub struct Errno(pub i32);
 
 impl Errno {
     /// Whether the same call may succeed in a moment: EINTR, ENOMEM, ENFILE, EMFILE.
-    pub(super) fn is_passing(self) -> bool {
+    pub(crate) fn is_passing(self) -> bool {
         matches!(self.0, 4 | 12 | 23 | 24)
     }
 }
@@ -28,58 +28,58 @@ impl core::error::Error for Errno {}
 
 #[cfg(target_arch = "x86_64")]
 mod number {
-    pub(super) const CLOSE: usize = 3;
-    pub(super) const FSTAT: usize = 5;
-    pub(super) const MMAP: usize = 9;
-    pub(super) const MUNMAP: usize = 11;
-    pub(super) const PREAD64: usize = 17;
-    pub(super) const SCHED_YIELD: usize = 24;
-    pub(super) const MADVISE: usize = 28;
-    pub(super) const NANOSLEEP: usize = 35;
-    pub(super) const GETPID: usize = 39;
-    pub(super) const FCNTL: usize = 72;
-    pub(super) const FTRUNCATE: usize = 77;
-    pub(super) const FCHMOD: usize = 91;
-    pub(super) const FSTATFS: usize = 138;
-    pub(super) const GETTID: usize = 186;
-    pub(super) const CLOCK_GETTIME: usize = 228;
-    pub(super) const TGKILL: usize = 234;
-    pub(super) const OPENAT: usize = 257;
-    pub(super) const READLINKAT: usize = 267;
-    pub(super) const GET_ROBUST_LIST: usize = 274;
+    pub(crate) const CLOSE: usize = 3;
+    pub(crate) const FSTAT: usize = 5;
+    pub(crate) const MMAP: usize = 9;
+    pub(crate) const MUNMAP: usize = 11;
+    pub(crate) const PREAD64: usize = 17;
+    pub(crate) const SCHED_YIELD: usize = 24;
+    pub(crate) const MADVISE: usize = 28;
+    pub(crate) const NANOSLEEP: usize = 35;
+    pub(crate) const GETPID: usize = 39;
+    pub(crate) const FCNTL: usize = 72;
+    pub(crate) const FTRUNCATE: usize = 77;
+    pub(crate) const FCHMOD: usize = 91;
+    pub(crate) const FSTATFS: usize = 138;
+    pub(crate) const GETTID: usize = 186;
+    pub(crate) const CLOCK_GETTIME: usize = 228;
+    pub(crate) const TGKILL: usize = 234;
+    pub(crate) const OPENAT: usize = 257;
+    pub(crate) const READLINKAT: usize = 267;
+    pub(crate) const GET_ROBUST_LIST: usize = 274;
     /// The offset of `st_mode` in `struct stat`.
-    pub(super) const STAT_MODE: usize = 24;
-    pub(super) const O_NOFOLLOW: usize = 0o400_000;
+    pub(crate) const STAT_MODE: usize = 24;
+    pub(crate) const O_NOFOLLOW: usize = 0o400_000;
 }
 
 #[cfg(target_arch = "aarch64")]
 mod number {
-    pub(super) const FCNTL: usize = 25;
-    pub(super) const FSTATFS: usize = 44;
-    pub(super) const FTRUNCATE: usize = 46;
-    pub(super) const FCHMOD: usize = 52;
-    pub(super) const OPENAT: usize = 56;
-    pub(super) const READLINKAT: usize = 78;
-    pub(super) const CLOSE: usize = 57;
-    pub(super) const PREAD64: usize = 67;
-    pub(super) const FSTAT: usize = 80;
-    pub(super) const GET_ROBUST_LIST: usize = 100;
-    pub(super) const NANOSLEEP: usize = 101;
-    pub(super) const CLOCK_GETTIME: usize = 113;
-    pub(super) const SCHED_YIELD: usize = 124;
-    pub(super) const TGKILL: usize = 131;
-    pub(super) const GETPID: usize = 172;
-    pub(super) const GETTID: usize = 178;
-    pub(super) const MUNMAP: usize = 215;
-    pub(super) const MMAP: usize = 222;
-    pub(super) const MADVISE: usize = 233;
+    pub(crate) const FCNTL: usize = 25;
+    pub(crate) const FSTATFS: usize = 44;
+    pub(crate) const FTRUNCATE: usize = 46;
+    pub(crate) const FCHMOD: usize = 52;
+    pub(crate) const OPENAT: usize = 56;
+    pub(crate) const READLINKAT: usize = 78;
+    pub(crate) const CLOSE: usize = 57;
+    pub(crate) const PREAD64: usize = 67;
+    pub(crate) const FSTAT: usize = 80;
+    pub(crate) const GET_ROBUST_LIST: usize = 100;
+    pub(crate) const NANOSLEEP: usize = 101;
+    pub(crate) const CLOCK_GETTIME: usize = 113;
+    pub(crate) const SCHED_YIELD: usize = 124;
+    pub(crate) const TGKILL: usize = 131;
+    pub(crate) const GETPID: usize = 172;
+    pub(crate) const GETTID: usize = 178;
+    pub(crate) const MUNMAP: usize = 215;
+    pub(crate) const MMAP: usize = 222;
+    pub(crate) const MADVISE: usize = 233;
     /// The offset of `st_mode` in `struct stat`.
-    pub(super) const STAT_MODE: usize = 16;
-    pub(super) const O_NOFOLLOW: usize = 0o100_000;
+    pub(crate) const STAT_MODE: usize = 16;
+    pub(crate) const O_NOFOLLOW: usize = 0o100_000;
 }
 
 /// The file at this path is not the expected one.
-pub(super) const ESTALE: Errno = Errno(116);
+pub(crate) const ESTALE: Errno = Errno(116);
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_RDWR: usize = 2;
@@ -147,20 +147,20 @@ fn outcome(answer: isize) -> Result<usize, Errno> {
 
 /// An open file description of our own. Closed on drop; its locks end with it, unless a mapping of
 /// it remains.
-pub(super) struct Fd(usize);
+pub(crate) struct Fd(usize);
 
 /// The identity and the type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) regular: bool,
-    pub(super) length: u64,
+pub(crate) struct Stat {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) regular: bool,
+    pub(crate) length: u64,
 }
 
 /// The access that a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Read,
     Write,
     /// Created if it is missing.
@@ -168,7 +168,7 @@ pub(super) enum Access {
 }
 
 /// The target of a symbolic link, up to the length of `place`.
-pub(super) fn read_link<'a>(path: &CStr, place: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub(crate) fn read_link<'a>(path: &CStr, place: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let (path, to, length) = (
         path.as_ptr() as usize,
         place.as_mut_ptr() as usize,
@@ -190,7 +190,7 @@ struct Flock {
 
 impl Fd {
     /// Opens a file, never through a symbolic link.
-    pub(super) fn open(path: &CStr, access: Access) -> Result<Fd, Errno> {
+    pub(crate) fn open(path: &CStr, access: Access) -> Result<Fd, Errno> {
         let wanted = match access {
             Access::Read => 0,
             Access::Write => O_RDWR,
@@ -205,7 +205,7 @@ impl Fd {
     }
 
     /// Opens the target of a link that the kernel provides, for writing.
-    pub(super) fn open_link(path: &CStr) -> Result<Fd, Errno> {
+    pub(crate) fn open_link(path: &CStr) -> Result<Fd, Errno> {
         let flags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
@@ -226,15 +226,15 @@ impl Fd {
     }
 
     /// The descriptor of that number, whatever it refers to.
-    pub(super) fn numbered(number: usize) -> Fd {
+    pub(crate) fn numbered(number: usize) -> Fd {
         Fd(number)
     }
 
-    pub(super) fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         self.0
     }
 
-    pub(super) fn stat(&self) -> Result<Stat, Errno> {
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         #[repr(C, align(8))]
         struct Buffer([u8; 256]);
         let mut buffer = Buffer([0; 256]);
@@ -256,7 +256,7 @@ impl Fd {
     }
 
     /// Whether the file is on tmpfs, where a lock lasts as long as a mapping of its file.
-    pub(super) fn is_on_tmpfs(&self) -> Result<bool, Errno> {
+    pub(crate) fn is_on_tmpfs(&self) -> Result<bool, Errno> {
         #[repr(C, align(8))]
         struct Buffer([u64; 32]);
         let mut buffer = Buffer([0; 32]);
@@ -267,26 +267,26 @@ impl Fd {
         Ok(kind == TMPFS_MAGIC)
     }
 
-    pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {
+    pub(crate) fn set_length(&self, length: usize) -> Result<(), Errno> {
         // SAFETY: no pointers.
         unsafe { syscall(number::FTRUNCATE, [self.0, length, 0, 0, 0, 0]) }.map(drop)
     }
 
-    pub(super) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
         let mode = usize::try_from(mode).unwrap_or(0);
         // SAFETY: no pointers.
         unsafe { syscall(number::FCHMOD, [self.0, mode, 0, 0, 0, 0]) }.map(drop)
     }
 
     /// Reads at an offset; returns the number of bytes read.
-    pub(super) fn read(&self, to: &mut [u8], from: usize) -> Result<usize, Errno> {
+    pub(crate) fn read(&self, to: &mut [u8], from: usize) -> Result<usize, Errno> {
         let (at, room) = (to.as_mut_ptr() as usize, to.len());
         // SAFETY: `to` is `room` bytes long and ours alone.
         unsafe { syscall(number::PREAD64, [self.0, at, room, from, 0, 0]) }
     }
 
     /// Locks one byte for this open file description, unless another one has locked it.
-    pub(super) fn lock(&self, byte: usize) -> bool {
+    pub(crate) fn lock(&self, byte: usize) -> bool {
         self.set_lock(byte, F_WRLCK).is_ok()
     }
 
@@ -295,12 +295,12 @@ impl Fd {
     }
 
     /// Unlocks the byte.
-    pub(super) fn unlock(&self, byte: usize) {
+    pub(crate) fn unlock(&self, byte: usize) {
         let _ = self.set_lock(byte, F_UNLCK);
     }
 
     /// Whether another open file description has locked the byte.
-    pub(super) fn locked(&self, byte: usize) -> Result<bool, Errno> {
+    pub(crate) fn locked(&self, byte: usize) -> Result<bool, Errno> {
         let found = self.fcntl(F_OFD_GETLK, byte, F_WRLCK)?;
         Ok(found.kind != F_UNLCK)
     }
@@ -328,7 +328,7 @@ impl Drop for Fd {
 }
 
 /// Maps pages at an address of the kernel's choice.
-pub(super) fn mmap(
+pub(crate) fn mmap(
     length: usize,
     protection: usize,
     flags: usize,
@@ -341,20 +341,20 @@ pub(super) fn mmap(
 
 /// # Safety
 /// These pages are no longer in use.
-pub(super) unsafe fn munmap(at: usize, length: usize) {
+pub(crate) unsafe fn munmap(at: usize, length: usize) {
     // SAFETY: the caller's.
     let _ = unsafe { syscall(number::MUNMAP, [at, length, 0, 0, 0, 0]) };
 }
 
 /// # Safety
 /// The users of these pages expect this advice.
-pub(super) unsafe fn madvise(at: usize, length: usize, advice: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn madvise(at: usize, length: usize, advice: usize) -> Result<(), Errno> {
     // SAFETY: the caller's.
     unsafe { syscall(number::MADVISE, [at, length, advice, 0, 0, 0]) }.map(drop)
 }
 
 /// The pid of this process, in its own pid namespace.
-pub(super) fn getpid() -> u32 {
+pub(crate) fn getpid() -> u32 {
     // SAFETY: no pointers.
     let pid = unsafe { syscall(number::GETPID, [0; 6]) };
     pid.ok()
@@ -363,7 +363,7 @@ pub(super) fn getpid() -> u32 {
 }
 
 /// The id of this thread, in its own pid namespace.
-pub(super) fn gettid() -> u32 {
+pub(crate) fn gettid() -> u32 {
     // SAFETY: no pointers.
     let tid = unsafe { syscall(number::GETTID, [0; 6]) };
     tid.ok()
@@ -372,7 +372,7 @@ pub(super) fn gettid() -> u32 {
 }
 
 /// Whether this process has no such thread (any more).
-pub(super) fn thread_is_gone(tid: u32) -> bool {
+pub(crate) fn thread_is_gone(tid: u32) -> bool {
     let (Ok(pid), Ok(tid)) = (usize::try_from(getpid()), usize::try_from(tid)) else {
         return false;
     };
@@ -384,14 +384,14 @@ pub(super) fn thread_is_gone(tid: u32) -> bool {
 /// `struct robust_list_head`: the kernel reads it when this thread ends. libc writes to it, too, in
 /// this thread only.
 #[repr(C)]
-pub(super) struct RobustList {
-    pub(super) first: AtomicUsize,
-    pub(super) futex_offset: AtomicUsize,
-    pub(super) list_op_pending: AtomicUsize,
+pub(crate) struct RobustList {
+    pub(crate) first: AtomicUsize,
+    pub(crate) futex_offset: AtomicUsize,
+    pub(crate) list_op_pending: AtomicUsize,
 }
 
 /// The list head of this thread; `None` where there is none.
-pub(super) fn robust_list() -> Option<NonNull<RobustList>> {
+pub(crate) fn robust_list() -> Option<NonNull<RobustList>> {
     let (mut head, mut length) = (core::ptr::null_mut(), 0usize);
     let (to, size) = (&raw mut head as usize, &raw mut length as usize);
     // SAFETY: both pointers are to live words.
@@ -400,7 +400,7 @@ pub(super) fn robust_list() -> Option<NonNull<RobustList>> {
 }
 
 /// Seconds of a monotonic clock; 0 when there is none.
-pub(super) fn seconds() -> u64 {
+pub(crate) fn seconds() -> u64 {
     let mut time = [0u64; 2];
     let to = time.as_mut_ptr() as usize;
     let clock = CLOCK_MONOTONIC_COARSE;
@@ -410,13 +410,13 @@ pub(super) fn seconds() -> u64 {
 }
 
 /// Lets another thread run.
-pub(super) fn sched_yield() {
+pub(crate) fn sched_yield() {
     // SAFETY: no pointers.
     let _ = unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
 }
 
 /// Sleeps for some microseconds.
-pub(super) fn sleep_us(microseconds: u32) {
+pub(crate) fn sleep_us(microseconds: u32) {
     let time = [0u64, u64::from(microseconds).saturating_mul(1000)];
     let from = time.as_ptr() as usize;
     // SAFETY: the kernel reads one struct timespec.

@@ -1,18 +1,18 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
+use super::claims::{Kernel, Own, Step, Steps};
 use super::holding::Holding;
 use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
-use super::protocol::{Kernel, Own, Step, Steps};
 use super::sync::{AtomicU16, AtomicU32, AtomicU64};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
 use std::vec::Vec;
 
 /// The device of every model.
-pub(super) const GPU: Device = Device(3);
+pub(crate) const GPU: Device = Device(3);
 
 /// The model's file and kernel.
-pub(super) struct World {
+pub(crate) struct World {
     extent: AtomicU32,
     used: Vec<AtomicU64>,
     pending: Vec<AtomicU64>,
@@ -21,8 +21,8 @@ pub(super) struct World {
     /// The locks; 0 means unlocked.
     owners: Vec<AtomicU32>,
     seats: Vec<AtomicU32>,
-    pub(super) gates: Vec<AtomicU16>,
-    pub(super) holdings: Vec<Holding>,
+    pub(crate) gates: Vec<AtomicU16>,
+    pub(crate) holdings: Vec<Holding>,
     bell: Bell,
     /// Always 0: no process of the model exports or imports.
     sharers: AtomicU32,
@@ -31,7 +31,7 @@ pub(super) struct World {
 /// Lets a claim sleep until another thread makes progress. Without it, loom would let two waiting
 /// threads yield to each other for ever and not report the deadlock.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     /// Not loom's atomic: counting steps must not order operations that the protocol leaves
     /// unordered.
     rung: std::sync::atomic::AtomicUsize,
@@ -78,7 +78,7 @@ fn words<T>(count: usize, word: impl Fn() -> T) -> Vec<T> {
 }
 
 impl World {
-    pub(super) fn new(slots: usize) -> World {
+    pub(crate) fn new(slots: usize) -> World {
         let word32 = || AtomicU32::new(0);
         let word64 = || AtomicU64::new(0);
         World {
@@ -103,12 +103,12 @@ impl World {
     }
 
     /// A model in which every slot is taken, and its owner alive.
-    pub(super) fn with_processes(count: usize) -> World {
+    pub(crate) fn with_processes(count: usize) -> World {
         World::with_processes_of(count, count)
     }
 
     /// A model in which that many of the slots are taken.
-    pub(super) fn with_processes_of(count: usize, slots: usize) -> World {
+    pub(crate) fn with_processes_of(count: usize, slots: usize) -> World {
         let world = World::new(slots);
         world.extent.store(u32::try_from(count).unwrap(), SeqCst);
         for (node, owner) in world.nodes.iter().zip(&world.owners).take(count) {
@@ -119,7 +119,7 @@ impl World {
         world
     }
 
-    pub(super) fn table(&self) -> Table<'_> {
+    pub(crate) fn table(&self) -> Table<'_> {
         Table {
             extent: &self.extent,
             used: &self.used,
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    pub(super) fn own(&self, slot: usize) -> Own<'_> {
+    pub(crate) fn own(&self, slot: usize) -> Own<'_> {
         let gate = &self.gates[slot];
         Own {
             slot,
@@ -143,7 +143,7 @@ impl World {
 
     /// Ends a process as the kernel does: its own memory is freed first, then the hint is written,
     /// then the lock is dropped.
-    pub(super) fn die(&self, slot: usize) {
+    pub(crate) fn die(&self, slot: usize) {
         self.gates[slot].store(0, SeqCst);
         self.holdings[slot].forget();
         self.nodes[slot].set_word(OWNER_DIED);
@@ -153,19 +153,19 @@ impl World {
 }
 
 /// The kernel of one process of the model, which may kill it.
-pub(super) struct Process<'a> {
+pub(crate) struct Process<'a> {
     world: &'a World,
     /// The step at which it dies.
-    pub(super) fate: Option<Step>,
+    pub(crate) fate: Option<Step>,
     /// The count of the bell when this process last checked it.
     heard: Cell<usize>,
 }
 
 /// The panic payload that unwinds a killed process.
-pub(super) struct Killed;
+pub(crate) struct Killed;
 
 impl<'a> Process<'a> {
-    pub(super) fn of(world: &'a World) -> Process<'a> {
+    pub(crate) fn of(world: &'a World) -> Process<'a> {
         Process {
             world,
             fate: None,
@@ -173,7 +173,7 @@ impl<'a> Process<'a> {
         }
     }
 
-    pub(super) fn doomed(world: &'a World, fate: Step) -> Process<'a> {
+    pub(crate) fn doomed(world: &'a World, fate: Step) -> Process<'a> {
         Process {
             fate: Some(fate),
             ..Process::of(world)
@@ -182,7 +182,7 @@ impl<'a> Process<'a> {
 }
 
 /// Drops the seat's lock, as the kernel does even for a killed process.
-pub(super) struct Seat<'a>(&'a AtomicU32);
+pub(crate) struct Seat<'a>(&'a AtomicU32);
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {

@@ -9,8 +9,8 @@
 //! A thread that is cancelled in the driver leaves behind what it has claimed and relied on. Then
 //! too much is reported as held, never too little.
 
-use super::step::STEP;
-use super::sync::AtomicU64;
+use super::protocol::step::STEP;
+use super::protocol::sync::AtomicU64;
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 

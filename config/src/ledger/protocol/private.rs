@@ -11,45 +11,45 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 #[repr(C)]
 pub struct Private {
     /// 0 until this process has closed descriptors that it may have inherited from its parent.
-    pub(super) settled: AtomicU32,
+    pub(crate) settled: AtomicU32,
     /// The number of checks so far.
-    pub(super) looks: AtomicU32,
+    pub(crate) looks: AtomicU32,
     /// The second from which every slot's lock is queried again.
-    pub(super) verify_at: AtomicU64,
+    pub(crate) verify_at: AtomicU64,
     /// The second from which the process looks for a slot again, after it found none.
-    pub(super) full_until: AtomicU64,
+    pub(crate) full_until: AtomicU64,
     /// The devices on which this process was refused for lack of a slot, one bit each.
-    pub(super) slotless: AtomicU64,
+    pub(crate) slotless: AtomicU64,
     /// Memory that the driver granted before this process had a slot; null if there was none.
-    pub(super) tally: AtomicPtr<Tally>,
+    pub(crate) tally: AtomicPtr<Tally>,
     /// 1 once the ledger was found to be damaged: then nothing more is granted.
-    pub(super) damaged: AtomicU32,
+    pub(crate) damaged: AtomicU32,
     devices: [Mine; DEVICES],
 }
 
 /// Memory of a process that no slot records, by device and kind.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Tally([[AtomicU64; KINDS]; DEVICES]);
+pub(crate) struct Tally([[AtomicU64; KINDS]; DEVICES]);
 
 /// This process's slot for one device.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Mine {
+pub(crate) struct Mine {
     /// One more than the slot; 0 when there is none.
-    pub(super) slot: AtomicU16,
-    /// See [`super::protocol::Own::gate`].
-    pub(super) gate: AtomicU16,
+    pub(crate) slot: AtomicU16,
+    /// See [`super::claims::Own::gate`].
+    pub(crate) gate: AtomicU16,
     /// The thread that carries the hint; 0 when no thread does.
-    pub(super) thread: AtomicU32,
+    pub(crate) thread: AtomicU32,
     /// The bytes that the slot must hold.
-    pub(super) holding: Holding,
+    pub(crate) holding: Holding,
 }
 
 const _: () = assert!(slots_for(DEVICES) < u16::MAX as usize);
 
 /// A thread is setting the hint, or no thread can carry one.
-pub(super) const NO_THREAD: u32 = u32::MAX;
+pub(crate) const NO_THREAD: u32 = u32::MAX;
 
 impl Private {
     /// The state of a process that has claimed nothing yet.
@@ -74,12 +74,12 @@ impl Private {
         }
     }
 
-    pub(super) fn mine(&self, device: Device) -> Option<&Mine> {
+    pub(crate) fn mine(&self, device: Device) -> Option<&Mine> {
         self.devices.get(usize::from(device.0))
     }
 
     /// Marks the ledger as overwritten: no slot of this process is trusted any more.
-    pub(super) fn spoil(&self) {
+    pub(crate) fn spoil(&self) {
         use core::sync::atomic::Ordering::Relaxed;
         self.damaged.store(1, Relaxed);
         // A query whether this process is counted then returns no.
@@ -91,7 +91,7 @@ impl Private {
 }
 
 impl Mine {
-    pub(super) fn slot(&self) -> Option<usize> {
+    pub(crate) fn slot(&self) -> Option<usize> {
         let slot = self.slot.load(core::sync::atomic::Ordering::SeqCst);
         slot.checked_sub(1).map(usize::from)
     }
@@ -103,18 +103,18 @@ impl Tally {
     }
 
     /// Bytes held on a device, in the order of [`Kind::ALL`].
-    pub(super) fn of(&self, device: Device) -> Option<&[AtomicU64; KINDS]> {
+    pub(crate) fn of(&self, device: Device) -> Option<&[AtomicU64; KINDS]> {
         self.0.get(usize::from(device.0))
     }
 
-    pub(super) fn add(&self, device: Device, bytes: u64, kind: Kind) -> bool {
+    pub(crate) fn add(&self, device: Device, bytes: u64, kind: Kind) -> bool {
         let word = self.word(device, kind);
         word.map(|word| word.fetch_add(bytes, SeqCst)).is_some()
     }
 
     /// Subtracts this many bytes, or all that there are. Returns the rest that could not be
     /// subtracted.
-    pub(super) fn take(&self, device: Device, bytes: u64, kind: Kind) -> u64 {
+    pub(crate) fn take(&self, device: Device, bytes: u64, kind: Kind) -> u64 {
         let Some(word) = self.word(device, kind) else {
             return bytes;
         };

@@ -3,8 +3,8 @@
 //! Law: reserved memory is claimed at every moment, and at rest the ledger counts the reserved
 //! memory.
 
-use super::reserve::{Charged, Given, Growth, Patience, Reserve, Reserving};
-use super::sync::AtomicU64;
+use super::protocol::sync::AtomicU64;
+use super::reservation::{Charged, Given, Growth, Patience, Reserve, Reserving};
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;

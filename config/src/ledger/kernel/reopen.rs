@@ -6,13 +6,13 @@
 
 use core::ffi::CStr;
 
-use super::sys::{ESTALE, Errno, Fd, read_link};
+use crate::sys::{ESTALE, Errno, Fd, read_link};
 
 /// The kernel's suffix for the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
 
 /// Opens the file of another process's descriptor, `/proc/PID/fd/N`, if that file was at `path`.
-pub(super) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
+pub(crate) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
     let mut link = [0; 512];
     let link = read_link(descriptor, &mut link)?;
     let link = link.strip_suffix(DELETED).unwrap_or(link);

@@ -15,6 +15,6 @@ pub fn set_quiet(quiet: bool) {
 }
 
 #[inline]
-pub(super) fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     QUIET.load(Relaxed)
 }

@@ -16,12 +16,12 @@
 //! system call of 320 ns, and a library installs no signal handlers.
 #![expect(unsafe_code, reason = "mappings")]
 
-use super::file::Header;
-use super::layout::{KINDS, Node, Table, columns_at, sharing_at};
-use super::private::{Private, Tally};
-use super::sharing::{SHARERS, Sharer};
-use super::sync::AtomicU64;
-use super::sys::{self, Errno, Fd};
+use crate::ledger::protocol::header::Header;
+use crate::ledger::protocol::layout::{KINDS, Node, Table, columns_at, sharing_at};
+use crate::ledger::protocol::private::{Private, Tally};
+use crate::ledger::protocol::sharing::{SHARERS, Sharer};
+use crate::ledger::protocol::sync::AtomicU64;
+use crate::sys::{self, Errno, Fd};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -34,14 +34,14 @@ const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 
 /// A mapped ledger file.
-pub(super) struct Mapped {
-    pub(super) header: &'static Header,
-    pub(super) table: Table<'static>,
+pub(crate) struct Mapped {
+    pub(crate) header: &'static Header,
+    pub(crate) table: Table<'static>,
     length: usize,
 }
 
 /// Maps a ledger file that has been checked: `length` bytes with room for `slots` slots.
-pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
+pub(crate) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
     let at = sys::mmap(length, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
     let start = NonNull::new(at as *mut u8).ok_or(Errno(0))?;
     let [used, pending, nodes, kinds] = columns_at(slots);
@@ -77,14 +77,14 @@ pub(super) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno
 }
 
 /// Unmaps a file that turned out not to be a ledger.
-pub(super) fn forget(mapped: Mapped) {
+pub(crate) fn forget(mapped: Mapped) {
     let at = core::ptr::from_ref(mapped.header) as usize;
     // SAFETY: `Ledger::open` calls this with the only references, before it gives up.
     unsafe { sys::munmap(at, mapped.length) };
 }
 
 /// Maps this process's private page: zeros at first, and zeros again in every forked child.
-pub(super) fn private() -> Result<&'static Private, Errno> {
+pub(crate) fn private() -> Result<&'static Private, Errno> {
     const { assert!(size_of::<Private>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None)?;
     // SAFETY: no other code knows of the page yet; zeros are what its users expect after a fork.
@@ -99,7 +99,7 @@ pub(super) fn private() -> Result<&'static Private, Errno> {
 }
 
 /// Maps a page of zero words, which are zero again in every forked child.
-pub(super) fn tally() -> Option<NonNull<Tally>> {
+pub(crate) fn tally() -> Option<NonNull<Tally>> {
     const { assert!(size_of::<Tally>() <= PAGE) };
     let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None).ok()?;
     // SAFETY: no other code knows of the page yet.
@@ -112,14 +112,14 @@ pub(super) fn tally() -> Option<NonNull<Tally>> {
 }
 
 /// Returns the tally page, once one is stored.
-pub(super) fn tally_at(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
+pub(crate) fn tally_at(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
     // SAFETY: only pages of `tally` are stored there; they are mapped for good, and zeros are a
     // Tally, which is atomics only.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
 /// Like [`tally_at`], but maps the page if none is stored.
-pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
+pub(crate) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
     if let Some(known) = tally_at(place) {
         return Some(known);
     }
@@ -136,11 +136,11 @@ pub(super) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
 }
 
 /// A mapping that keeps a description's locks until this address space ends.
-pub(super) struct Hold(usize);
+pub(crate) struct Hold(usize);
 
 impl Hold {
     /// Keeps the present and future locks of this description.
-    pub(super) fn of(fd: &Fd) -> Result<Hold, Errno> {
+    pub(crate) fn of(fd: &Fd) -> Result<Hold, Errno> {
         let at = sys::mmap(PAGE, PROT_NONE, MAP_SHARED, Some(fd))?;
         // SAFETY: no code touches the page, in this process or in a child.
         match unsafe { sys::madvise(at, PAGE, MADV_DONTFORK) } {
@@ -153,7 +153,7 @@ impl Hold {
     }
 
     /// Releases the locks at once.
-    pub(super) fn release(self) {
+    pub(crate) fn release(self) {
         // SAFETY: the page is this Hold's own, and no code can touch it.
         unsafe { sys::munmap(self.0, PAGE) };
     }

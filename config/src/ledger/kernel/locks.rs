@@ -3,11 +3,11 @@
 //! Law: in a file with m slots, a lock on byte n means that the owner of slot n is alive. A lock on
 //! byte m + n means that a process is writing to slot n, which has no owner.
 
-use super::Ledger;
 use super::map::Hold;
-use super::protocol::{Kernel, Step, Steps};
-use super::sys::{self, Access, ESTALE, Errno, Fd};
-use super::{elsewhere, quiet};
+use super::{quiet, reopen};
+use crate::ledger::Ledger;
+use crate::ledger::protocol::claims::{Kernel, Step, Steps};
+use crate::sys::{self, Access, ESTALE, Errno, Fd};
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -19,14 +19,14 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// the ledger and outlives its parent, the parent's bytes stay counted until the child ends: too
 /// much is reported as used, never too little. The same applies to the mapping, between mmap and
 /// madvise.
-pub(super) struct Flights([AtomicUsize; 4]);
+pub(crate) struct Flights([AtomicUsize; 4]);
 
 impl Flights {
-    pub(super) const fn none() -> Flights {
+    pub(crate) const fn none() -> Flights {
         Flights([const { AtomicUsize::new(0) }; 4])
     }
 
-    pub(super) fn enter(&self, fd: &Fd) -> Option<&AtomicUsize> {
+    pub(crate) fn enter(&self, fd: &Fd) -> Option<&AtomicUsize> {
         let number = fd.number().saturating_add(1);
         let free = |flight: &&AtomicUsize| {
             let entered = flight.compare_exchange(0, number, SeqCst, SeqCst);
@@ -37,7 +37,7 @@ impl Flights {
 
     /// In a child: closes the descriptors that the parent had open, if they still refer to the
     /// ledger.
-    pub(super) fn land(&self, ledger: &Ledger) {
+    pub(crate) fn land(&self, ledger: &Ledger) {
         for flight in &self.0 {
             let Some(number) = flight.swap(0, SeqCst).checked_sub(1) else {
                 continue;
@@ -53,7 +53,7 @@ impl Flights {
 
 /// The kernel during one call of the ledger. One descriptor of the file is opened at its first use
 /// and serves the whole call.
-pub(super) struct Calls<'a> {
+pub(crate) struct Calls<'a> {
     ledger: &'a Ledger,
     /// The descriptor, plus one.
     fd: Cell<usize>,
@@ -67,7 +67,7 @@ pub(super) struct Calls<'a> {
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
-    pub(super) hold: Cell<Option<Hold>>,
+    pub(crate) hold: Cell<Option<Hold>>,
 }
 
 impl Drop for Calls<'_> {
@@ -80,7 +80,7 @@ impl Drop for Calls<'_> {
 }
 
 impl<'a> Calls<'a> {
-    pub(super) fn of(ledger: &'a Ledger) -> Calls<'a> {
+    pub(crate) fn of(ledger: &'a Ledger) -> Calls<'a> {
         Calls {
             ledger,
             fd: Cell::new(0),
@@ -93,7 +93,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Makes this call query the kernel about other processes even under a seccomp filter.
-    pub(super) fn insist(&mut self) {
+    pub(crate) fn insist(&mut self) {
         self.insists = true;
     }
 
@@ -102,12 +102,12 @@ impl<'a> Calls<'a> {
     }
 
     /// Why the file could not be opened, if it could not.
-    pub(super) fn failure(&self) -> Option<Errno> {
+    pub(crate) fn failure(&self) -> Option<Errno> {
         self.failure.get()
     }
 
     /// Opens the file that carries the locks. Its path may by now lead to another file, or to none.
-    pub(super) fn open(&self, access: Access) -> Result<Fd, Errno> {
+    pub(crate) fn open(&self, access: Access) -> Result<Fd, Errno> {
         let ours = |fd: Fd| match self.ledger.is(&fd.stat()?) {
             true => Ok(fd),
             false => Err(ESTALE),
@@ -115,7 +115,7 @@ impl<'a> Calls<'a> {
         let (path, descriptor) = (&self.ledger.path, &self.ledger.descriptor);
         let named = Fd::open(path.as_c_str(), access).and_then(ours);
         named.or_else(|why| {
-            let there = elsewhere::open(path.as_c_str(), descriptor.as_c_str());
+            let there = reopen::open(path.as_c_str(), descriptor.as_c_str());
             there.and_then(ours).map_err(|_| why)
         })
     }
@@ -161,7 +161,7 @@ impl<'a> Calls<'a> {
 
     /// Whether the lock that marks this process as alive outlasts its descriptor. On tmpfs it does;
     /// elsewhere only closing the descriptor can tell.
-    pub(super) fn own_lock_stays(&self, slot: usize) -> bool {
+    pub(crate) fn own_lock_stays(&self, slot: usize) -> bool {
         if self.with(|fd| fd.is_on_tmpfs()) == Ok(true) {
             return true;
         }
@@ -170,7 +170,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Releases the lock that marks this process as alive.
-    pub(super) fn disown(&self, slot: usize) {
+    pub(crate) fn disown(&self, slot: usize) {
         if let Some(hold) = self.hold.take() {
             hold.release();
         }
@@ -185,7 +185,7 @@ impl<'a> Calls<'a> {
 }
 
 /// The right to write to a slot without an owner.
-pub(super) struct Seat<'s, 'a> {
+pub(crate) struct Seat<'s, 'a> {
     calls: &'s Calls<'a>,
     slot: usize,
 }
@@ -281,13 +281,13 @@ impl Steps for Calls<'_> {
 }
 
 /// The steps of calls that make no queries to the kernel.
-pub(super) struct Here;
+pub(crate) struct Here;
 
 impl Steps for Here {
     #[inline(always)]
     fn step(&self, step: Step) {
         #[cfg(all(test, not(miri)))]
-        super::crash_tests::at(step);
+        crate::ledger::crash_tests::at(step);
         let _ = step;
     }
 }

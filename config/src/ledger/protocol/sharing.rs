@@ -25,12 +25,12 @@ use core::sync::atomic::Ordering::SeqCst;
 /// The number of classes of objects.
 pub const CLASSES: usize = 128;
 /// The number of rows, one for each process and device.
-pub(super) const SHARERS: usize = 64;
+pub(crate) const SHARERS: usize = 64;
 
 /// One row. All zeros: free.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Sharer {
+pub(crate) struct Sharer {
     /// The slot of the row's process and device, plus one.
     owner: AtomicU32,
     spare: [AtomicU32; 15],
@@ -41,7 +41,7 @@ pub(super) struct Sharer {
 }
 
 /// The length of all rows.
-pub(super) const SIZE: usize = SHARERS * size_of::<Sharer>();
+pub(crate) const SIZE: usize = SHARERS * size_of::<Sharer>();
 
 const _: () = assert!(SIZE.is_multiple_of(4096));
 
@@ -102,7 +102,7 @@ fn rows<'a>(table: Table<'a>) -> &'a [Sharer] {
 }
 
 /// The row of a slot.
-pub(super) fn row<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
+pub(crate) fn row<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
     let owner = u32::try_from(slot.checked_add(1)?).ok()?;
     rows(table)
         .iter()
@@ -110,7 +110,7 @@ pub(super) fn row<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
 }
 
 /// The row of a slot of this process; a free row is taken if it has none. `None` if all are taken.
-pub(super) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
+pub(crate) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
     if let Some(row) = row(table, slot) {
         return Some(row);
     }
@@ -129,7 +129,7 @@ pub(super) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
 
 /// Clears the row of a slot's dead owner. Requires the slot's seat; call before the rest of the
 /// slot is wiped.
-pub(super) fn wipe(table: Table<'_>, slot: usize) {
+pub(crate) fn wipe(table: Table<'_>, slot: usize) {
     if let Some(row) = row(table, slot) {
         row.exported.iter().for_each(|word| word.store(0, SeqCst));
         row.imported.iter().for_each(|word| word.store(0, SeqCst));
@@ -140,7 +140,7 @@ pub(super) fn wipe(table: Table<'_>, slot: usize) {
 /// The charge for imports on a device. `lives`: whether the owner of a slot with this head counts.
 /// Call after the used bytes were read.
 #[inline]
-pub(super) fn imported(
+pub(crate) fn imported(
     table: Table<'_>,
     device: Device,
     lives: impl FnMut(usize, Head) -> bool,
@@ -219,7 +219,7 @@ fn charge_with(
 }
 
 /// The growth of the slice's charge if the owner of this slot imported this much.
-pub(super) fn growth(
+pub(crate) fn growth(
     table: Table<'_>,
     device: Device,
     class: Class,
@@ -232,7 +232,7 @@ pub(super) fn growth(
 }
 
 /// The size of one exported object of a class; the average if there are several.
-pub(super) fn object(
+pub(crate) fn object(
     table: Table<'_>,
     device: Device,
     class: Class,
@@ -269,7 +269,7 @@ fn change32(word: &AtomicU32, by: impl Fn(u32) -> u32) {
 impl Sharer {
     /// A free row.
     #[cfg(test)]
-    pub(super) fn empty() -> Sharer {
+    pub(crate) fn empty() -> Sharer {
         Sharer {
             owner: AtomicU32::new(0),
             spare: [(); 15].map(|()| AtomicU32::new(0)),
@@ -279,7 +279,7 @@ impl Sharer {
     }
 
     /// Adds an exported object.
-    pub(super) fn export(&self, class: Class, size: Bytes) {
+    pub(crate) fn export(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
             let size = u64::from(steps(size));
             change(word, |seen| {
@@ -290,7 +290,7 @@ impl Sharer {
     }
 
     /// Removes an exported object that is no longer held.
-    pub(super) fn unexport(&self, class: Class, size: Bytes) {
+    pub(crate) fn unexport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
             let size = u64::from(steps(size));
             change(word, |seen| {
@@ -301,14 +301,14 @@ impl Sharer {
     }
 
     /// Adds imported memory.
-    pub(super) fn import(&self, class: Class, size: Bytes) {
+    pub(crate) fn import(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
             change32(word, |seen| seen.saturating_add(steps(size)));
         }
     }
 
     /// Removes imported memory that is no longer held.
-    pub(super) fn unimport(&self, class: Class, size: Bytes) {
+    pub(crate) fn unimport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
             change32(word, |seen| seen.saturating_sub(steps(size)));
         }
@@ -317,7 +317,7 @@ impl Sharer {
 
 /// The charges for imports in a copy of all rows, with the slots that pay. For each class, the
 /// process that has imported the most pays. `device`: the device that a slot counts on.
-pub(super) fn payers(
+pub(crate) fn payers(
     copy: &[u8],
     device: impl Fn(usize) -> Option<Device>,
     mut pays: impl FnMut(usize, u64),

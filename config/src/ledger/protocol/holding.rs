@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::SeqCst;
 /// word unchanged knows that nothing has changed in between.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(super) struct Holding(AtomicU64);
+pub(crate) struct Holding(AtomicU64);
 
 /// One change. The bits below are the bytes; no machine has more.
 const CHANGE: u64 = 1 << 50;
@@ -24,37 +24,37 @@ const LOOKS: u32 = 1000;
 impl Holding {
     /// Nothing.
     #[cfg(not(all(test, loom)))]
-    pub(super) const fn nothing() -> Holding {
+    pub(crate) const fn nothing() -> Holding {
         Holding(AtomicU64::new(0))
     }
 
     /// Resets the tally, as the kernel does when the process ends.
     #[cfg(test)]
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.store(0, SeqCst);
     }
 
     /// From now on every value of the slot counts as too small.
     #[cfg(not(all(test, loom)))]
-    pub(super) fn never_matches(&self) {
+    pub(crate) fn never_matches(&self) {
         self.0.store(CHANGE >> 2, SeqCst);
     }
 
     /// Call after the slot has grown by this much.
     #[inline(always)]
-    pub(super) fn add(&self, bytes: u64) {
+    pub(crate) fn add(&self, bytes: u64) {
         self.0.fetch_add(CHANGE.wrapping_add(bytes), SeqCst);
     }
 
     /// Call before this much is subtracted from the slot.
     #[inline(always)]
-    pub(super) fn take(&self, bytes: u64) {
+    pub(crate) fn take(&self, bytes: u64) {
         self.0.fetch_add(CHANGE.wrapping_sub(bytes), SeqCst);
     }
 
     /// Whether the slot seems to hold too little. A claim or release under way can cause that, too.
     #[inline(always)]
-    pub(super) fn seems_more_than(&self, used: u64) -> bool {
+    pub(crate) fn seems_more_than(&self, used: u64) -> bool {
         is_more(self.0.load(SeqCst), used)
     }
 
@@ -81,7 +81,7 @@ const fn is_more(known: u64, used: u64) -> bool {
 /// A quick check whether the slots can be as their owners have written them. `own`: this process's
 /// slot on the device.
 #[inline(always)]
-pub(super) fn seem_intact(
+pub(crate) fn seem_intact(
     table: Table<'_>,
     device: Device,
     own: Option<(usize, &Holding)>,
@@ -113,7 +113,7 @@ fn hides_one(table: Table<'_>, extent: usize) -> bool {
 /// false.
 #[cold]
 #[inline(never)]
-pub(super) fn are_damaged(
+pub(crate) fn are_damaged(
     table: Table<'_>,
     device: Device,
     own: Option<(usize, &Holding)>,

@@ -2,9 +2,9 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers")]
 
+use super::claims::{self, Amount, MOST, Outcome, Step};
 use super::layout::{Kind, OWNER_DIED};
 use super::model::{GPU, Process, World};
-use super::protocol::{self, Amount, MOST, Outcome, Step};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::Ordering::SeqCst;
 use proptest::prelude::*;
@@ -16,16 +16,16 @@ fn amount(bytes: u64) -> Amount {
 
 fn claim(world: &World, slot: usize, bytes: u64, limit: u64) -> Outcome {
     let (process, own) = (Process::of(world), world.own(slot));
-    protocol::claim(world.table(), &process, &own, GPU, amount(bytes), limit)
+    claims::claim(world.table(), &process, &own, GPU, amount(bytes), limit)
 }
 
 fn release(world: &World, slot: usize, bytes: u64) {
     let (process, own) = (Process::of(world), world.own(slot));
-    protocol::release(world.table(), &process, slot, own.holding, amount(bytes));
+    claims::release(world.table(), &process, slot, own.holding, amount(bytes));
 }
 
 fn sum(world: &World) -> u64 {
-    protocol::sum(world.table(), &Process::of(world), GPU)
+    claims::sum(world.table(), &Process::of(world), GPU)
 }
 
 #[test]
@@ -148,13 +148,13 @@ proptest! {
                         let doomed = Process::doomed(&world, fate);
                         let (table, own) = (world.table(), world.own(process));
                         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                            protocol::claim(table, &doomed, &own, GPU, amount(bytes), LIMIT)
+                            claims::claim(table, &doomed, &own, GPU, amount(bytes), LIMIT)
                         }));
                     }
                     world.die(process);
                     held[process] = 0;
                     prop_assert_eq!(sum(&world), held.iter().sum::<u64>());
-                    let taken = protocol::take(world.table(), &Process::of(&world), GPU);
+                    let taken = claims::take(world.table(), &Process::of(&world), GPU);
                     prop_assert_eq!(taken, Some(process));
                 }
                 Act::Look => {}

@@ -11,21 +11,21 @@ use core::sync::atomic::Ordering;
 /// The first page.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub(super) struct Header {
+pub(crate) struct Header {
     magic: AtomicU64,
     /// The version, and above it the number of slots.
     numbers: AtomicU64,
-    pub(super) extent: AtomicU32,
+    pub(crate) extent: AtomicU32,
     /// 1: the locks are on a file beside the ledger.
     locks: AtomicU32,
     /// The number of claims that found no slot, for display only.
-    pub(super) uncounted: AtomicU64,
+    pub(crate) uncounted: AtomicU64,
     devices: [Listed; DEVICES],
     noted: [Noted; DEVICES],
     /// The holder of the turn on each device, as `notes` writes it.
     turns: [AtomicU64; DEVICES],
     /// One more than the highest sharer that was ever used: see `sharing`.
-    pub(super) sharers: AtomicU32,
+    pub(crate) sharers: AtomicU32,
     /// The ledger's id; 0: none was set.
     id: AtomicU64,
 }
@@ -33,13 +33,13 @@ pub(super) struct Header {
 /// The facts about a device besides the memory that processes hold.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Noted {
+pub(crate) struct Noted {
     /// The number of refused allocations.
-    pub(super) refusals: AtomicU64,
+    pub(crate) refusals: AtomicU64,
     /// The largest shortfall of a refused request, in bytes.
-    pub(super) regret: AtomicU64,
+    pub(crate) regret: AtomicU64,
     /// The memory of one context, in bytes; 0 until it is measured.
-    pub(super) context: AtomicU64,
+    pub(crate) context: AtomicU64,
 }
 
 /// A device: the words of its UUID, 0 where nothing is written yet.
@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<Node>() == 40);
 
 /// Why a file is not a ledger of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Foreign {
+pub(crate) enum Foreign {
     Magic,
     Damaged,
     Version(u32),
@@ -76,7 +76,7 @@ pub(super) enum Foreign {
 
 impl Header {
     /// A header of zeros.
-    pub(super) const fn empty() -> Header {
+    pub(crate) const fn empty() -> Header {
         Header {
             magic: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl Header {
     /// Writes the first words of a new ledger; a file of zeros is an empty ledger. Every process
     /// writes the same words, so concurrent and repeated calls are harmless. The magic is written
     /// first, and only where both words are zero, so a foreign file is never changed.
-    pub(super) fn begin(&self, slots: usize) {
+    pub(crate) fn begin(&self, slots: usize) {
         if self.begins() == Beginning::NONE {
             let _ = fill(&self.magic, MAGIC);
         }
@@ -115,7 +115,7 @@ impl Header {
     }
 
     /// Checks that this is a usable ledger, in a file of `slots` slots.
-    pub(super) fn check(&self, slots: usize) -> Result<Beginning, Foreign> {
+    pub(crate) fn check(&self, slots: usize) -> Result<Beginning, Foreign> {
         let found = self.begins();
         let room = u32::try_from(slots).unwrap_or(0);
         let [v0, v1, v2, v3, s0, s1, s2, s3] = found.numbers.to_le_bytes();
@@ -125,7 +125,7 @@ impl Header {
 
     /// Its first words.
     #[inline(always)]
-    pub(super) fn begins(&self) -> Beginning {
+    pub(crate) fn begins(&self) -> Beginning {
         Beginning {
             magic: self.magic.load(Ordering::SeqCst),
             numbers: self.numbers.load(Ordering::SeqCst),
@@ -133,24 +133,24 @@ impl Header {
     }
 
     /// Sets the ledger's id if none is set. Returns whether the ledger has this id.
-    pub(super) fn identify(&self, id: u64) -> bool {
+    pub(crate) fn identify(&self, id: u64) -> bool {
         fill(&self.id, id)
     }
 
     /// Whether the ledger has this id.
-    pub(super) fn is(&self, id: u64) -> bool {
+    pub(crate) fn is(&self, id: u64) -> bool {
         self.id.load(Ordering::SeqCst) == id
     }
 
     /// Marks the ledger as overwritten, for all present and future processes of the slice.
-    pub(super) fn spoil(&self) {
+    pub(crate) fn spoil(&self) {
         self.magic.store(DAMAGED, Ordering::SeqCst);
         // This disables the fast path of a process that is alone in its slice.
         self.extent.store(u32::MAX, Ordering::SeqCst);
     }
 
     /// Whether the locks are on a file beside the ledger.
-    pub(super) fn locks_are_beside(&self) -> bool {
+    pub(crate) fn locks_are_beside(&self) -> bool {
         self.locks.load(Ordering::SeqCst) == 1
     }
 
@@ -161,7 +161,7 @@ impl Header {
     /// between two words leaves an incomplete entry, which only the same UUID can complete, and
     /// will. An entry that no process can have left is not skipped, because it may have been this
     /// device's.
-    pub(super) fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
+    pub(crate) fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
         let words = uuid_words(uuid);
         let kind = kind_word(uuid.kind, words);
         for (position, listed) in (0u8..).zip(&self.devices) {
@@ -178,17 +178,17 @@ impl Header {
     }
 
     /// The facts about a device.
-    pub(super) fn noted(&self, device: Device) -> Option<&Noted> {
+    pub(crate) fn noted(&self, device: Device) -> Option<&Noted> {
         self.noted.get(usize::from(device.0))
     }
 
     /// The holder of the turn on a device.
-    pub(super) fn turn(&self, device: Device) -> Option<&AtomicU64> {
+    pub(crate) fn turn(&self, device: Device) -> Option<&AtomicU64> {
         self.turns.get(usize::from(device.0))
     }
 
     /// The UUID of a device in the table; `None` where the entry is not sound.
-    pub(super) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
+    pub(crate) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
         let listed = self.devices.get(usize::from(device.0))?;
         let [first, second] = &listed.uuid;
         let words = [first, second].map(|word| word.load(Ordering::SeqCst));
@@ -198,14 +198,14 @@ impl Header {
 
 /// The first words of a header, which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Beginning {
+pub(crate) struct Beginning {
     magic: u64,
     numbers: u64,
 }
 
 impl Beginning {
     /// The first words of a file of zeros.
-    pub(super) const NONE: Beginning = Beginning {
+    pub(crate) const NONE: Beginning = Beginning {
         magic: 0,
         numbers: 0,
     };
@@ -246,7 +246,7 @@ const _: () = assert!(LOCKS_AT == 20);
 
 /// Checks that these first words are those of a usable ledger, in a file with room for `room`
 /// slots.
-pub(super) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(), Foreign> {
+pub(crate) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(), Foreign> {
     match magic {
         MAGIC => {}
         DAMAGED => return Err(Foreign::Damaged),
@@ -259,13 +259,13 @@ pub(super) fn check(magic: u64, version: u32, slots: u32, room: u32) -> Result<(
 }
 
 /// The offset of the lock word, for readers without a mapping.
-pub(super) const LOCKS_AT: usize = offset_of!(Header, locks);
-pub(super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
-pub(super) const DEVICES_AT: usize = offset_of!(Header, devices);
-pub(super) const NOTED_AT: usize = offset_of!(Header, noted);
+pub(crate) const LOCKS_AT: usize = offset_of!(Header, locks);
+pub(crate) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
+pub(crate) const DEVICES_AT: usize = offset_of!(Header, devices);
+pub(crate) const NOTED_AT: usize = offset_of!(Header, noted);
 
 /// The UUID that three words of the table encode.
-pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {
+pub(crate) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {
     let kind = match kind {
         word if word == kind_word(DeviceKind::Gpu, words) => DeviceKind::Gpu,
         word if word == kind_word(DeviceKind::Mig, words) => DeviceKind::Mig,

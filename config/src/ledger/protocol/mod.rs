@@ -1,0 +1,19 @@
+//! The words of a ledger and the claim protocol on them.
+//! Touches: memory that processes share; the kernel through a trait, so that loom can be the kernel.
+
+pub(crate) mod claims;
+#[cfg(all(test, not(loom)))]
+mod claims_tests;
+#[cfg(not(all(test, loom)))]
+pub(crate) mod header;
+pub(crate) mod holding;
+pub(crate) mod layout;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(test)]
+pub(crate) mod model;
+#[cfg(not(all(test, loom)))]
+pub(crate) mod private;
+pub(crate) mod sharing;
+pub(crate) mod step;
+pub(crate) mod sync;
