@@ -3,7 +3,7 @@
 //! default of 667 makes 10,000 and takes some six seconds.
 
 use super::processes::{Child, End, LIMIT, Place, claim, kill, robust_mutex, sleep};
-use super::protocol::claims::Step;
+use super::protocol::kernel::Step;
 use super::shared::Claim;
 use crate::ledger::Kind;
 use crate::words::units::Bytes;

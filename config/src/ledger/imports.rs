@@ -2,10 +2,10 @@
 //! Touches: the mapped file; the kernel through `calls`.
 
 use super::kernel::locks::Calls;
-use super::protocol::claims;
 use super::protocol::layout::{Device, Kind, Trust};
 use super::protocol::private::Mine;
 use super::protocol::sharing::{self, Class, Sharer};
+use super::protocol::totals;
 use super::{Claim, Ledger};
 use crate::words::units::Bytes;
 
@@ -57,7 +57,7 @@ impl Ledger {
     #[must_use]
     pub fn exported(&self, device: Device, class: Class) -> Option<Bytes> {
         let (calls, device) = (Calls::of(self), self.in_file(device));
-        let lives = claims::lives(self.table, &calls, device, Trust::unless(true));
+        let lives = totals::lives(self.table, &calls, device, Trust::unless(true));
         sharing::object(self.table, device, class, lives)
     }
 
@@ -75,7 +75,7 @@ impl Ledger {
         };
         let growth = {
             let (calls, device) = (Calls::of(self), self.in_file(device));
-            let lives = claims::lives(self.table, &calls, device, Trust::unless(true));
+            let lives = totals::lives(self.table, &calls, device, Trust::unless(true));
             sharing::growth(self.table, device, class, slot, size, lives)
         };
         if growth == Bytes::ZERO {

@@ -55,8 +55,8 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
     let parent = Child::fork(|voice| {
         // As if another thread had forked between two steps of taking a slot.
         let calls = super::kernel::locks::Calls::of(&place.ledger);
-        let seat = super::protocol::claims::Kernel::seat(&calls, 0).unwrap();
-        assert!(super::protocol::claims::Kernel::own(&calls, &seat, 0));
+        let seat = super::protocol::kernel::Kernel::seat(&calls, 0).unwrap();
+        assert!(super::protocol::kernel::Kernel::own(&calls, &seat, 0));
         let child = Child::fork(|voice| {
             let _ = place.sum();
             voice.say(1);
@@ -68,10 +68,10 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
     });
     let child = parent.hear();
     let calls = super::kernel::locks::Calls::of(&place.ledger);
-    assert!(super::protocol::claims::Kernel::owner_lives(&calls, 0));
+    assert!(super::protocol::kernel::Kernel::owner_lives(&calls, 0));
     parent.kill();
-    assert!(!super::protocol::claims::Kernel::owner_lives(&calls, 0));
-    assert!(super::protocol::claims::Kernel::seat(&calls, 0).is_some());
+    assert!(!super::protocol::kernel::Kernel::owner_lives(&calls, 0));
+    assert!(super::protocol::kernel::Kernel::seat(&calls, 0).is_some());
     kill(child);
 }
 

@@ -6,11 +6,13 @@ use super::kernel::locks::{Calls, Flights, Here};
 use super::kernel::map;
 use super::kernel::quiet;
 use super::kernel::reopen;
-use super::protocol::claims::{self, Alone, Amount, Columns, Outcome, Own};
+use super::protocol::claims::{self, Outcome, Own};
+use super::protocol::columns::{Alone, Amount, Columns};
 use super::protocol::header::{self, Beginning, Foreign, Header};
 use super::protocol::holding;
 use super::protocol::layout::{self, Device, KINDS, Kind, Node, Table, Trust};
 use super::protocol::private::{Mine, NO_THREAD, Private};
+use super::protocol::{slots, totals};
 use super::slotless;
 use crate::sys::{self, Access, Errno, Fd, Stat};
 use crate::words::device::DeviceUuid;
@@ -418,7 +420,7 @@ impl Ledger {
         }
         let calls = Calls::of(self);
         let device = self.in_file(device);
-        Bytes::new(claims::sum(self.table, &calls, device))
+        Bytes::new(totals::sum(self.table, &calls, device))
     }
 
     /// Like [`Ledger::sum`], on the fast path: the bytes in the slot of a process alone in its
@@ -580,7 +582,7 @@ impl Ledger {
         rows.enumerate()
             .filter_map(move |(slot, ((node, used), kinds))| {
                 let head = node.head();
-                if !head.taken() || !claims::counts(table, &calls, slot) {
+                if !head.taken() || !slots::counts(table, &calls, slot) {
                     return None;
                 }
                 let used = used.load(SeqCst);
@@ -661,7 +663,7 @@ impl Ledger {
         if now < until.load(Relaxed) {
             return Err(full);
         }
-        let Some(slot) = claims::take(self.table, calls, here) else {
+        let Some(slot) = slots::take(self.table, calls, here) else {
             let failure = calls.failure();
             if !failure.is_some_and(Errno::is_passing) {
                 until.store(now.saturating_add(1), Relaxed);
@@ -669,7 +671,7 @@ impl Ledger {
             return Err(failure.map_or(full, NoSlot::Unreachable));
         };
         let give_up = || {
-            claims::give_up(self.table, slot);
+            slots::give_up(self.table, slot);
             calls.disown(slot);
         };
         if !calls.own_lock_stays(slot) {

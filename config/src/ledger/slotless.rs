@@ -5,7 +5,8 @@
 
 use super::kernel::locks::{Calls, Here};
 use super::kernel::map;
-use super::protocol::claims::{self, Amount};
+use super::protocol::claims;
+use super::protocol::columns::Amount;
 use super::protocol::holding::Holding;
 use super::protocol::layout::{Device, KINDS, Kind};
 use super::protocol::private::{Mine, Tally};

@@ -6,7 +6,7 @@
 use super::map::Hold;
 use super::{quiet, reopen};
 use crate::ledger::Ledger;
-use crate::ledger::protocol::claims::{Kernel, Step, Steps};
+use crate::ledger::protocol::kernel::{Kernel, Step, Steps};
 use crate::sys::{self, Access, ESTALE, Errno, Fd};
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;

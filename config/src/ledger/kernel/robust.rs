@@ -11,7 +11,7 @@
 //! finds the ending thread's own id.
 #![expect(unsafe_code, reason = "the robust list is made of raw pointers")]
 
-use crate::ledger::protocol::claims::{Kernel, Step};
+use crate::ledger::protocol::kernel::{Kernel, Step};
 use crate::ledger::protocol::layout::Node;
 use crate::sys;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

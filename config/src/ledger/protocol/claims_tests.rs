@@ -2,9 +2,12 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers")]
 
-use super::claims::{self, Amount, MOST, Outcome, Step};
+use super::claims::{self, MOST, Outcome};
+use super::columns::Amount;
+use super::kernel::Step;
 use super::layout::{Kind, OWNER_DIED};
 use super::model::{GPU, Process, World};
+use super::{slots, totals};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::Ordering::SeqCst;
 use proptest::prelude::*;
@@ -25,7 +28,7 @@ fn release(world: &World, slot: usize, bytes: u64) {
 }
 
 fn sum(world: &World) -> u64 {
-    claims::sum(world.table(), &Process::of(world), GPU)
+    totals::sum(world.table(), &Process::of(world), GPU)
 }
 
 #[test]
@@ -154,7 +157,7 @@ proptest! {
                     world.die(process);
                     held[process] = 0;
                     prop_assert_eq!(sum(&world), held.iter().sum::<u64>());
-                    let taken = claims::take(world.table(), &Process::of(&world), GPU);
+                    let taken = slots::take(world.table(), &Process::of(&world), GPU);
                     prop_assert_eq!(taken, Some(process));
                 }
                 Act::Look => {}

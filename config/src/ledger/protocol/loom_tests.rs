@@ -2,10 +2,13 @@
 //! die at any step.
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
 
-use super::claims::{self, Amount, Outcome, Step};
+use super::claims::{self, Outcome};
+use super::columns::Amount;
 use super::holding;
+use super::kernel::Step;
 use super::layout::Kind;
 use super::model::{GPU, Killed, Process, World};
+use super::{slots, totals};
 use core::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;
 use loom::thread;
@@ -35,7 +38,7 @@ fn is_damaged(world: &World, slot: usize) -> bool {
 }
 
 fn sum(world: &World) -> u64 {
-    claims::sum(world.table(), &Process::of(world), GPU)
+    totals::sum(world.table(), &Process::of(world), GPU)
 }
 
 /// Checks that no operation is half done.
@@ -112,7 +115,7 @@ fn with_a_newcomer(bytes: [u64; 2], expected: usize) {
     let newcomer = Arc::clone(&world);
     let newcomer = thread::spawn(move || {
         let process = Process::of(&newcomer);
-        let slot = claims::take(newcomer.table(), &process, GPU).unwrap();
+        let slot = slots::take(newcomer.table(), &process, GPU).unwrap();
         assert_eq!(slot, 1);
         claim(&newcomer, slot, bytes[1])
     });
@@ -240,7 +243,7 @@ fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
             let reaping = Arc::clone(&world);
             let reaper = thread::spawn(move || {
                 let process = Process::doomed(&reaping, fate);
-                let look = || claims::sum(reaping.table(), &process, GPU);
+                let look = || totals::sum(reaping.table(), &process, GPU);
                 match std::panic::catch_unwind(core::panic::AssertUnwindSafe(look)) {
                     Ok(sum) => assert_eq!(sum, 3),
                     Err(why) => assert!(why.is::<Killed>()),
@@ -264,7 +267,7 @@ fn nobody_counts_the_dead_for_the_new_owner_of_their_slot() {
         let taking = Arc::clone(&world);
         let taker = thread::spawn(move || {
             let process = Process::of(&taking);
-            if let Some(slot) = claims::take(taking.table(), &process, GPU) {
+            if let Some(slot) = slots::take(taking.table(), &process, GPU) {
                 assert_eq!((slot, claim(&taking, 0, 2)), (0, Outcome::Granted));
                 return 2;
             }
@@ -284,7 +287,7 @@ fn a_slot_gets_one_owner() {
     explore(Some(3), || {
         let world = Arc::new(World::new(1));
         let taking = Arc::clone(&world);
-        let take = |world: &World| claims::take(world.table(), &Process::of(world), GPU);
+        let take = |world: &World| slots::take(world.table(), &Process::of(world), GPU);
         let other = thread::spawn(move || take(&taking));
         let (mine, others) = (take(&world), other.join().unwrap());
         assert!(mine.is_none() || others.is_none());
@@ -335,7 +338,7 @@ fn a_process_that_comes_is_not_taken_for_damage() {
         let world = Arc::new(World::with_processes_of(1, 3));
         let newcomer = Arc::clone(&world);
         let newcomer = thread::spawn(move || {
-            claims::take(newcomer.table(), &Process::of(&newcomer), GPU).unwrap()
+            slots::take(newcomer.table(), &Process::of(&newcomer), GPU).unwrap()
         });
         assert!(!is_damaged(&world, 0));
         let slot = newcomer.join().unwrap();

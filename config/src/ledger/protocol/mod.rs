@@ -4,9 +4,11 @@
 pub(crate) mod claims;
 #[cfg(all(test, not(loom)))]
 mod claims_tests;
+pub(crate) mod columns;
 #[cfg(not(all(test, loom)))]
 pub(crate) mod header;
 pub(crate) mod holding;
+pub(crate) mod kernel;
 pub(crate) mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -15,5 +17,8 @@ pub(crate) mod model;
 #[cfg(not(all(test, loom)))]
 pub(crate) mod private;
 pub(crate) mod sharing;
+pub(crate) mod slots;
 pub(crate) mod step;
+
 pub(crate) mod sync;
+pub(crate) mod totals;

@@ -1,7 +1,8 @@
 //! A ledger in plain memory whose kernel is a few words: for loom, miri and random programs.
 
-use super::claims::{Kernel, Own, Step, Steps};
+use super::claims::Own;
 use super::holding::Holding;
+use super::kernel::{Kernel, Step, Steps};
 use super::layout::{Device, Head, KINDS, Node, OWNER_DIED, Table};
 use super::sync::{AtomicU16, AtomicU32, AtomicU64};
 use core::cell::Cell;
