@@ -2,9 +2,9 @@
 //! Touches: real processes. `GPUSLICE_KILLS` sets how many are killed at each of the 15 steps; the
 //! default of 667 makes 10,000 and takes some six seconds.
 
+use super::Claim;
 use super::processes::{Child, End, LIMIT, Place, claim, kill, robust_mutex, sleep};
 use super::protocol::kernel::Step;
-use super::shared::Claim;
 use crate::ledger::Kind;
 use crate::words::units::Bytes;
 use core::sync::atomic::AtomicU32;
@@ -42,7 +42,7 @@ fn a_process_killed_at_any_step_is_gone_at_the_next_look() {
         assert!(granted == Claim::Granted && matches!(refused, Claim::Refused { .. }));
     };
     for fate in [
-        Step::Seated,
+        Step::SlotLocked,
         Step::UsedWiped,
         Step::AmountsWiped,
         Step::HeadWiped,
@@ -72,7 +72,7 @@ fn who_clears_the_dead_away_may_be_killed_at_any_step_too() {
     let place = Place::new();
     assert_eq!(place.claim(3), Claim::Granted);
     for fate in [
-        Step::Seated,
+        Step::SlotLocked,
         Step::UsedWiped,
         Step::AmountsWiped,
         Step::HeadWiped,

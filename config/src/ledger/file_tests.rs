@@ -3,8 +3,8 @@
 
 use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, unshare};
 use super::protocol::layout::SIZE;
-use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::snapshot::Snapshot;
+use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use crate::ledger::{DEVICES, Kind, Refusals};
 use crate::sys::Errno;
 use crate::words::device::{DeviceKind, DeviceUuid};

@@ -5,7 +5,7 @@
 
 use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim};
 use super::protocol::layout::{SIZE, SLOTS, columns_at};
-use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
+use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;

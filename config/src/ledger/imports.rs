@@ -1,7 +1,6 @@
 //! The ledger's interface for exports and imports.
-//! Touches: the mapped file; the kernel through `calls`.
+//! Touches: the mapped file; the kernel through `kernel`.
 
-use super::kernel::locks::Calls;
 use super::protocol::layout::{Device, Kind, Trust};
 use super::protocol::private::Mine;
 use super::protocol::sharing::{self, Class, Sharer};
@@ -56,8 +55,8 @@ impl Ledger {
     /// The size of an exported object, for imports that do not report their own size.
     #[must_use]
     pub fn exported(&self, device: Device, class: Class) -> Option<Bytes> {
-        let (calls, device) = (Calls::of(self), self.in_file(device));
-        let lives = totals::lives(self.table, &calls, device, Trust::unless(true));
+        let (session, device) = (self.session(), self.in_file(device));
+        let lives = totals::lives(self.table, &session, device, Trust::unless(true));
         sharing::object(self.table, device, class, lives)
     }
 
@@ -74,8 +73,8 @@ impl Ledger {
             };
         };
         let growth = {
-            let (calls, device) = (Calls::of(self), self.in_file(device));
-            let lives = totals::lives(self.table, &calls, device, Trust::unless(true));
+            let (session, device) = (self.session(), self.in_file(device));
+            let lives = totals::lives(self.table, &session, device, Trust::unless(true));
             sharing::growth(self.table, device, class, slot, size, lives)
         };
         if growth == Bytes::ZERO {

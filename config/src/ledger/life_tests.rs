@@ -5,7 +5,7 @@
 use super::processes::{
     Child, End, LIMIT, Place, become_user, claim, exec_sleep, is_root, kill, sleep, unshare,
 };
-use super::shared::{Claim, NoSlot};
+use super::{Claim, NoSlot};
 use crate::ledger::{Kind, SLOTS};
 use crate::words::units::Bytes;
 use std::os::unix::fs::MetadataExt;
@@ -54,9 +54,9 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
     let place = Place::new();
     let parent = Child::fork(|voice| {
         // As if another thread had forked between two steps of taking a slot.
-        let calls = super::kernel::locks::Calls::of(&place.ledger);
-        let seat = super::protocol::kernel::Kernel::seat(&calls, 0).unwrap();
-        assert!(super::protocol::kernel::Kernel::own(&calls, &seat, 0));
+        let session = place.ledger.session();
+        let lock = super::protocol::kernel::Kernel::lock_slot(&session, 0).unwrap();
+        assert!(super::protocol::kernel::Kernel::own(&session, &lock, 0));
         let child = Child::fork(|voice| {
             let _ = place.sum();
             voice.say(1);
@@ -67,11 +67,11 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
         sleep();
     });
     let child = parent.hear();
-    let calls = super::kernel::locks::Calls::of(&place.ledger);
-    assert!(super::protocol::kernel::Kernel::owner_lives(&calls, 0));
+    let session = place.ledger.session();
+    assert!(super::protocol::kernel::Kernel::owner_lives(&session, 0));
     parent.kill();
-    assert!(!super::protocol::kernel::Kernel::owner_lives(&calls, 0));
-    assert!(super::protocol::kernel::Kernel::seat(&calls, 0).is_some());
+    assert!(!super::protocol::kernel::Kernel::owner_lives(&session, 0));
+    assert!(super::protocol::kernel::Kernel::lock_slot(&session, 0).is_some());
     kill(child);
 }
 

@@ -3,10 +3,9 @@
 //! Law: notes decide nothing and are only reported, so a neighbour's false value affects only a
 //! report.
 
-use super::kernel::locks::Calls;
+use super::Ledger;
 use super::protocol::layout::{DEVICES, Device, Kind};
 use super::protocol::private::Mine;
-use super::shared::Ledger;
 use crate::sys::{self, Access, Fd};
 use crate::words::units::Bytes;
 use core::sync::atomic::AtomicUsize;
@@ -27,13 +26,13 @@ pub struct Refusals {
 pub struct Turn<'a> {
     /// Closing it ends the lock.
     _fd: Fd,
-    flight: Option<&'a AtomicUsize>,
+    note: Option<&'a AtomicUsize>,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if let Some(flight) = self.flight {
-            flight.store(0, SeqCst);
+        if let Some(note) = self.note {
+            note.store(0, SeqCst);
         }
     }
 }
@@ -86,7 +85,7 @@ impl Ledger {
     pub fn turn(&self, device: Device) -> Option<Turn<'_>> {
         // Settled now, because later it would mistake this descriptor for one of a parent's.
         self.settle();
-        let fd = Calls::of(self).open(Access::Write).ok()?;
+        let fd = self.lock_file.open(Access::Write).ok()?;
         let mut lock = 0;
         for round in 0..2000 {
             if self.context(device).is_some() {
@@ -97,9 +96,9 @@ impl Ledger {
                 self.in_file(device),
                 lock,
             )) {
-                let flight = self.flights.enter(&fd);
+                let note = self.lock_file.open_fds.note(&fd);
                 self.sign(device, lock);
-                return Some(Turn { _fd: fd, flight });
+                return Some(Turn { _fd: fd, note });
             }
             match self.next_lock(device, lock) {
                 Some(next) => lock = next,

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
 use super::protocol::layout::{Device, Kind};
-use super::shared::{Claim, Ledger, Open};
+use super::{Claim, Ledger, Open};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
 use std::ffi::CString;

@@ -3,14 +3,14 @@
 //! Law: nothing is granted to such a process. It counts the memory that the driver has already
 //! given it by itself, can always free it, and moves the count into its slot when it gets one.
 
-use super::kernel::locks::{Calls, Here};
+use super::kernel::locks::CrashPoints;
 use super::kernel::map;
 use super::protocol::claims;
 use super::protocol::columns::Amount;
 use super::protocol::holding::Holding;
 use super::protocol::layout::{Device, KINDS, Kind};
 use super::protocol::private::{Mine, Tally};
-use super::shared::{Claim, Ledger, NoSlot};
+use super::{Claim, Ledger, NoSlot};
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -70,9 +70,9 @@ pub(super) fn look_again(ledger: &Ledger, device: Device) -> bool {
     if ledger.is_damaged() {
         return false;
     }
-    let mut calls = Calls::of(ledger);
-    calls.insist();
-    mine.slot().is_some() || ledger.enter(&calls, mine, device).is_ok()
+    let mut session = ledger.session();
+    session.insist();
+    mine.slot().is_some() || ledger.enter(&session, mine, device).is_ok()
 }
 
 /// Moves the memory that the process already holds into a new slot, which no other thread of this
@@ -109,7 +109,7 @@ pub(super) fn leave(ledger: &Ledger, slot: usize, moved: Moved) {
     let holding = Holding::nothing();
     for (kind, bytes) in Kind::ALL.into_iter().zip(moved) {
         let amount = Amount { bytes, kind };
-        claims::release(ledger.table, &Here, slot, &holding, amount);
+        claims::release(ledger.table, &CrashPoints, slot, &holding, amount);
     }
 }
 
@@ -134,7 +134,7 @@ fn known(ledger: &Ledger, device: Device, bytes: u64) {
 fn give_back(ledger: &Ledger, device: Device, slot: usize, bytes: u64, kind: Kind) {
     if let Some(mine) = ledger.private.mine(device) {
         let amount = Amount { bytes, kind };
-        claims::release(ledger.table, &Here, slot, &mine.holding, amount);
+        claims::release(ledger.table, &CrashPoints, slot, &mine.holding, amount);
     }
 }
 

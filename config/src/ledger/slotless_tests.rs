@@ -6,7 +6,7 @@
 use super::kernel::map;
 use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
 use super::protocol::layout::VERSION;
-use super::shared::{Claim, Ledger, LedgerError, NoSlot, Open};
+use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
 use crate::sys::{Access, Fd};
 use crate::words::device::{DeviceKind, DeviceUuid};

@@ -6,13 +6,14 @@
 //! moment between them. If a slice never rests for that long, its last reading is used. Each
 //! process is then off by at most the amount that it was just claiming or releasing.
 
+use super::error::refuse;
+use super::kernel::lock_file::{LOCKS, Path};
 use super::protocol::header::{DEVICES_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
 use super::protocol::layout::{
     DEVICES, Device, Head, KINDS, Kind, Node, columns_at, sharing_at, slots_of,
 };
 use super::protocol::sharing::{SHARERS, payers};
-use super::shared::{LOCKS, Path};
-use super::{LedgerError, Record, Refusals, refuse};
+use super::{LedgerError, Record, Refusals};
 use crate::sys::{Access, Fd};
 use crate::words::units::Bytes;
 use core::ffi::CStr;

@@ -3,62 +3,28 @@
 //! Law: in a file with m slots, a lock on byte n means that the owner of slot n is alive. A lock on
 //! byte m + n means that a process is writing to slot n, which has no owner.
 
+use super::lock_file::LockFile;
 use super::map::Hold;
-use super::{quiet, reopen};
-use crate::ledger::Ledger;
+use super::quiet;
 use crate::ledger::protocol::kernel::{Kernel, Step, Steps};
-use crate::sys::{self, Access, ESTALE, Errno, Fd};
+use crate::ledger::protocol::layout::Node;
+use crate::ledger::protocol::private::Private;
+use crate::sys::{self, Access, Errno, Fd};
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// The descriptors that this process has open at this moment, each plus one.
-///
-/// A child that is forked in that moment (some microseconds, once per process and device) inherits
-/// them, and with them the locks. It closes them at its first use of the ledger. If it never uses
-/// the ledger and outlives its parent, the parent's bytes stay counted until the child ends: too
-/// much is reported as used, never too little. The same applies to the mapping, between mmap and
-/// madvise.
-pub(crate) struct Flights([AtomicUsize; 4]);
-
-impl Flights {
-    pub(crate) const fn none() -> Flights {
-        Flights([const { AtomicUsize::new(0) }; 4])
-    }
-
-    pub(crate) fn enter(&self, fd: &Fd) -> Option<&AtomicUsize> {
-        let number = fd.number().saturating_add(1);
-        let free = |flight: &&AtomicUsize| {
-            let entered = flight.compare_exchange(0, number, SeqCst, SeqCst);
-            entered.is_ok()
-        };
-        self.0.iter().find(free)
-    }
-
-    /// In a child: closes the descriptors that the parent had open, if they still refer to the
-    /// ledger.
-    pub(crate) fn land(&self, ledger: &Ledger) {
-        for flight in &self.0 {
-            let Some(number) = flight.swap(0, SeqCst).checked_sub(1) else {
-                continue;
-            };
-            let fd = Fd::numbered(number);
-            match fd.stat() {
-                Ok(stat) if ledger.is(&stat) => drop(fd),
-                _ => core::mem::forget(fd),
-            }
-        }
-    }
-}
-
 /// The kernel during one call of the ledger. One descriptor of the file is opened at its first use
 /// and serves the whole call.
-pub(crate) struct Calls<'a> {
-    ledger: &'a Ledger,
+pub(crate) struct Session<'a> {
+    file: &'a LockFile,
+    /// The slots of the ledger, and what this process knows of its own.
+    nodes: &'static [Node],
+    private: &'static Private,
     /// The descriptor, plus one.
     fd: Cell<usize>,
     /// The place where this process has noted the descriptor, because locks are held through it.
-    flight: Cell<Option<&'a AtomicUsize>>,
+    note: Cell<Option<&'a AtomicUsize>>,
     /// The slot whose owner's lock this descriptor holds, plus one. A descriptor never conflicts
     /// with its own locks, so the kernel would report that slot as unlocked.
     owned: Cell<usize>,
@@ -67,10 +33,10 @@ pub(crate) struct Calls<'a> {
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
-    pub(crate) hold: Cell<Option<Hold>>,
+    hold: Cell<Option<Hold>>,
 }
 
-impl Drop for Calls<'_> {
+impl Drop for Session<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.fd.get() != 0 {
@@ -79,12 +45,18 @@ impl Drop for Calls<'_> {
     }
 }
 
-impl<'a> Calls<'a> {
-    pub(crate) fn of(ledger: &'a Ledger) -> Calls<'a> {
-        Calls {
-            ledger,
+impl<'a> Session<'a> {
+    pub(crate) fn of(
+        file: &'a LockFile,
+        nodes: &'static [Node],
+        private: &'static Private,
+    ) -> Session<'a> {
+        Session {
+            file,
+            nodes,
+            private,
             fd: Cell::new(0),
-            flight: Cell::new(None),
+            note: Cell::new(None),
             owned: Cell::new(0),
             insists: false,
             failure: Cell::new(None),
@@ -106,20 +78,6 @@ impl<'a> Calls<'a> {
         self.failure.get()
     }
 
-    /// Opens the file that carries the locks. Its path may by now lead to another file, or to none.
-    pub(crate) fn open(&self, access: Access) -> Result<Fd, Errno> {
-        let ours = |fd: Fd| match self.ledger.is(&fd.stat()?) {
-            true => Ok(fd),
-            false => Err(ESTALE),
-        };
-        let (path, descriptor) = (&self.ledger.path, &self.ledger.descriptor);
-        let named = Fd::open(path.as_c_str(), access).and_then(ours);
-        named.or_else(|why| {
-            let there = reopen::open(path.as_c_str(), descriptor.as_c_str());
-            there.and_then(ours).map_err(|_| why)
-        })
-    }
-
     /// Runs `act` with the call's descriptor.
     #[cold]
     fn with<T>(&self, act: impl FnOnce(&Fd) -> Result<T, Errno>) -> Result<T, Errno> {
@@ -127,8 +85,8 @@ impl<'a> Calls<'a> {
             Some(number) => Fd::numbered(number),
             // A process with read access only can still query the locks.
             None => {
-                let opened = self.open(Access::Write);
-                let opened = opened.or_else(|why| self.open(Access::Read).map_err(|_| why));
+                let opened = self.file.open(Access::Write);
+                let opened = opened.or_else(|why| self.file.open(Access::Read).map_err(|_| why));
                 opened.inspect_err(|why| self.failure.set(Some(*why)))?
             }
         };
@@ -144,8 +102,8 @@ impl<'a> Calls<'a> {
         if let Some(number) = self.fd.take().checked_sub(1) {
             drop(Fd::numbered(number));
         }
-        if let Some(flight) = self.flight.take() {
-            flight.store(0, SeqCst);
+        if let Some(note) = self.note.take() {
+            note.store(0, SeqCst);
         }
         self.owned.set(0);
     }
@@ -185,31 +143,31 @@ impl<'a> Calls<'a> {
 }
 
 /// The right to write to a slot without an owner.
-pub(crate) struct Seat<'s, 'a> {
-    calls: &'s Calls<'a>,
+pub(crate) struct SlotLock<'s, 'a> {
+    session: &'s Session<'a>,
     slot: usize,
 }
 
-impl Drop for Seat<'_, '_> {
+impl Drop for SlotLock<'_, '_> {
     fn drop(&mut self) {
         // Unlocked explicitly, because the descriptor stays open for the rest of the call, and a
         // mapping keeps its locks.
-        let _ = self.calls.with(|fd| {
-            fd.unlock(self.calls.seat_byte(self.slot));
+        let _ = self.session.with(|fd| {
+            fd.unlock(self.session.slot_lock_byte(self.slot));
             Ok(())
         });
     }
 }
 
-impl Calls<'_> {
-    fn seat_byte(&self, slot: usize) -> usize {
-        self.ledger.table.nodes.len().saturating_add(slot)
+impl Session<'_> {
+    fn slot_lock_byte(&self, slot: usize) -> usize {
+        self.nodes.len().saturating_add(slot)
     }
 }
 
-impl<'a> Kernel for Calls<'a> {
-    type Seat<'s>
-        = Seat<'s, 'a>
+impl<'a> Kernel for Session<'a> {
+    type SlotLock<'s>
+        = SlotLock<'s, 'a>
     where
         Self: 's;
 
@@ -218,21 +176,24 @@ impl<'a> Kernel for Calls<'a> {
     }
 
     #[cold]
-    fn seat(&self, slot: usize) -> Option<Seat<'_, 'a>> {
+    fn lock_slot(&self, slot: usize) -> Option<SlotLock<'_, 'a>> {
         if !self.asks() {
             return None;
         }
         let got = self.with(|fd| {
-            if self.flight.get().is_none() {
-                self.flight.set(self.ledger.flights.enter(fd));
+            if self.note.get().is_none() {
+                self.note.set(self.file.open_fds.note(fd));
             }
-            Ok(fd.lock(self.seat_byte(slot)))
+            Ok(fd.lock(self.slot_lock_byte(slot)))
         });
-        (got == Ok(true)).then(|| Seat { calls: self, slot })
+        (got == Ok(true)).then(|| SlotLock {
+            session: self,
+            slot,
+        })
     }
 
-    fn own(&self, seat: &Seat<'_, 'a>, slot: usize) -> bool {
-        let held = seat.calls.with(|fd| {
+    fn own(&self, lock: &SlotLock<'_, 'a>, slot: usize) -> bool {
+        let held = lock.session.with(|fd| {
             let hold = Hold::of(fd)?;
             let locked = fd.lock(slot);
             Ok((hold, locked))
@@ -245,7 +206,7 @@ impl<'a> Kernel for Calls<'a> {
             return false;
         }
         self.owned.set(slot.saturating_add(1));
-        if let Some(node) = self.ledger.table.nodes.get(slot) {
+        if let Some(node) = self.nodes.get(slot) {
             node.pid.store(sys::getpid(), Relaxed);
         }
         self.hold.set(Some(hold));
@@ -253,7 +214,7 @@ impl<'a> Kernel for Calls<'a> {
     }
 
     fn verification_is_due(&self) -> bool {
-        let private = self.ledger.private;
+        let private = self.private;
         // Two threads may lose a count, which does no harm; a locked instruction would cost time.
         let looks = private.looks.load(Relaxed);
         private.looks.store(looks.wrapping_add(1), Relaxed);
@@ -273,17 +234,17 @@ impl<'a> Kernel for Calls<'a> {
     const ROUNDS: u32 = 512;
 }
 
-impl Steps for Calls<'_> {
+impl Steps for Session<'_> {
     #[inline(always)]
     fn step(&self, step: Step) {
-        Here.step(step);
+        CrashPoints.step(step);
     }
 }
 
 /// The steps of calls that make no queries to the kernel.
-pub(crate) struct Here;
+pub(crate) struct CrashPoints;
 
-impl Steps for Here {
+impl Steps for CrashPoints {
     #[inline(always)]
     fn step(&self, step: Step) {
         #[cfg(all(test, not(miri)))]
@@ -292,11 +253,11 @@ impl Steps for Here {
     }
 }
 
-impl Calls<'_> {
+impl Session<'_> {
     #[cold]
     fn second_has_passed(&self) -> bool {
         let now = sys::seconds();
-        let due = &self.ledger.private.verify_at;
+        let due = &self.private.verify_at;
         let passed = now >= due.load(Relaxed);
         if passed {
             due.store(now.saturating_add(1), Relaxed);

@@ -1,6 +1,7 @@
 //! What the ledger needs of the kernel: mappings, locks on the file, hints of a thread's end.
 //! Touches: the kernel, through `crate::sys`; the mapped file.
 
+pub(crate) mod lock_file;
 pub(crate) mod locks;
 pub(crate) mod map;
 pub(crate) mod quiet;

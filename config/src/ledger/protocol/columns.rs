@@ -30,7 +30,7 @@ pub(crate) enum Alone {
     NotGranted,
 }
 
-/// The amounts of one slot, for its owner or for the holder of its seat.
+/// The amounts of one slot, for its owner or for the holder of its lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a> {
     pub(super) used: &'a AtomicU64,

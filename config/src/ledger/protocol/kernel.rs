@@ -10,7 +10,7 @@ pub(crate) trait Steps {
 /// The protocol's queries to the kernel.
 pub(crate) trait Kernel: Steps {
     /// The right to write to a slot without an owner. Ends when it is dropped, or its holder dies.
-    type Seat<'s>
+    type SlotLock<'s>
     where
         Self: 's;
 
@@ -19,10 +19,10 @@ pub(crate) trait Kernel: Steps {
     fn owner_lives(&self, slot: usize) -> bool;
 
     /// Tries to get the right to write to a slot without an owner; never waits.
-    fn seat(&self, slot: usize) -> Option<Self::Seat<'_>>;
+    fn lock_slot(&self, slot: usize) -> Option<Self::SlotLock<'_>>;
 
-    /// Makes this process the owner of a slot whose seat it holds, until it dies.
-    fn own(&self, seat: &Self::Seat<'_>, slot: usize) -> bool;
+    /// Makes this process the owner of a slot whose lock it holds, until it dies.
+    fn own(&self, lock: &Self::SlotLock<'_>, slot: usize) -> bool;
 
     /// Whether to query the kernel about every slot now, regardless of hints.
     fn verification_is_due(&self) -> bool;
@@ -37,8 +37,8 @@ pub(crate) trait Kernel: Steps {
 /// The points of the protocol at which a kill makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The seat is held.
-    Seated = 1,
+    /// The slot is locked.
+    SlotLocked = 1,
     /// The used bytes of the dead owner are cleared, by kind and in all.
     UsedWiped,
     /// Its pending claims are cleared.

@@ -229,7 +229,7 @@ fn a_claimer_that_dies_at_any_step_is_gone_at_once() {
 #[test]
 fn the_dead_are_cleared_away_by_whoever_looks_even_if_that_one_dies_too() {
     let steps = [
-        Step::Seated,
+        Step::SlotLocked,
         Step::UsedWiped,
         Step::AmountsWiped,
         Step::HeadWiped,

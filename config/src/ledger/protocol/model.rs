@@ -21,7 +21,7 @@ pub(crate) struct World {
     kinds: Vec<[AtomicU64; KINDS]>,
     /// The locks; 0 means unlocked.
     owners: Vec<AtomicU32>,
-    seats: Vec<AtomicU32>,
+    slot_locks: Vec<AtomicU32>,
     pub(crate) gates: Vec<AtomicU16>,
     pub(crate) holdings: Vec<Holding>,
     bell: Bell,
@@ -95,7 +95,7 @@ impl World {
             }),
             kinds: words(slots, || [(); KINDS].map(|()| word64())),
             owners: words(slots, word32),
-            seats: words(slots, word32),
+            slot_locks: words(slots, word32),
             gates: words(slots, || AtomicU16::new(0)),
             holdings: words(slots, Holding::default),
             bell: Bell::default(),
@@ -182,18 +182,18 @@ impl<'a> Process<'a> {
     }
 }
 
-/// Drops the seat's lock, as the kernel does even for a killed process.
-pub(crate) struct Seat<'a>(&'a AtomicU32);
+/// Unlocks the slot, as the kernel does even for a killed process.
+pub(crate) struct SlotLock<'a>(&'a AtomicU32);
 
-impl Drop for Seat<'_> {
+impl Drop for SlotLock<'_> {
     fn drop(&mut self) {
         self.0.store(0, SeqCst);
     }
 }
 
 impl<'a> Kernel for Process<'a> {
-    type Seat<'s>
-        = Seat<'a>
+    type SlotLock<'s>
+        = SlotLock<'a>
     where
         Self: 's;
 
@@ -201,14 +201,14 @@ impl<'a> Kernel for Process<'a> {
         self.world.owners[slot].load(SeqCst) != 0
     }
 
-    fn seat(&self, slot: usize) -> Option<Seat<'a>> {
-        let seat = &self.world.seats[slot];
-        let got = seat.compare_exchange(0, 1, SeqCst, SeqCst);
+    fn lock_slot(&self, slot: usize) -> Option<SlotLock<'a>> {
+        let lock = &self.world.slot_locks[slot];
+        let got = lock.compare_exchange(0, 1, SeqCst, SeqCst);
         // Not constructed on failure: dropping it would release another process's lock.
-        got.is_ok().then(|| Seat(seat))
+        got.is_ok().then(|| SlotLock(lock))
     }
 
-    fn own(&self, _: &Seat<'a>, slot: usize) -> bool {
+    fn own(&self, _: &SlotLock<'a>, slot: usize) -> bool {
         let owner = &self.world.owners[slot];
         owner.compare_exchange(0, 1, SeqCst, SeqCst).is_ok()
     }

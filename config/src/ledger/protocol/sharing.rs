@@ -127,7 +127,7 @@ pub(crate) fn row_for<'a>(table: Table<'a>, slot: usize) -> Option<&'a Sharer> {
     table.sharing.get(place)
 }
 
-/// Clears the row of a slot's dead owner. Requires the slot's seat; call before the rest of the
+/// Clears the row of a slot's dead owner. Requires the slot's lock; call before the rest of the
 /// slot is wiped.
 pub(crate) fn wipe(table: Table<'_>, slot: usize) {
     if let Some(row) = row(table, slot) {

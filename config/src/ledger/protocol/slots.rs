@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::SeqCst;
 /// Makes this process the owner of a slot for a device. Returns `None` if every slot has a live
 /// owner.
 ///
-/// The seat is taken first: its holder may write to a slot without an owner. A dead owner's bytes
+/// The slot is locked first: the holder of its lock may write to a slot without an owner. A dead owner's bytes
 /// are cleared before the slot gets a new owner, so they never count as the new owner's.
 pub(crate) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
     // First slots whose hint says that their owner died; the new owner clears them. So a slice that
@@ -27,15 +27,15 @@ pub(crate) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> O
             if !wanted(node.head()) {
                 continue;
             }
-            let Some(seat) = kernel.seat(slot) else {
+            let Some(lock) = kernel.lock_slot(slot) else {
                 continue;
             };
             if kernel.owner_lives(slot) {
                 continue;
             }
-            kernel.step(Step::Seated);
+            kernel.step(Step::SlotLocked);
             wipe(table, kernel, slot);
-            if !kernel.own(&seat, slot) {
+            if !kernel.own(&lock, slot) {
                 return None;
             }
             kernel.step(Step::Owned);
@@ -68,17 +68,17 @@ pub(crate) fn counts<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) -> bo
 
 /// Clears a dead owner's bytes, unless another process is doing so.
 fn reap<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
-    let Some(_seat) = kernel.seat(slot) else {
+    let Some(_lock) = kernel.lock_slot(slot) else {
         return;
     };
     // The slot may have a new owner by now.
     if !kernel.owner_lives(slot) {
-        kernel.step(Step::Seated);
+        kernel.step(Step::SlotLocked);
         wipe(table, kernel, slot);
     }
 }
 
-/// Resets a slot without an owner to zero. Requires its seat; can be repeated after a kill.
+/// Resets a slot without an owner to zero. Requires its lock; can be repeated after a kill.
 fn wipe<K: Kernel>(table: Table<'_>, kernel: &K, slot: usize) {
     let (Some(columns), Some(node)) = (Columns::of(table, slot), table.nodes.get(slot)) else {
         return;
