@@ -13,25 +13,46 @@ struct Crate {
     rooms: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: &[Crate] = &[Crate {
-    folder: "shim/src",
-    rooms: &[
-        ("interpose", "how a call of the program reaches a hook"),
-        ("hooks", "what each hooked function does"),
-        ("account", "who pays: claims and releases of device memory"),
-        ("answer", "facts become the one answer"),
-        ("page_cache", "model files leave the page cache"),
-        (
-            "slice",
-            "what this process was given: slice file and ledger",
-        ),
-        ("real", "the real functions, in each copy of their library"),
-        ("state", "what this process holds: wiped in a forked child"),
-        ("log", "log lines and failure counters"),
-        ("loader", "loaded objects and their symbols"),
-        ("sys", "system calls"),
-    ],
-}];
+const CRATES: &[Crate] = &[
+    Crate {
+        folder: "shim/src",
+        rooms: &[
+            ("interpose", "how a call of the program reaches a hook"),
+            ("hooks", "what each hooked function does"),
+            ("account", "who pays: claims and releases of device memory"),
+            ("answer", "facts become the one answer"),
+            ("page_cache", "model files leave the page cache"),
+            (
+                "slice",
+                "what this process was given: slice file and ledger",
+            ),
+            ("real", "the real functions, in each copy of their library"),
+            ("state", "what this process holds: wiped in a forked child"),
+            ("log", "log lines and failure counters"),
+            ("loader", "loaded objects and their symbols"),
+            ("sys", "system calls"),
+        ],
+    },
+    Crate {
+        folder: "config/src",
+        rooms: &[
+            ("answer", "the one answer about memory, and what is granted"),
+            ("slice", "what a slice is: its file, its limits"),
+            ("ledger", "how much memory each process of a slice holds"),
+            ("promises", "what each slice of a machine was promised"),
+            ("host", "the host's memory, as the kernel's files report it"),
+            ("words", "amounts, devices, texts, paths"),
+            ("sys", "system calls, made directly"),
+        ],
+    },
+    Crate {
+        folder: "config/src/ledger",
+        rooms: &[
+            ("kernel", "mappings, locks, and hints of a thread's end"),
+            ("protocol", "the words of the file, and how they change"),
+        ],
+    },
+];
 
 /// Most files that a folder holds without rooms of its own.
 const FLAT: usize = 15;
@@ -96,8 +117,14 @@ fn heads(text: &str) -> Vec<String> {
     names
 }
 
-/// The rooms that a file names by `crate::`, or by `super::` as far as the crate's root.
-fn imports(text: &str, module: &[String]) -> BTreeSet<String> {
+/// The path of a folder's modules: that of `config/src/ledger` is `crate::ledger::`.
+fn root_path(folder: &str) -> String {
+    let (_, within) = folder.split_once("src").unwrap_or_default();
+    format!("crate{}::", within.replace('/', "::"))
+}
+
+/// The rooms that a file names by the path of their root, or by `super::` as far as that.
+fn imports(text: &str, module: &[String], root: &str) -> BTreeSet<String> {
     let code: String = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default())
@@ -108,27 +135,27 @@ fn imports(text: &str, module: &[String]) -> BTreeSet<String> {
         .next()
         .unwrap_or_default();
     let mut rooms = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        rooms.extend(heads(&code[at + "crate::".len()..]));
-    }
-    let root = "super::".repeat(module.len());
-    for (at, _) in code.match_indices(&root) {
+    for (at, _) in code.match_indices(root) {
         rooms.extend(heads(&code[at + root.len()..]));
+    }
+    let upward = "super::".repeat(module.len());
+    for (at, _) in code.match_indices(&upward) {
+        rooms.extend(heads(&code[at + upward.len()..]));
     }
     rooms
 }
 
 /// The imports between the rooms of a crate, each with one file that has it.
-fn edges(folder: &Path) -> BTreeMap<(String, String), PathBuf> {
+fn edges(folder: &Path, root: &str) -> BTreeMap<(String, String), PathBuf> {
     let mut edges = BTreeMap::new();
     for file in sources(folder) {
         let module = module(folder, &file);
-        if module.len() < 2 && folder.join(format!("{}.rs", module[0])) == file {
-            // A file of the crate's root: what it exports, and its entry point.
+        if file.parent() == Some(folder) {
+            // A file of the root: what it exports, and its entry point.
             continue;
         }
         let text = std::fs::read_to_string(&file).expect("a source file");
-        for room in imports(&text, &module) {
+        for room in imports(&text, &module, root) {
             let edge = (module[0].clone(), room);
             edges.entry(edge).or_insert_with(|| file.clone());
         }
@@ -157,7 +184,7 @@ fn imports_point_downward_only() {
                 wrong.push(format!("{}/{name} has no floor in floors.rs", krate.folder));
             }
         }
-        for ((from, to), file) in edges(&folder) {
+        for ((from, to), file) in edges(&folder, &root_path(krate.folder)) {
             let (Some(above), Some(below)) = (floor(&from), floor(&to)) else {
                 continue;
             };
@@ -204,5 +231,15 @@ fn a_group_of_imports_names_each_room() {
     let text =
         "use crate::{log, real::{self, Slot}};\nuse super::super::super::sys;\n// crate::none";
     let expected = ["log", "real", "sys"].map(String::from);
-    assert_eq!(imports(text, &module), expected.into());
+    assert_eq!(imports(text, &module, "crate::"), expected.into());
+}
+
+#[test]
+fn a_room_within_a_room_is_named_by_its_whole_path() {
+    let root = root_path("config/src/ledger");
+    assert_eq!(root, "crate::ledger::");
+    let module = ["protocol".into(), "totals".into()];
+    let text = "use crate::ledger::kernel::map;\nuse crate::words::units;\nuse super::super::open;";
+    let expected = ["kernel", "open"].map(String::from);
+    assert_eq!(imports(text, &module, &root), expected.into());
 }
