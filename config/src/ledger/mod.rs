@@ -47,7 +47,7 @@ mod snapshot;
 pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
 pub use protocol::sharing::{CLASSES, Class, key_of};
 pub use protocol::step::{STEP, rounded, spoken_for, stepped};
-pub use reservation::{Charged, Given, Growth, Patience, Reserve, Reserving};
+pub use reservation::{Account, Grant, Growth, Patience, Reservable, Reserve};
 
 #[cfg(not(all(test, loom)))]
 pub use crate::sys::Errno;

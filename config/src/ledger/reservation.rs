@@ -15,17 +15,17 @@ use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 
 /// A memory pool or the graphs of a device: the driver's figures, and the account to charge.
-pub trait Reserving {
+pub trait Reservable {
     /// The bytes that the driver has reserved; `None` if it does not report them.
     fn reserved(&self) -> Option<Bytes>;
     /// The bytes of it that are in use.
     fn used(&self) -> Bytes;
     /// The account that is charged for it.
-    fn charged(&self) -> &impl Charged;
+    fn account(&self) -> &impl Account;
 }
 
 /// The account that is charged for reserved memory: a device's account in the ledger.
-pub trait Charged {
+pub trait Account {
     /// Claims more memory from the ledger; returns whether that was granted.
     fn claim(&self, bytes: Bytes) -> bool;
     /// Records more memory as held in the ledger, whatever the limit.
@@ -53,7 +53,7 @@ pub struct Reserve {
 
 /// The memory assigned to a running call.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Given {
+pub struct Grant {
     /// Claimed from the ledger, for memory that the driver may have to add.
     pub claimed: Bytes,
     /// Assigned from the idle memory.
@@ -94,21 +94,21 @@ pub struct Patience {
 
 impl Patience {
     /// Starts the wait.
-    pub fn new(charged: &impl Charged) -> Patience {
+    pub fn new(account: &impl Account) -> Patience {
         Patience {
-            end: charged.clock().saturating_add(PATIENCE),
+            end: account.clock().saturating_add(PATIENCE),
             rounds: ROUNDS,
         }
     }
 
     /// Lets other threads run; returns false once the time is over.
-    pub fn wait(&mut self, charged: &impl Charged) -> bool {
+    pub fn wait(&mut self, account: &impl Account) -> bool {
         // The round count limits the wait where there is no clock.
         self.rounds = self.rounds.saturating_sub(1);
-        if self.rounds == 0 || charged.clock() >= self.end {
+        if self.rounds == 0 || account.clock() >= self.end {
             return false;
         }
-        charged.wait();
+        account.wait();
         true
     }
 }
@@ -148,7 +148,7 @@ fn stepped(bytes: Bytes) -> Bytes {
 impl Reserve {
     /// Reserves for this call as much of `wanted` as is idle, counted in the ledger, and not
     /// assigned to another call. It stays in the ledger until [`Reserve::end`].
-    pub fn count_on(&self, wanted: Bytes, driver: &impl Reserving) -> Bytes {
+    pub fn count_on(&self, wanted: Bytes, driver: &impl Reservable) -> Bytes {
         for _ in 0..ROUNDS {
             let seen = self.counted_on.load(SeqCst);
             let held = amount(self.held.load(SeqCst));
@@ -175,27 +175,27 @@ impl Reserve {
         change(&self.counted_on, idle, Bytes::minus);
     }
 
-    /// Marks the start of the driver call that `given` was assigned to.
-    pub fn begin(&self, given: Given) {
-        change(&self.claimed, given.claimed, Bytes::plus);
+    /// Marks the start of the driver call that `grant` was assigned to.
+    pub fn begin(&self, grant: Grant) {
+        change(&self.claimed, grant.claimed, Bytes::plus);
     }
 
     /// Marks the end of the driver call: its assigned memory is used up or released. Returns false
     /// if the call has made more memory reserved than is granted, and `growth` is
     /// [`Growth::Asked`].
-    pub fn end(&self, given: Given, growth: Growth, driver: &impl Reserving) -> bool {
-        change(&self.counted_on, given.idle, Bytes::minus);
-        if given.claimed != Bytes::ZERO {
+    pub fn end(&self, grant: Grant, growth: Growth, driver: &impl Reservable) -> bool {
+        change(&self.counted_on, grant.idle, Bytes::minus);
+        if grant.claimed != Bytes::ZERO {
             // This call's claim must stay visible until the memory is written down, or other calls
             // would claim it once more. After that, another call may already have relied on it.
-            self.write(given.claimed, growth, driver);
-            change(&self.claimed, given.claimed, Bytes::minus);
+            self.write(grant.claimed, growth, driver);
+            change(&self.claimed, grant.claimed, Bytes::minus);
         }
         self.settle(growth, driver)
     }
 
     /// Updates the ledger to the driver's figures. Returns false if there is no room for them.
-    pub fn settle(&self, growth: Growth, driver: &impl Reserving) -> bool {
+    pub fn settle(&self, growth: Growth, driver: &impl Reservable) -> bool {
         let mut patience = None;
         while !self.write(Bytes::ZERO, growth, driver) {
             let nobody = amount(self.claimed.load(SeqCst)) == Bytes::ZERO;
@@ -203,8 +203,8 @@ impl Reserve {
                 return false;
             }
             // The other calls may release what they do not need.
-            let patience = patience.get_or_insert_with(|| Patience::new(driver.charged()));
-            if !patience.wait(driver.charged()) {
+            let patience = patience.get_or_insert_with(|| Patience::new(driver.account()));
+            if !patience.wait(driver.account()) {
                 return false;
             }
         }
@@ -213,15 +213,15 @@ impl Reserve {
 
     /// Records the reserved memory, as far as `own` and the granted memory suffice, and releases
     /// the rest of them. `own` is part of `claimed`.
-    fn write(&self, own: Bytes, growth: Growth, driver: &impl Reserving) -> bool {
-        let charged = driver.charged();
+    fn write(&self, own: Bytes, growth: Growth, driver: &impl Reservable) -> bool {
+        let account = driver.account();
         let mut left = own;
         loop {
             let seen = self.held.load(SeqCst);
             let held = amount(seen);
             let counted_on = self.counted_on.load(SeqCst);
             let Some(reserved) = driver.reserved() else {
-                charged.release(left);
+                account.release(left);
                 return true;
             };
             // Other calls record their own claims.
@@ -234,9 +234,9 @@ impl Reserve {
                     // lacking.
                     continue;
                 }
-                fits = growth == Growth::Kept || charged.claim(lacking);
+                fits = growth == Growth::Kept || account.claim(lacking);
                 if growth == Growth::Kept {
-                    charged.record(lacking);
+                    account.record(lacking);
                 }
                 if fits {
                     left = left.plus(lacking);
@@ -256,7 +256,7 @@ impl Reserve {
             }
             let unchanged = wanted == held && growth == Growth::OfOthers;
             if unchanged || replace(&self.held, seen, written(seen, wanted)) {
-                charged.release(there.minus(wanted));
+                account.release(there.minus(wanted));
                 return fits;
             }
         }

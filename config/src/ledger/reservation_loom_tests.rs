@@ -4,7 +4,7 @@
 //! memory.
 
 use super::protocol::sync::AtomicU64;
-use super::reservation::{Charged, Given, Growth, Patience, Reserve, Reserving};
+use super::reservation::{Account, Grant, Growth, Patience, Reservable, Reserve};
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;
@@ -58,26 +58,26 @@ impl World {
 
     /// A call that allocates units as the shim does; returns whether they were granted.
     fn takes(&self, wanted: u64) -> bool {
-        let given = match self.given(wanted) {
-            Some(given) => given,
+        let grant = match self.grant(wanted) {
+            Some(grant) => grant,
             None => {
                 self.trims();
                 let mut patience = Patience::new(self);
                 while self.pool.under_way().is_some() && patience.wait(self) {}
-                match self.given(wanted) {
-                    Some(given) => given,
+                match self.grant(wanted) {
+                    Some(grant) => grant,
                     None => return false,
                 }
             }
         };
-        self.pool.begin(given);
+        self.pool.begin(grant);
         self.drive(|reserved, used| {
             let missing = (used + wanted).saturating_sub(reserved);
             let grown = reserved + missing.next_multiple_of(self.grows_by);
             (grown, used + wanted)
         });
         self.is_covered();
-        if self.pool.end(given, Growth::Asked, self) {
+        if self.pool.end(grant, Growth::Asked, self) {
             return true;
         }
         self.trims();
@@ -90,12 +90,12 @@ impl World {
         false
     }
 
-    fn given(&self, wanted: u64) -> Option<Given> {
+    fn grant(&self, wanted: u64) -> Option<Grant> {
         let idle = self.pool.count_on(units(wanted), self);
         let claimed = units(wanted).minus(idle);
-        let given = Given { claimed, idle };
+        let grant = Grant { claimed, idle };
         if self.claim(claimed) {
-            return Some(given);
+            return Some(grant);
         }
         self.pool.let_go(idle);
         None
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-impl Reserving for World {
+impl Reservable for World {
     fn reserved(&self) -> Option<Bytes> {
         Some(units(self.driver.load(SeqCst) % USED))
     }
@@ -142,12 +142,12 @@ impl Reserving for World {
         units(self.driver.load(SeqCst) / USED)
     }
 
-    fn charged(&self) -> &impl Charged {
+    fn account(&self) -> &impl Account {
         self
     }
 }
 
-impl Charged for World {
+impl Account for World {
     fn claim(&self, bytes: Bytes) -> bool {
         let claimed = self.ledger.fetch_update(SeqCst, SeqCst, |held| {
             let held = held + bytes.get() / UNIT;

@@ -1,13 +1,13 @@
 //! Charges the reservations of pools and graphs to their device's account.
 //! Touches: the ledger, through the account.
 
-use gpuslice_config::ledger::{Charged, Kind};
+use gpuslice_config::ledger::{self, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use super::{Account, Asked};
 use crate::sys;
 
-impl Charged for Account {
+impl ledger::Account for Account {
     fn claim(&self, bytes: Bytes) -> bool {
         !matches!(self.ask(bytes, Kind::Pool), Asked::Refused(_))
     }

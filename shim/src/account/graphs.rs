@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 
 use gpuslice_config::ledger;
-use gpuslice_config::ledger::{Charged, Given, Growth, Kind, Reserve, Reserving};
+use gpuslice_config::ledger::{Grant, Growth, Kind, Reservable, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -119,7 +119,7 @@ pub(crate) struct Graphs {
     known: Known,
 }
 
-impl Reserving for Graphs {
+impl Reservable for Graphs {
     fn reserved(&self) -> Option<Bytes> {
         // A device without a context holds no graph memory, and the query fails.
         let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
@@ -131,7 +131,7 @@ impl Reserving for Graphs {
         used.map_or(Bytes::MAX, Bytes::new)
     }
 
-    fn charged(&self) -> &impl Charged {
+    fn account(&self) -> &impl ledger::Account {
         &self.account
     }
 }
@@ -153,7 +153,7 @@ impl Graphs {
     }
 
     /// Claims the memory that the driver may have to add before a graph can run.
-    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Given, ()> {
+    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Grant, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
             let idle = reserve.count_on(need, self);
@@ -164,8 +164,8 @@ impl Graphs {
                 false => ask(&self.account, lacking, claimed),
             };
             let given = match asked {
-                Asked::Granted => Given { claimed, idle },
-                Asked::Uncounted => Given {
+                Asked::Granted => Grant { claimed, idle },
+                Asked::Uncounted => Grant {
                     claimed: Bytes::ZERO,
                     idle,
                 },
@@ -204,7 +204,7 @@ impl Graphs {
 
     /// Records a launch that the driver has accepted. A running graph cannot be stopped, so its
     /// memory is recorded whatever the limit.
-    pub(crate) fn launched(&self, given: Given) {
+    pub(crate) fn launched(&self, given: Grant) {
         self.reserve().end(given, Growth::Kept, self);
     }
 }

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use gpuslice_config::ledger;
-use gpuslice_config::ledger::{Charged, Growth, Kind, Reserve, Reserving};
+use gpuslice_config::ledger::{Growth, Kind, Reservable, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     entered: Entered,
 }
 
-impl Reserving for Pool {
+impl Reservable for Pool {
     fn reserved(&self) -> Option<Bytes> {
         attribute(self.slot, self.handle, RESERVED).map(ledger::rounded)
     }
@@ -52,7 +52,7 @@ impl Reserving for Pool {
         attribute(self.slot, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
     }
 
-    fn charged(&self) -> &impl Charged {
+    fn account(&self) -> &impl ledger::Account {
         &self.account
     }
 }

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 
-use gpuslice_config::ledger::{Charged, Patience, Reserve};
+use gpuslice_config::ledger::{Account, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -289,7 +289,7 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
 /// do not need is released.
 pub(crate) fn wait_for_others<T>(
     private: &'static Private,
-    charged: &impl Charged,
+    account: &impl Account,
     mut again: impl FnMut() -> Option<T>,
 ) -> Option<T> {
     let used = || places(private).take_while(|place| place.key.load(SeqCst) != 0);
@@ -297,9 +297,9 @@ pub(crate) fn wait_for_others<T>(
         let each = used().filter_map(|place| place.reserve.under_way());
         each.reduce(u64::wrapping_add)
     };
-    let mut patience = Patience::new(charged);
+    let mut patience = Patience::new(account);
     let mut seen = under_way();
-    while seen.is_some() && patience.wait(charged) {
+    while seen.is_some() && patience.wait(account) {
         let now = under_way();
         if now != seen
             && let Some(got) = again()

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_ulonglong, c_void};
 
-use gpuslice_config::ledger::{Given, Kind};
+use gpuslice_config::ledger::{Grant, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::graphs::{self, Graphs, Need};
@@ -103,7 +103,7 @@ pub(crate) unsafe fn with_params(
 const UPLOAD: u64 = 2;
 
 /// Claims the memory of a graph that is uploaded while it is instantiated.
-fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
+fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Grant, ()>)> {
     let Need { bytes, device, .. } = graphs::need(slot, graph);
     let ordinal = device.and_then(device::ordinal)?;
     let graphs = Graphs::of(account::of(slot, ordinal)?, slot, ordinal)?;
@@ -141,7 +141,7 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
         handles::put(account.private, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of(account, slot, ordinal) {
-            graphs.launched(Given::default());
+            graphs.launched(Grant::default());
         }
     }
 }

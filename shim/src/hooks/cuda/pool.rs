@@ -8,7 +8,7 @@
 
 use core::ffi::c_void;
 
-use gpuslice_config::ledger::{Given, Growth, Kind, Reserving as _};
+use gpuslice_config::ledger::{Grant, Growth, Kind, Reservable as _};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -247,7 +247,7 @@ unsafe fn allocate_from(
 }
 
 /// Claims the memory that a pool will add for a request.
-fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
+fn claim(pool: &Pool, request: u64) -> Result<Grant, ()> {
     let reserve = pool.reserve();
     let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
         let idle = reserve.count_on(Bytes::new(request), pool);
@@ -259,7 +259,7 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
             reserve.let_go(idle);
             return Err(());
         };
-        let given = Given { claimed, idle };
+        let given = Grant { claimed, idle };
         reserve.begin(given);
         Ok(given)
     };
