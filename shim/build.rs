@@ -45,7 +45,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let own_memory =
         env::var("CARGO_CFG_TARGET_ARCH")? == "x86_64" && env::var("PROFILE")? == "release";
     let memory: &[&str] = if own_memory { &[] } else { &MEMORY };
-    let stub = stand_in(Path::new(&out), &[&IMPORTS, memory].concat())?;
+    stand_in(Path::new(&out), &[&IMPORTS, memory].concat())?;
+    // As a library of this crate, it comes before libc itself, which the `libc` crate names.
+    println!("cargo:rustc-link-search=native={out}");
+    println!("cargo:rustc-link-lib=dylib=imports");
     for argument in LINK {
         println!("cargo:rustc-cdylib-link-arg={argument}");
     }
@@ -53,7 +56,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Elsewhere pages may be larger: the linker's own choice loads on all of them.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,max-page-size=4096");
     }
-    println!("cargo:rustc-cdylib-link-arg={stub}");
     if env::var("PROFILE")? == "release" {
         // Debug builds have a standard library, and sections of more kinds.
         let layout = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("layout.ld");
@@ -68,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn stand_in(out: &Path, imports: &[&str]) -> Result<String, Box<dyn Error>> {
+fn stand_in(out: &Path, imports: &[&str]) -> Result<(), Box<dyn Error>> {
     let source = out.join("imports.s");
     let library = out.join("libimports.so");
     let mut text = String::from(".text\n");
@@ -89,5 +91,5 @@ fn stand_in(out: &Path, imports: &[&str]) -> Result<String, Box<dyn Error>> {
     if !made.success() {
         return Err(format!("{compiler} cannot make {}", library.display()).into());
     }
-    Ok(library.display().to_string())
+    Ok(())
 }

@@ -7,7 +7,7 @@ use super::protocol::layout::{Device, KINDS, Kind, Node};
 use super::protocol::private::{Mine, NO_THREAD};
 use super::protocol::slots;
 use super::{Ledger, NoSlot, slotless};
-use crate::sys::{self, Errno};
+use crate::sys::{self, ESRCH, Errno};
 use crate::words::device::DeviceUuid;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -156,7 +156,7 @@ impl Ledger {
         // A thread that still exists may have the node in its list. The report of its end may be
         // early (it is leaving), refer to a reused id, or be a neighbour's false value. Then there
         // is no hint, and readers query the kernel.
-        if carrier == NO_THREAD || (carrier != 0 && !sys::thread_is_gone(carrier)) {
+        if carrier == NO_THREAD || (carrier != 0 && sys::probe_thread(carrier) != Err(ESRCH)) {
             return;
         }
         let mine_to_arm = mine

@@ -36,7 +36,7 @@ pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option
     match kind {
         DESCRIPTOR => {
             let descriptor = i32::try_from(place as usize).ok()?;
-            let (device, inode) = Stat::of_program(descriptor).ok()?.identity;
+            let (device, inode) = Stat::of(descriptor).ok()?.identity;
             let mut bytes = [0; 16];
             let (words, _) = bytes.as_chunks_mut::<8>();
             for (word, value) in words.iter_mut().zip([device, inode]) {

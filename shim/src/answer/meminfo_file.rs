@@ -84,7 +84,7 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
 
 /// Whether a descriptor is of `/proc/meminfo`, by whatever path it was opened.
 fn is_the_hosts(descriptor: i32) -> bool {
-    let opened = Stat::of_program(descriptor);
+    let opened = Stat::of(descriptor);
     let hosts = Stat::at(paths::PROC_MEMINFO);
     matches!((opened, hosts), (Ok(opened), Ok(hosts)) if opened.identity == hosts.identity)
 }
@@ -127,7 +127,7 @@ pub(crate) unsafe fn told_of(descriptor: i32, place: *mut c_void) {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn told_more_of(descriptor: i32, flags: i32, mask: u32, place: *mut c_void) {
-    if Stat::of_program(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
+    if Stat::of(descriptor).is_ok_and(|stat| is_ours(descriptor, stat.identity.0)) {
         // SAFETY: the caller guarantees that `place` has room for a `struct statx`.
         unsafe { sys::statx_into(paths::PROC_MEMINFO, flags, mask, place) };
     }

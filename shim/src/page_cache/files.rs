@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use super::block_map::Touched;
 use super::{fork, helper, range_locks};
 use crate::sys;
-use crate::sys::file_calls::{self, Descriptor, Identity, Stat};
+use crate::sys::file_calls::{self, Descriptor, Identity, Regular};
 
 /// The number of files that a process can have in use at the same time. The largest models come in
 /// fewer than 200.
@@ -330,7 +330,7 @@ impl File {
 }
 
 /// The entry of a file, with one more user; a new entry if there is none yet.
-fn enter(stat: Stat) -> Option<Number> {
+fn enter(stat: Regular) -> Option<Number> {
     if let Some(number) = find(stat.identity) {
         return Some(number);
     }
@@ -401,7 +401,7 @@ fn find(identity: Identity) -> Option<Number> {
 }
 
 /// Records that a descriptor of a model file was opened.
-pub(super) fn opened(fd: Descriptor, stat: Stat) -> Option<Number> {
+pub(super) fn opened(fd: Descriptor, stat: Regular) -> Option<Number> {
     let hint = new_hint(fd)?;
     let number = enter(stat)?;
     let old = hint.set(number);

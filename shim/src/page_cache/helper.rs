@@ -4,13 +4,13 @@
 //! Law: it runs only where the slice asks for drop-behind, handles no signals, and touches neither
 //! libc nor thread-local storage. It delays no thread for longer than one piece takes.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::drop_behind;
 use super::files::Number;
 use crate::sys::file_calls;
-use crate::sys::file_calls::number;
-use crate::sys::{self, syscall};
+use crate::sys::{self, int, syscall};
 
 const STACK: usize = 64 << 10;
 static STACK_PLACE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -31,41 +31,37 @@ static RESTS: AtomicU32 = AtomicU32::new(0);
 
 const PATIENCE_MS: i64 = 300;
 
-#[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
 /// Waits until a word has changed from `was`. False: the time was over first.
 pub(super) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
-    const WAIT_PRIVATE: usize = 128;
-    wait_by(WAIT_PRIVATE, word, was, milliseconds)
+    wait_by(
+        libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+        word,
+        was,
+        milliseconds,
+    )
 }
 
 /// `wait` for a word that the kernel itself changes.
 fn wait_shared(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
-    const WAIT: usize = 0;
-    wait_by(WAIT, word, was, milliseconds)
+    wait_by(libc::FUTEX_WAIT, word, was, milliseconds)
 }
 
-fn wait_by(how: usize, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
-    let timeout = Timespec {
-        seconds: 0,
-        nanoseconds: milliseconds.saturating_mul(1_000_000),
+fn wait_by(how: c_int, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+    let timeout = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: milliseconds.saturating_mul(1_000_000),
     };
     let arguments = [
         (&raw const *word) as usize,
-        how,
+        int(how),
         was as usize,
         (&raw const timeout) as usize,
         0,
         0,
     ];
     // SAFETY: the kernel only reads the word and the timeout.
-    let waited = unsafe { syscall(number::FUTEX, arguments) };
-    const ETIMEDOUT: sys::Errno = sys::Errno(110);
-    waited != Err(ETIMEDOUT)
+    let waited = unsafe { syscall(libc::SYS_futex, arguments) };
+    waited != Err(sys::ETIMEDOUT)
 }
 
 /// Sleeps for a millisecond, so that other threads run.
@@ -75,17 +71,16 @@ pub(super) fn pause() {
 }
 
 fn wake(word: &AtomicU32) {
-    const WAKE_PRIVATE: usize = 129;
     let arguments = [
         (&raw const *word) as usize,
-        WAKE_PRIVATE,
+        int(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG),
         i32::MAX as usize,
         0,
         0,
         0,
     ];
     // SAFETY: the kernel only compares the address.
-    let _ = unsafe { syscall(number::FUTEX, arguments) };
+    let _ = unsafe { syscall(libc::SYS_futex, arguments) };
 }
 
 /// Calls the helper; starts it if it does not run.
@@ -262,7 +257,14 @@ fn start() -> bool {
 
 /// Shares memory, file-system state, descriptors, signal handlers and the process itself; the
 /// kernel clears THREAD when the thread has ended.
-const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
+const FLAGS: usize = int(libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_CHILD_CLEARTID
+    | libc::CLONE_PARENT_SETTID);
 
 /// The id of the new thread, or a negative error.
 fn clone(top: *mut u8) -> isize {
@@ -279,12 +281,13 @@ fn clone(top: *mut u8) -> isize {
             "xor ebp, ebp",
             "call {work}",
             "xor edi, edi",
-            "mov eax, 60",
+            "mov eax, {exit}",
             "syscall",
             "ud2",
             "2:",
             work = sym work,
-            inlateout("rax") number::CLONE as isize => answer,
+            exit = const libc::SYS_exit,
+            inlateout("rax") libc::SYS_clone => answer,
             in("rdi") FLAGS, in("rsi") top, in("rdx") thread, in("r10") thread, in("r8") 0usize,
             lateout("rcx") _, lateout("r11") _,
         );
@@ -298,12 +301,13 @@ fn clone(top: *mut u8) -> isize {
             "mov x29, xzr",
             "bl {work}",
             "mov x0, xzr",
-            "mov x8, #93",
+            "mov x8, #{exit}",
             "svc #0",
             "brk #1",
             "2:",
             work = sym work,
-            in("x8") number::CLONE,
+            exit = const libc::SYS_exit,
+            in("x8") libc::SYS_clone,
             inlateout("x0") FLAGS => answer,
             in("x1") top, in("x2") thread, in("x3") 0usize, in("x4") thread,
             out("x30") _,

@@ -4,7 +4,7 @@
 //! Law: where the kernel gives no answer, the result is the one that drops nothing.
 
 use super::mappings::Range;
-use crate::sys::file_calls::{self, Descriptor, number};
+use crate::sys::file_calls::{self, Descriptor};
 use crate::sys::syscall;
 
 /// `PAGEMAP_SCAN`, since kernel 6.7.
@@ -155,7 +155,7 @@ impl Pages {
         let place = (&raw mut *scan) as usize;
         let fd = self.0.0 as usize;
         // SAFETY: the kernel writes only to the two structs, at most `vec_len` regions.
-        unsafe { syscall(number::IOCTL, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()
+        unsafe { syscall(libc::SYS_ioctl, [fd, PAGEMAP_SCAN, place, 0, 0, 0]) }.ok()
     }
 
     /// The number of wanted pages, counted from the file's entries. None: they cannot be read.
@@ -171,7 +171,8 @@ impl Pages {
             let offset = usize::try_from(at.saturating_mul(8)).ok()?;
             let (fd, place) = (self.0.0 as usize, (&raw mut entries) as usize);
             // SAFETY: the kernel writes at most `length` bytes, and `entries` has that room.
-            let read = unsafe { syscall(number::PREAD, [fd, place, length, offset, 0, 0]) }.ok()?;
+            let read =
+                unsafe { syscall(libc::SYS_pread64, [fd, place, length, offset, 0, 0]) }.ok()?;
             if read < length {
                 return None;
             }

@@ -2,9 +2,10 @@
 //! library's lines.
 //! Touches: a descriptor; the calling thread's signal mask, for the length of the call.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{filters, number, syscall};
+use super::{filters, int, syscall};
 
 /// How long a line waits for a blocked reader, in nanoseconds.
 const PATIENCE: u64 = 100_000_000;
@@ -12,14 +13,10 @@ const PATIENCE: u64 = 100_000_000;
 /// Not 0: the last wait was in vain. No further line waits until the reader reads again.
 static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
 
-const SIGPIPE: u32 = 13;
-const SIGXFSZ: u32 = 25;
 /// The signals by which a write may kill a program: for a pipe without a reader, and for a file
 /// over its length limit.
-const OF_WRITES: u64 = 1 << (SIGPIPE - 1) | 1 << (SIGXFSZ - 1);
+const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
-const BLOCK: usize = 0;
-const SET_MASK: usize = 2;
 /// The length of the kernel's `sigset_t`.
 const SET: usize = 8;
 
@@ -33,7 +30,7 @@ pub(super) fn write(descriptor: usize, line: &[u8]) {
     let (place, length) = (line.as_ptr() as usize, line.len());
     let write = || {
         // SAFETY: the kernel reads `length` bytes of `line`.
-        unsafe { syscall(number::WRITE, [descriptor, place, length, 0, 0, 0]) }
+        unsafe { syscall(libc::SYS_write, [descriptor, place, length, 0, 0, 0]) }
     };
     if filters::is_filtered() {
         // A seccomp filter may allow the write but not the other calls.
@@ -51,17 +48,24 @@ pub(super) fn write(descriptor: usize, line: &[u8]) {
     }
     let (new, none) = ((&raw const mask) as usize, 0);
     // SAFETY: `mask` is a signal set: the one that this thread had before.
-    let _ = unsafe { syscall(number::SIGPROCMASK, [SET_MASK, new, none, SET, 0, 0]) };
+    let _ = unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [int(libc::SIG_SETMASK), new, none, SET, 0, 0],
+        )
+    };
 }
 
 /// Whether a write to the descriptor would succeed at once.
 fn takes_more(descriptor: usize) -> bool {
-    const OUT: u64 = 4;
-    /// The offsets in `struct pollfd`, which begins with the descriptor: the requested and the
-    /// returned events.
-    const ASKED_AT: u32 = 32;
-    const ANSWERED_AT: u32 = 48;
-    let mut asked = descriptor as u64 | OUT << ASKED_AT;
+    let Ok(fd) = c_int::try_from(descriptor) else {
+        return true;
+    };
+    let mut asked = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
     // Seconds and nanoseconds. The kernel writes the remaining time there.
     let mut patience = match GIVEN_UP.load(Ordering::Relaxed) {
         0 => [0, PATIENCE],
@@ -69,9 +73,9 @@ fn takes_more(descriptor: usize) -> bool {
     };
     let (place, time) = ((&raw mut asked) as usize, (&raw mut patience) as usize);
     // SAFETY: one `struct pollfd` and a `struct timespec`; the signal mask stays.
-    let ready = unsafe { syscall(number::PPOLL, [place, 1, time, 0, SET, 0]) };
+    let ready = unsafe { syscall(libc::SYS_ppoll, [place, 1, time, 0, SET, 0]) };
     // On an error or an interruption, the descriptor counts as ready.
-    let takes = ready.is_err() || asked >> ANSWERED_AT == OUT;
+    let takes = ready.is_err() || asked.revents == libc::POLLOUT;
     GIVEN_UP.store(u32::from(!takes), Ordering::Relaxed);
     takes
 }
@@ -83,10 +87,16 @@ fn hold_back() -> Option<(u64, u64)> {
     let ours = OF_WRITES;
     let (new, old) = ((&raw const ours) as usize, (&raw mut mask) as usize);
     // SAFETY: the kernel reads one signal set and writes the other.
-    unsafe { syscall(number::SIGPROCMASK, [BLOCK, new, old, SET, 0, 0]) }.ok()?;
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [int(libc::SIG_BLOCK), new, old, SET, 0, 0],
+        )
+    }
+    .ok()?;
     let place = (&raw mut pending) as usize;
     // SAFETY: the kernel writes one signal set.
-    let _ = unsafe { syscall(number::SIGPENDING, [place, SET, 0, 0, 0, 0]) };
+    let _ = unsafe { syscall(libc::SYS_rt_sigpending, [place, SET, 0, 0, 0, 0]) };
     Some((mask, pending))
 }
 
@@ -96,5 +106,5 @@ fn take_back(signals: u64) {
     let (set, time) = ((&raw const signals) as usize, (&raw const at_once) as usize);
     // SAFETY: a signal set and a `struct timespec`; the null pointer means that no details are
     // reported.
-    while unsafe { syscall(number::SIGTIMEDWAIT, [set, 0, time, SET, 0, 0]) }.is_ok() {}
+    while unsafe { syscall(libc::SYS_rt_sigtimedwait, [set, 0, time, SET, 0, 0]) }.is_ok() {}
 }

@@ -52,8 +52,8 @@ pub(crate) const LOCKS: &[u8] = b"locks";
 
 /// The identity of the file that carries the locks.
 enum Identity {
-    /// The ledger itself.
-    Ledger(Stat),
+    /// The ledger itself, with its length.
+    Ledger((u64, u64), u64),
     /// A file beside it, by its device and inode once it has been opened.
     Beside([AtomicU64; 2]),
 }
@@ -75,7 +75,7 @@ impl LockFile {
             path: Path::new(path)?,
             descriptor: Path::new(descriptor).unwrap_or(Path::EMPTY),
             open_fds: OpenFds::none(),
-            identity: Identity::Ledger(stat),
+            identity: Identity::Ledger(stat.identity, stat.length),
         })
     }
 
@@ -107,13 +107,16 @@ impl LockFile {
     /// Whether a file is the one that carries the locks.
     fn is(&self, stat: &Stat) -> bool {
         match &self.identity {
-            Identity::Ledger(ledger) => stat == ledger,
+            Identity::Ledger(identity, length) => {
+                stat.regular && stat.identity == *identity && stat.length == *length
+            }
             Identity::Beside([device, inode]) => {
+                let found = stat.identity;
                 let same = |word: &AtomicU64, found: u64| {
                     let known = word.compare_exchange(0, found, SeqCst, SeqCst);
                     known.map_or_else(|known| known == found, |_| true)
                 };
-                stat.regular && same(device, stat.device) && same(inode, stat.inode)
+                stat.regular && same(device, found.0) && same(inode, found.1)
             }
         }
     }

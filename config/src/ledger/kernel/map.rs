@@ -21,17 +21,9 @@ use crate::ledger::protocol::layout::{KINDS, Node, Table, columns_at, sharing_at
 use crate::ledger::protocol::private::{Private, Tally};
 use crate::ledger::protocol::sharing::{SHARERS, Sharer};
 use crate::ledger::protocol::sync::AtomicU64;
-use crate::sys::{self, Errno, Fd};
+use crate::sys::{self, Errno, Fd, PAGE};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, Ordering};
-
-const PAGE: usize = 4096;
-const PROT_NONE: usize = 0;
-const PROT_READ_WRITE: usize = 3;
-const MAP_SHARED: usize = 1;
-const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
-const MADV_DONTFORK: usize = 10;
-const MADV_WIPEONFORK: usize = 18;
 
 /// A mapped ledger file.
 pub(crate) struct Mapped {
@@ -42,8 +34,9 @@ pub(crate) struct Mapped {
 
 /// Maps a ledger file that has been checked: `length` bytes with room for `slots` slots.
 pub(crate) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno> {
-    let at = sys::mmap(length, PROT_READ_WRITE, MAP_SHARED, Some(fd))?;
-    let start = NonNull::new(at as *mut u8).ok_or(Errno(0))?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let start = sys::map_file(fd, length, access, libc::MAP_SHARED)?;
+    let start = NonNull::new(start).ok_or(Errno(0))?;
     let [used, pending, nodes, kinds] = columns_at(slots);
     // SAFETY: the pages are mapped for good and begin with a header. All of it is atomics: others may
     // write to it, and any bits are a value.
@@ -78,22 +71,16 @@ pub(crate) fn file(fd: &Fd, length: usize, slots: usize) -> Result<Mapped, Errno
 
 /// Unmaps a file that turned out not to be a ledger.
 pub(crate) fn forget(mapped: Mapped) {
-    let at = core::ptr::from_ref(mapped.header) as usize;
+    let at = core::ptr::from_ref(mapped.header).cast_mut().cast();
     // SAFETY: `Ledger::open` calls this with the only references, before it gives up.
-    unsafe { sys::munmap(at, mapped.length) };
+    unsafe { sys::unmap(at, mapped.length) };
 }
 
 /// Maps this process's private page: zeros at first, and zeros again in every forked child.
 pub(crate) fn private() -> Result<&'static Private, Errno> {
     const { assert!(size_of::<Private>() <= PAGE) };
-    let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None)?;
-    // SAFETY: no other code knows of the page yet; zeros are what its users expect after a fork.
-    if let Err(errno) = unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) } {
-        // SAFETY: no other code knows of the page.
-        unsafe { sys::munmap(at, PAGE) };
-        return Err(errno);
-    }
-    let at = NonNull::new(at as *mut Private).ok_or(Errno(0))?;
+    let at = sys::map_wiped(PAGE)?.cast::<Private>();
+    let at = NonNull::new(at).ok_or(Errno(0))?;
     // SAFETY: the page is mapped for good and aligned; zeros are a Private, which is atomics only.
     Ok(unsafe { at.as_ref() })
 }
@@ -101,14 +88,7 @@ pub(crate) fn private() -> Result<&'static Private, Errno> {
 /// Maps a page of zero words, which are zero again in every forked child.
 pub(crate) fn tally() -> Option<NonNull<Tally>> {
     const { assert!(size_of::<Tally>() <= PAGE) };
-    let at = sys::mmap(PAGE, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, None).ok()?;
-    // SAFETY: no other code knows of the page yet.
-    if unsafe { sys::madvise(at, PAGE, MADV_WIPEONFORK) }.is_err() {
-        // SAFETY: no other code knows of the page.
-        unsafe { sys::munmap(at, PAGE) };
-        return None;
-    }
-    NonNull::new(at as *mut Tally)
+    NonNull::new(sys::map_wiped(PAGE).ok()?.cast())
 }
 
 /// Returns the tally page, once one is stored.
@@ -130,20 +110,20 @@ pub(crate) fn tally_made(place: &AtomicPtr<Tally>) -> Option<&'static Tally> {
         .is_err()
     {
         // SAFETY: no other code has seen the page.
-        unsafe { sys::munmap(fresh as usize, PAGE) };
+        unsafe { sys::unmap(fresh.cast(), PAGE) };
     }
     tally_at(place)
 }
 
 /// A mapping that keeps a description's locks until this address space ends.
-pub(crate) struct Hold(usize);
+pub(crate) struct Hold(*mut u8);
 
 impl Hold {
     /// Keeps the present and future locks of this description.
     pub(crate) fn of(fd: &Fd) -> Result<Hold, Errno> {
-        let at = sys::mmap(PAGE, PROT_NONE, MAP_SHARED, Some(fd))?;
+        let at = sys::map_file(fd, PAGE, libc::PROT_NONE, libc::MAP_SHARED)?;
         // SAFETY: no code touches the page, in this process or in a child.
-        match unsafe { sys::madvise(at, PAGE, MADV_DONTFORK) } {
+        match unsafe { sys::madvise(at, PAGE, libc::MADV_DONTFORK) } {
             Ok(()) => Ok(Hold(at)),
             Err(errno) => {
                 Hold(at).release();
@@ -155,6 +135,6 @@ impl Hold {
     /// Releases the locks at once.
     pub(crate) fn release(self) {
         // SAFETY: the page is this Hold's own, and no code can touch it.
-        unsafe { sys::munmap(self.0, PAGE) };
+        unsafe { sys::unmap(self.0, PAGE) };
     }
 }

@@ -1,0 +1,49 @@
+//! The kernel's error numbers.
+//! Touches: nothing.
+
+/// The kernel's error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// There is no such file.
+pub const ENOENT: Errno = Errno(libc::ENOENT);
+/// There is no such process or thread.
+pub const ESRCH: Errno = Errno(libc::ESRCH);
+/// A signal interrupted the call.
+pub const EINTR: Errno = Errno(libc::EINTR);
+/// The kernel has no memory for the call.
+pub const ENOMEM: Errno = Errno(libc::ENOMEM);
+/// This user may not open the file.
+pub const EACCES: Errno = Errno(libc::EACCES);
+/// A part of the path is not a directory.
+pub const ENOTDIR: Errno = Errno(libc::ENOTDIR);
+/// The file is not of a usable kind, or an argument is not.
+pub const EINVAL: Errno = Errno(libc::EINVAL);
+/// The machine has reached its limit of open files.
+pub const ENFILE: Errno = Errno(libc::ENFILE);
+/// The process has no free descriptor.
+pub const EMFILE: Errno = Errno(libc::EMFILE);
+/// The file is too large.
+pub const EFBIG: Errno = Errno(libc::EFBIG);
+/// The path is a link, and links are not followed.
+pub const ELOOP: Errno = Errno(libc::ELOOP);
+/// The time is over.
+pub const ETIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
+/// The file at this path is not the expected one.
+pub const ESTALE: Errno = Errno(libc::ESTALE);
+
+impl Errno {
+    /// Whether the same call may succeed in a moment.
+    #[must_use]
+    pub const fn is_passing(self) -> bool {
+        matches!(self, EINTR | ENOMEM | ENFILE | EMFILE)
+    }
+}
+
+impl core::fmt::Display for Errno {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "errno {}", self.0)
+    }
+}
+
+impl core::error::Error for Errno {}
