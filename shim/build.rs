@@ -10,8 +10,8 @@ use std::process::Command;
 /// Everything that the shim takes from libc.
 ///
 /// It is linked against a stand-in that has these names, libc's soname and no symbol versions:
-/// so the library does not ask for the glibc of the machine that built it, and a name that is
-/// not on this list does not link.
+/// so the library does not ask for the glibc of the machine that built it. A name that is not
+/// on this list gets libc's version, which a test refuses.
 const IMPORTS: [&str; 4] = [
     "_r_debug",
     "clock_gettime",

@@ -4,4 +4,5 @@
 pub mod admit;
 pub mod meminfo_text;
 pub mod reclaim;
+pub mod room;
 pub mod view;

@@ -3,6 +3,7 @@
 //! Law: total = used + free, free is never more than an allocation can get, and TOTAL is never
 //! larger than the driver's. On a card with memory of its own, neither is FREE.
 
+use crate::answer::room::HostRoom;
 use crate::host::meminfo::HostMemory;
 use crate::slice::host_reserve;
 use crate::slice::{DeviceSlice, Total};
@@ -78,15 +79,19 @@ impl Host {
         }
     }
 
-    /// The memory that can still be allocated: from MemAvailable, never MemFree, and never swap.
+    /// The memory that can still be allocated.
     #[must_use]
     pub const fn obtainable(&self) -> Bytes {
         let keeps = match self.pressed {
             Some(pressed) => pressed.keeps.at_least(self.reserve()),
             None => self.reserve(),
         };
-        let rest = self.memory.available.minus(keeps);
-        rest.minus(self.others_unused)
+        let room = HostRoom {
+            available: self.memory.available,
+            reserve: keeps,
+            promised: self.others_unused,
+        };
+        room.left()
     }
 }
 

@@ -5,6 +5,7 @@
 //! by the idle host and its programs needs no term of its own: it is not available.
 
 use crate::text;
+use gpuslice_config::answer::room::HostRoom;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::words::units::Bytes;
 
@@ -51,7 +52,12 @@ impl Room {
     /// Returns the memory that a new slice may be promised.
     #[must_use]
     pub fn left(&self) -> Bytes {
-        self.available.minus(self.reserve).minus(self.unused())
+        let room = HostRoom {
+            available: self.available,
+            reserve: self.reserve,
+            promised: self.unused(),
+        };
+        room.left()
     }
 
     /// Admits a budget.

@@ -8,6 +8,7 @@ use crate::policy::Policy;
 use crate::registry::{Budget, Record, unified};
 use crate::tenants::Tenant;
 use crate::text::shown;
+use gpuslice_config::answer::room::HostRoom;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::slice::host_reserve::default_reserve;
 use gpuslice_config::words::units::Bytes;
@@ -268,7 +269,12 @@ fn host_fits(
         .iter()
         .fold(Bytes::ZERO, |sum, (_, unused)| sum.plus(*unused));
     let available = host.memory.available;
-    let left = available.minus(reserve).minus(promised);
+    let room = HostRoom {
+        available,
+        reserve,
+        promised,
+    };
+    let left = room.left();
     match asked <= left {
         true => Ok(()),
         false => Err(AdmissionError::Host {
