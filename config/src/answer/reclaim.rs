@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use crate::answer::view::Host;
-use crate::slice::host_reserve::Thresholds;
+use crate::slice::thresholds::Thresholds;
 use crate::words::units::Bytes;
 
 /// The least host memory, freed but kept by the allocator, that is worth trimming: a trim takes a

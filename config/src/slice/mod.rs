@@ -11,7 +11,7 @@ pub use crate::words::text::Text;
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{SliceError, SliceFault, parse, parse_into};
 
-use crate::slice::host_reserve::Thresholds;
+use crate::slice::thresholds::Thresholds;
 use crate::words::device::DeviceUuid;
 use crate::words::text::uuid_text;
 use crate::words::units::Bytes;
@@ -247,3 +247,4 @@ pub mod host_reserve;
 mod tests;
 #[cfg(feature = "std")]
 pub mod threshold;
+pub mod thresholds;

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use std::format;
 use std::string::{String, ToString};
 
-use crate::slice::host_reserve::Thresholds;
+use crate::slice::thresholds::Thresholds;
 use crate::words::units::Bytes;
 
 /// One threshold.

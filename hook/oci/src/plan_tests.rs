@@ -4,7 +4,7 @@
 use super::*;
 use crate::{devices, policy, spec, state};
 use gpuslice_config::slice::Pressure;
-use gpuslice_config::slice::host_reserve::Thresholds;
+use gpuslice_config::slice::thresholds::Thresholds;
 
 const MACHINE: &str = r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},

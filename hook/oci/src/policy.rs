@@ -5,8 +5,8 @@
 use crate::annotations::{Request, Selector, page_cache, present_as, pressure, total};
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::slice::host_reserve::Thresholds;
 use gpuslice_config::slice::threshold::Threshold;
+use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::words::units::Bytes;
 use serde::de::{Error, Visitor};

@@ -6,7 +6,7 @@ use gpuslice_config::answer::admit::{self, Refusal};
 use gpuslice_config::answer::reclaim;
 use gpuslice_config::answer::view::Host;
 use gpuslice_config::ledger::{self, Ledger};
-use gpuslice_config::slice::host_reserve::Thresholds;
+use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::words::units::Bytes;
 
 use super::Account;

@@ -5,7 +5,7 @@ use core::ffi::CStr;
 
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::ledger::{self, Ledger};
-use gpuslice_config::slice::host_reserve::Thresholds;
+use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::slice::{
     self, DeviceSlice, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice,
 };
