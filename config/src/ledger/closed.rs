@@ -12,12 +12,12 @@ use core::sync::atomic::Ordering::SeqCst;
 
 /// This process's devices, each with its number in the file, plus one. Zero: it has no number
 /// there.
-pub(super) struct Places {
+pub(super) struct DeviceNumbers {
     header: Header,
     in_file: [AtomicU8; DEVICES],
 }
 
-static PLACES: Places = Places {
+static NUMBERS: DeviceNumbers = DeviceNumbers {
     header: Header::empty(),
     in_file: [const { AtomicU8::new(0) }; DEVICES],
 };
@@ -28,7 +28,7 @@ static NO_PAGE: Private = Private::empty();
 
 /// The header of a ledger that cannot be used.
 pub(super) fn header() -> &'static Header {
-    &PLACES.header
+    &NUMBERS.header
 }
 
 pub(super) fn no_page() -> &'static Private {
@@ -37,18 +37,18 @@ pub(super) fn no_page() -> &'static Private {
 
 /// The devices of a process whose ledger was unusable. `None` if the process uses the file's
 /// numbers.
-pub(super) fn places(file: &Header) -> Option<&'static Places> {
-    let known = |number: u8| PLACES.header.uuid(Device(number));
+pub(super) fn numbers(file: &Header) -> Option<&'static DeviceNumbers> {
+    let known = |number: u8| NUMBERS.header.uuid(Device(number));
     let mut numbers = 0u8..;
     let mut any = None;
     while let Some((number, uuid)) = numbers.next().and_then(|n| Some((n, known(n)?))) {
-        PLACES.place(Device(number), file.device(&uuid));
-        any = Some(&PLACES);
+        NUMBERS.place(Device(number), file.device(&uuid));
+        any = Some(&NUMBERS);
     }
     any
 }
 
-impl Places {
+impl DeviceNumbers {
     fn place(&self, device: Device, in_file: Option<Device>) {
         let number = in_file.map_or(0, |device| device.0.saturating_add(1));
         if let Some(place) = self.in_file.get(usize::from(device.0)) {

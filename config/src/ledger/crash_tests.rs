@@ -3,7 +3,7 @@
 //! default of 667 makes 10,000 and takes some six seconds.
 
 use super::Claim;
-use super::processes::{Child, End, LIMIT, Place, claim, kill, robust_mutex, sleep};
+use super::processes::{Child, End, LIMIT, TestLedger, claim, kill, robust_mutex, sleep};
 use super::protocol::kernel::Step;
 use crate::ledger::Kind;
 use crate::words::units::Bytes;
@@ -31,7 +31,7 @@ fn kills() -> usize {
 
 #[test]
 fn a_process_killed_at_any_step_is_gone_at_the_next_look() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(3), Claim::Granted);
     let life = |fate| {
         doom(fate);
@@ -69,7 +69,7 @@ fn a_process_killed_at_any_step_is_gone_at_the_next_look() {
 
 #[test]
 fn who_clears_the_dead_away_may_be_killed_at_any_step_too() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(3), Claim::Granted);
     for fate in [
         Step::SlotLocked,
@@ -96,7 +96,7 @@ fn who_clears_the_dead_away_may_be_killed_at_any_step_too() {
 
 #[test]
 fn processes_killed_at_random_moments_leave_nothing() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(3), Claim::Granted);
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
     let mut roll = |sides: u64| {
@@ -133,7 +133,7 @@ fn processes_killed_at_random_moments_leave_nothing() {
 
 #[test]
 fn many_processes_at_once_never_hold_more_than_the_limit() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let crowd: Vec<_> = (0..8)
         .map(|_| {
             Child::fork(|_| {
@@ -156,7 +156,7 @@ fn many_processes_at_once_never_hold_more_than_the_limit() {
 
 #[test]
 fn of_threads_and_processes_that_fit_nobody_is_refused() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let crowd: Vec<_> = (0..5)
         .map(|_| {
             Child::fork(|_| {
@@ -182,7 +182,7 @@ fn of_threads_and_processes_that_fit_nobody_is_refused() {
 
 #[test]
 fn a_process_lives_on_after_the_thread_that_claimed() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let go = place.folder.path().join("go");
     let head = || place.ledger.table.nodes[0].head();
     let holder = Child::fork(|voice| {
@@ -217,7 +217,7 @@ fn a_process_lives_on_after_the_thread_that_claimed() {
 /// The robust list with the hint also contains the program's robust mutexes.
 #[test]
 fn robust_mutexes_of_the_program_work_beside_the_hint_even_a_garbled_one() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let mut child = Child::fork(|_| {
         let mutexes: [_; 4] = core::array::from_fn(|_| robust_mutex());
         let (ledger, gpu) = (&place.ledger, place.gpu);
@@ -247,7 +247,7 @@ fn robust_mutexes_of_the_program_work_beside_the_hint_even_a_garbled_one() {
 
 #[test]
 fn a_garbled_hint_harms_nobody_and_the_kernel_is_asked() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let holder = Child::fork(|voice| {
         assert_eq!(place.claim(5), Claim::Granted);
         voice.say(1);
@@ -268,7 +268,7 @@ fn a_garbled_hint_harms_nobody_and_the_kernel_is_asked() {
 
 #[test]
 fn a_death_that_left_no_hint_is_seen_before_anybody_is_refused() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let holder = Child::fork(|voice| {
         assert_eq!(place.claim(900), Claim::Granted);
         voice.say(1);

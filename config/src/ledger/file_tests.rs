@@ -1,7 +1,7 @@
 //! Files that are not a ledger, or no longer one: refused, or harmless.
 //! Touches: files on tmpfs, real processes.
 
-use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim, is_root, unshare};
+use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim, is_root, unshare};
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
@@ -25,7 +25,7 @@ fn look(path: &Path) -> Result<(), LedgerError> {
 
 #[test]
 fn what_is_no_ledger_is_refused() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let at = |name: &str| place.folder.path().join(name);
     assert_eq!(
         open(&at("absent")).unwrap_err(),
@@ -71,7 +71,7 @@ fn what_is_no_ledger_is_refused() {
 
 #[test]
 fn another_ledger_than_the_slices_own_is_refused() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert!(place.ledger.identify(7) && place.ledger.identify(7));
     assert!(!place.ledger.identify(8));
     let known = |id| Ledger::open(&c_path(&place.path()), Open::Known(id));
@@ -88,7 +88,7 @@ fn another_ledger_than_the_slices_own_is_refused() {
 
 #[test]
 fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
-    let place = Place::new();
+    let place = TestLedger::new();
     for mode in [0o600, 0o666] {
         let path = place.folder.path().join(std::format!("{mode:o}"));
         for _ in 0..2 {
@@ -104,7 +104,7 @@ fn a_ledger_is_made_with_the_mode_that_was_asked_for() {
 
 #[test]
 fn the_beginning_is_what_whoever_makes_a_ledger_writes() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let path = place.folder.path().join("made");
     Ledger::open(
         &c_path(&path),
@@ -122,7 +122,7 @@ fn the_beginning_is_what_whoever_makes_a_ledger_writes() {
 
 #[test]
 fn many_may_make_the_same_ledger_at_once() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let path = c_path(&place.folder.path().join("new"));
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -143,7 +143,7 @@ fn many_may_make_the_same_ledger_at_once() {
 
 #[test]
 fn threads_that_come_first_at_once_share_one_slot() {
-    let place = Place::new();
+    let place = TestLedger::new();
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(place.claim(10), Claim::Granted));
@@ -155,7 +155,7 @@ fn threads_that_come_first_at_once_share_one_slot() {
 
 #[test]
 fn devices_keep_their_places_and_there_is_an_end_to_them() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let numbered = |number: u8, kind| DeviceUuid {
         kind,
         bytes: [number; 16],
@@ -183,7 +183,7 @@ fn devices_keep_their_places_and_there_is_an_end_to_them() {
 
 #[test]
 fn devices_are_counted_apart() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let mig = DeviceUuid {
         kind: DeviceKind::Mig,
         ..UUID
@@ -196,7 +196,7 @@ fn devices_are_counted_apart() {
 
 #[test]
 fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(5), Claim::Granted);
     let (pinned, two) = (Kind::Pinned, Bytes::new(2));
     assert_eq!(
@@ -222,7 +222,7 @@ fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
 
 #[test]
 fn who_looks_from_outside_is_told_that_the_dead_are_dead() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let holder = Child::fork(|voice| {
         assert_eq!(place.claim(5), Claim::Granted);
         voice.say(1);
@@ -237,7 +237,7 @@ fn who_looks_from_outside_is_told_that_the_dead_are_dead() {
 
 #[test]
 fn what_is_held_by_kind_adds_up_to_what_is_held_while_it_changes() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let _busy = Child::fork(|voice| {
         voice.say(1);
         loop {
@@ -265,7 +265,7 @@ fn what_is_held_by_kind_adds_up_to_what_is_held_while_it_changes() {
 
 #[test]
 fn any_bytes_after_the_first_words_are_read_without_a_crash() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let sound = fs::read(place.path()).unwrap();
     let mut dice = 1u64;
     for round in 0..50 {
@@ -293,7 +293,7 @@ fn any_bytes_after_the_first_words_are_read_without_a_crash() {
 #[test]
 fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
     let (place, other) = {
-        let place = Place::new();
+        let place = TestLedger::new();
         let other = place.folder.path().join("other");
         let other = Ledger::open(
             &c_path(&other),
@@ -326,7 +326,7 @@ fn a_ledger_cut_short_ends_processes_of_its_own_slice_and_of_no_other() {
 
 #[test]
 fn a_ledger_whose_file_was_replaced_goes_on_for_those_who_have_it() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(5), Claim::Granted);
     fs::remove_file(place.path()).unwrap();
     Ledger::open(
@@ -355,7 +355,7 @@ fn a_file_system_that_drops_locks_is_noticed() {
         std::eprintln!("skipped: needs root");
         return;
     }
-    let place = Place::new();
+    let place = TestLedger::new();
     for name in ["lower", "upper", "work", "merged"] {
         fs::create_dir(place.folder.path().join(name)).unwrap();
     }
@@ -390,7 +390,7 @@ fn a_file_system_that_drops_locks_is_noticed() {
 
 #[test]
 fn refusals_are_remembered_with_the_most_that_was_missing() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let (ledger, gpu) = (&place.ledger, place.gpu);
     for short_by in [41, 143, 12] {
         ledger.refused(gpu, Bytes::mib(short_by));
@@ -409,7 +409,7 @@ fn refusals_are_remembered_with_the_most_that_was_missing() {
 
 #[test]
 fn what_a_context_costs_is_learned_once() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let (ledger, gpu) = (&place.ledger, place.gpu);
     assert_eq!(ledger.context(gpu), None);
     ledger.learn_context(gpu, Bytes::mib(254));
@@ -418,7 +418,7 @@ fn what_a_context_costs_is_learned_once() {
 }
 
 /// A process that gets the turn and keeps it as long as it lives.
-fn holds_the_turn(place: &Place) -> Child {
+fn holds_the_turn(place: &TestLedger) -> Child {
     let holder = Child::fork(|voice| {
         let turn = place.ledger.turn(place.gpu);
         assert!(turn.is_some(), "nobody else has it");
@@ -431,7 +431,7 @@ fn holds_the_turn(place: &Place) -> Child {
 
 #[test]
 fn a_turn_ends_with_its_holder() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let holder = holds_the_turn(&place);
     let other = place.open();
     assert!(other.turn(place.gpu).is_none(), "two seconds of waiting");
@@ -445,7 +445,7 @@ fn a_turn_ends_with_its_holder() {
 
 #[test]
 fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
-    let place = Place::new();
+    let place = TestLedger::new();
     for _ in 0..3 {
         // As if it had been cancelled in the driver: no destructor runs.
         let ledger = place.open();
@@ -461,7 +461,7 @@ fn a_thread_that_is_gone_in_its_turn_makes_nobody_wait() {
 
 #[test]
 fn a_turn_lasts_though_its_holder_claims_meanwhile() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let turn = place.ledger.turn(place.gpu).unwrap();
     assert_eq!(place.claim(5), Claim::Granted);
     assert_eq!(place.sum(), 5);

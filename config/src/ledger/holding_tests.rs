@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
 
-use super::processes::{Child, End, LIMIT, Place, UUID, c_path, claim};
+use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim};
 use super::protocol::layout::{SIZE, SLOTS, columns_at};
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind};
@@ -19,7 +19,7 @@ const OTHER: DeviceUuid = DeviceUuid {
     bytes: *b"another, beside!",
 };
 
-fn overwrite(place: &Place, at: usize, bytes: &[u8]) {
+fn overwrite(place: &TestLedger, at: usize, bytes: &[u8]) {
     let file = File::options().write(true).open(place.path()).unwrap();
     file.write_all_at(bytes, at as u64).unwrap();
 }
@@ -46,7 +46,7 @@ fn words() -> Vec<usize> {
 /// is granted memory over the limit.
 fn no_word_lifts_the_limit(garbage: [u8; 8]) {
     for at in words() {
-        let place = Place::new();
+        let place = TestLedger::new();
         let second = place.open();
         for ledger in [&second, &place.ledger] {
             assert_eq!(count(ledger, place.gpu, 100), Claim::Granted);
@@ -84,7 +84,7 @@ fn no_word_of_ones_or_of_noise_lifts_the_limit() {
 #[test]
 fn one_process_whose_words_are_gone_is_granted_nothing_more() {
     for at in words().into_iter().filter(|at| *at < 32 || *at >= 4096) {
-        let place = Place::new();
+        let place = TestLedger::new();
         assert!(is_granted(&place.ledger, place.gpu, 600));
         overwrite(&place, at, &[0; 8]);
         assert!(!is_granted(&place.ledger, place.gpu, 500), "{at}");
@@ -95,7 +95,7 @@ fn one_process_whose_words_are_gone_is_granted_nothing_more() {
 #[test]
 fn zeros_in_a_device_are_no_second_budget() {
     for at in [32, 40, 48] {
-        let place = Place::new();
+        let place = TestLedger::new();
         assert!(is_granted(&place.ledger, place.gpu, 600));
         overwrite(&place, at, &[0; 8]);
         let late = place.open();
@@ -108,7 +108,7 @@ fn zeros_in_a_device_are_no_second_budget() {
 
 #[test]
 fn who_finds_the_damage_tells_everybody() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let (second, third) = (place.open(), place.open());
     for ledger in [&place.ledger, &second] {
         assert!(is_granted(ledger, place.gpu, 100));
@@ -134,7 +134,7 @@ fn who_finds_the_damage_tells_everybody() {
 
 #[test]
 fn what_the_driver_has_given_already_is_counted_all_the_same() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert!(is_granted(&place.ledger, place.gpu, 100));
     overwrite(&place, 0, &[0; 64]);
     let counted = count(&place.ledger, place.gpu, 7);
@@ -152,7 +152,7 @@ fn what_the_driver_has_given_already_is_counted_all_the_same() {
 /// A file of zeros is a ledger only to the process that creates it.
 #[test]
 fn a_ledger_that_was_zeroed_is_no_empty_ledger_to_new_processes() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert!(is_granted(&place.ledger, place.gpu, 600));
     overwrite(&place, 0, &vec![0; SIZE]);
     let opened = Ledger::open(&c_path(&place.path()), Open::Existing);
@@ -161,7 +161,7 @@ fn a_ledger_that_was_zeroed_is_no_empty_ledger_to_new_processes() {
 
 #[test]
 fn threads_that_claim_and_release_at_once_are_not_taken_for_damage() {
-    let place = Place::new();
+    let place = TestLedger::new();
     std::thread::scope(|scope| {
         for bytes in [10, 20, 30, 40] {
             let place = &place;
@@ -185,7 +185,7 @@ fn threads_that_claim_and_release_at_once_are_not_taken_for_damage() {
 
 #[test]
 fn a_forked_child_does_not_miss_what_its_parent_holds() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert!(is_granted(&place.ledger, place.gpu, 600));
     let mut child = Child::fork(|_| {
         assert_eq!(place.sum(), 600);

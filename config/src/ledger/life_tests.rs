@@ -3,7 +3,7 @@
 //! Touches: real processes.
 
 use super::processes::{
-    Child, End, LIMIT, Place, become_user, claim, exec_sleep, is_root, kill, sleep, unshare,
+    Child, End, LIMIT, TestLedger, become_user, claim, exec_sleep, is_root, kill, sleep, unshare,
 };
 use super::{Claim, NoSlot};
 use crate::ledger::{Kind, SLOTS};
@@ -14,7 +14,7 @@ use std::vec::Vec;
 #[test]
 fn a_forked_child_does_not_keep_what_its_killed_parent_held() {
     for fork in [Child::fork as fn(fn(_)) -> Child, Child::clone] {
-        let place = Place::new();
+        let place = TestLedger::new();
         let parent = Child::fork(|voice| {
             assert_eq!(place.claim(5), Claim::Granted);
             let child = fork(|_| sleep());
@@ -31,7 +31,7 @@ fn a_forked_child_does_not_keep_what_its_killed_parent_held() {
 
 #[test]
 fn a_forked_child_owns_nothing_and_gets_a_slot_of_its_own() {
-    let place = Place::new();
+    let place = TestLedger::new();
     assert_eq!(place.claim(5), Claim::Granted);
     let child = Child::fork(|voice| {
         assert_eq!(place.ledger.own(place.gpu), Bytes::ZERO);
@@ -51,7 +51,7 @@ fn a_forked_child_owns_nothing_and_gets_a_slot_of_its_own() {
 
 #[test]
 fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let parent = Child::fork(|voice| {
         // As if another thread had forked between two steps of taking a slot.
         let session = place.ledger.session();
@@ -77,7 +77,7 @@ fn a_child_forked_while_a_slot_is_taken_closes_what_it_inherited() {
 
 #[test]
 fn another_program_in_the_same_process_holds_nothing() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let child = Child::fork(|voice| {
         assert_eq!(place.claim(5), Claim::Granted);
         voice.say(1);
@@ -95,7 +95,7 @@ fn another_program_in_the_same_process_holds_nothing() {
 
 #[test]
 fn a_program_started_by_a_killed_process_keeps_nothing() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let parent = Child::fork(|voice| {
         assert_eq!(place.claim(5), Claim::Granted);
         let program = std::process::Command::new("/bin/sleep").arg("1000").spawn();
@@ -111,7 +111,7 @@ fn a_program_started_by_a_killed_process_keeps_nothing() {
 
 #[test]
 fn a_process_that_closes_every_descriptor_is_still_counted() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let child = Child::fork(|voice| {
         assert_eq!(place.claim(5), Claim::Granted);
         voice.say(1);
@@ -135,7 +135,7 @@ fn a_process_that_closes_every_descriptor_is_still_counted() {
 
 #[test]
 fn no_descriptor_stays_open() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let mut child = Child::fork(|_| {
         let before = count();
@@ -149,7 +149,7 @@ fn no_descriptor_stays_open() {
 
 #[test]
 fn a_full_table_says_so_and_a_death_makes_room() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let hold = || {
         let child = Child::fork(|voice| {
             voice.say(i32::from(place.claim(1) == Claim::Granted));
@@ -180,7 +180,7 @@ fn processes_of_two_pid_namespaces_count_together() {
         std::eprintln!("skipped: needs root");
         return;
     }
-    let place = Place::new();
+    let place = TestLedger::new();
     let outside = Child::fork(|voice| {
         assert!(unshare(libc::CLONE_NEWPID));
         let mut first = Child::fork(|inside| {
@@ -212,7 +212,7 @@ fn processes_of_two_users_count_together() {
         std::eprintln!("skipped: needs root");
         return;
     }
-    let place = Place::new();
+    let place = TestLedger::new();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
     std::fs::set_permissions(place.folder.path(), open).unwrap();
     let nobody = Child::fork(|voice| {

@@ -2,7 +2,7 @@
 //! Touches: the file, while it is opened; then the mapped file.
 
 use super::LedgerError;
-use super::closed::{self, Places};
+use super::closed::{self, DeviceNumbers};
 use super::kernel::lock_file::{DESCRIPTOR_MAX, LockFile, PATH_MAX};
 use super::kernel::locks::Session;
 use super::kernel::{map, reopen};
@@ -45,7 +45,7 @@ pub struct Ledger {
     /// only.
     pub(super) closed: bool,
     /// This process's numbers of the devices, where they differ from the file's.
-    pub(super) places: Option<&'static Places>,
+    pub(super) numbers: Option<&'static DeviceNumbers>,
     pub(super) private: &'static Private,
     pub(super) lock_file: LockFile,
 }
@@ -140,7 +140,7 @@ impl Ledger {
             table,
             first: node.and_then(|node| Some((node, Columns::of(table, 0)?))),
             closed: false,
-            places: closed::places(header),
+            numbers: closed::numbers(header),
             private,
             lock_file: lock_file.ok_or(LedgerError::Path)?,
         })
@@ -165,7 +165,7 @@ impl Ledger {
             },
             first: None,
             closed: true,
-            places: None,
+            numbers: None,
             private: private.unwrap_or_else(closed::no_page),
             lock_file: LockFile::none(),
         }
@@ -181,18 +181,18 @@ impl Ledger {
     /// The device's number for claims; `None` if the file has no room for another device.
     #[must_use]
     pub fn device(&self, uuid: &DeviceUuid) -> Option<Device> {
-        match self.places {
+        match self.numbers {
             None => self.header.device(uuid),
-            Some(places) => places.device(uuid, self.header),
+            Some(numbers) => numbers.device(uuid, self.header),
         }
     }
 
     /// The file's number for a device of this process.
     #[inline(always)]
     pub(super) fn in_file(&self, device: Device) -> Device {
-        match self.places {
+        match self.numbers {
             None => device,
-            Some(places) => places.in_file(device),
+            Some(numbers) => numbers.in_file(device),
         }
     }
 

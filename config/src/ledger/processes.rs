@@ -18,7 +18,7 @@ pub(super) const UUID: DeviceUuid = DeviceUuid {
 };
 
 /// A ledger on tmpfs in a folder of its own, and this test's turn.
-pub(super) struct Place {
+pub(super) struct TestLedger {
     pub(super) folder: tempfile::TempDir,
     pub(super) ledger: Ledger,
     pub(super) gpu: Device,
@@ -28,12 +28,12 @@ pub(super) struct Place {
 /// Tests that fork take turns, because a fork copies the open files of a concurrent test.
 static TURN: Mutex<()> = Mutex::new(());
 
-impl Place {
-    pub(super) fn new() -> Place {
-        Place::within("/dev/shm")
+impl TestLedger {
+    pub(super) fn new() -> TestLedger {
+        TestLedger::within("/dev/shm")
     }
 
-    pub(super) fn within(parent: &str) -> Place {
+    pub(super) fn within(parent: &str) -> TestLedger {
         let turn = TURN
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -44,7 +44,7 @@ impl Place {
         };
         let ledger = Ledger::open(&c_path(&folder.path().join("ledger")), open).unwrap();
         let gpu = ledger.device(&UUID).unwrap();
-        Place {
+        TestLedger {
             folder,
             ledger,
             gpu,

@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
 
 use super::kernel::map;
-use super::processes::{Child, End, LIMIT, Place, UUID, allow_only_writing, c_path, claim, close};
+use super::processes::{
+    Child, End, LIMIT, TestLedger, UUID, allow_only_writing, c_path, claim, close,
+};
 use super::protocol::layout::VERSION;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
@@ -25,7 +27,7 @@ fn count(ledger: &Ledger, device: Device, bytes: u64) -> Claim {
 
 #[test]
 fn a_closed_ledger_grants_nothing_and_fails_no_free() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let mut child = Child::fork(|_| {
         let ledger = Ledger::closed(Some(map::private().unwrap()));
         let gpu = ledger.device(&UUID).unwrap();
@@ -44,7 +46,7 @@ fn a_closed_ledger_grants_nothing_and_fails_no_free() {
 
 #[test]
 fn what_was_counted_alone_moves_into_the_ledger_that_can_be_used_again() {
-    let place = Place::new();
+    let place = TestLedger::new();
     // The file lists the devices in another order.
     assert_eq!(place.gpu.number(), 0);
     let mut child = Child::fork(|_| {
@@ -74,7 +76,7 @@ fn what_was_counted_alone_moves_into_the_ledger_that_can_be_used_again() {
 
 #[test]
 fn a_file_that_is_no_ledger_is_not_written_to() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let path = place.folder.path().join("other");
     for (at, word) in [(0, 1u64), (8, 1), (12, 1), (0, 0x2141_5441_4459_4d00)] {
         let file = fs::File::create(&path).unwrap();
@@ -89,7 +91,7 @@ fn a_file_that_is_no_ledger_is_not_written_to() {
 
 #[test]
 fn a_ledger_is_never_open_as_a_standard_stream() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let path = c_path(&place.path());
     let mut child = Child::fork(|_| {
         (0..3).for_each(close);
@@ -104,7 +106,7 @@ fn a_ledger_is_never_open_as_a_standard_stream() {
 
 #[test]
 fn a_ledger_for_eight_devices_has_eight_times_the_slots() {
-    let place = Place::new();
+    let place = TestLedger::new();
     let path = place.folder.path().join("large");
     let open = Open::Create {
         mode: 0o600,
@@ -122,7 +124,7 @@ fn a_ledger_for_eight_devices_has_eight_times_the_slots() {
 
 /// Runs a process under a filter while its neighbour is killed; returns the first one's fate.
 fn in_a_filter_when_a_neighbour_ends(quiet: bool) -> Result<(), ()> {
-    let place = Place::new();
+    let place = TestLedger::new();
     let neighbour = Child::fork(|voice| {
         assert_eq!(place.claim(10), Claim::Granted);
         voice.say(1);

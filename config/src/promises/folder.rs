@@ -13,7 +13,7 @@ use std::vec::Vec;
 
 /// A promise that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ReadPromise {
     /// The budget that the slice was admitted for.
     pub budget: Bytes,
     /// The slice's id.
@@ -34,7 +34,7 @@ pub fn file_name(budget: Bytes, slice: &str) -> Option<String> {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn read_folder(folder: &Path) -> std::io::Result<Vec<Held>> {
+pub fn read_folder(folder: &Path) -> std::io::Result<Vec<ReadPromise>> {
     let mut held = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -44,7 +44,7 @@ pub fn read_folder(folder: &Path) -> std::io::Result<Vec<Held>> {
         let (true, Some(promise)) = (regular, Promise::named(name.as_bytes())) else {
             continue;
         };
-        held.push(Held {
+        held.push(ReadPromise {
             budget: promise.budget,
             slice: String::from_utf8_lossy(promise.slice).into_owned(),
             unused: promise.unused(&head(&entry.path()).unwrap_or_default()),

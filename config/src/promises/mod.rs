@@ -13,7 +13,7 @@ pub mod directory;
 mod folder;
 
 #[cfg(feature = "std")]
-pub use folder::{Held, file_name, read_folder};
+pub use folder::{ReadPromise, file_name, read_folder};
 
 use crate::words::units::Bytes;
 

@@ -10,7 +10,7 @@ use crate::former::{self, Owners};
 use crate::past_the_library;
 use crate::registry;
 use gpuslice_config::host::meminfo::{self, HostMemory};
-use gpuslice_config::promises::{self, Held, SIZE};
+use gpuslice_config::promises::{self, ReadPromise, SIZE};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_hook::place::Places;
 use gpuslice_hook::run_folder;
@@ -140,7 +140,7 @@ impl Promises {
     }
 
     /// Checks whether a promise belongs to a former slice of this process that has ended.
-    fn has_ended(&self, held: &Held) -> bool {
+    fn has_ended(&self, held: &ReadPromise) -> bool {
         let own = self.owners.map(|owners| owners.own);
         let is_own = own.is_some() && owner(&held.slice).map(|maker| maker.process) == own;
         is_own
@@ -149,7 +149,7 @@ impl Promises {
                 .is_some_and(|file| !former::is_used(&file, LINK))
     }
 
-    fn file(&self, held: &Held) -> Option<PathBuf> {
+    fn file(&self, held: &ReadPromise) -> Option<PathBuf> {
         let name = promises::file_name(held.budget, &held.slice)?;
         Some(self.folder.join(name))
     }

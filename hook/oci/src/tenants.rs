@@ -16,7 +16,7 @@ use crate::read;
 use crate::registry::{Budget, Record};
 use crate::sys;
 use crate::text::shown;
-use gpuslice_config::promises::{self, Held};
+use gpuslice_config::promises::{self, ReadPromise};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl};
@@ -324,7 +324,7 @@ pub fn promise_owner(id: &str) -> Option<(Process, &str)> {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn promised(folder: &Path) -> io::Result<Vec<Held>> {
+pub fn promised(folder: &Path) -> io::Result<Vec<ReadPromise>> {
     let mut held = promises::read_folder(folder)?;
     held.retain(|held| stands(folder, held));
     Ok(held)
@@ -333,7 +333,7 @@ pub fn promised(folder: &Path) -> io::Result<Vec<Held>> {
 /// Whether a promise is valid. A container's promise is valid while it exists. A run's is valid
 /// while its first process lives or its watcher holds the lock on it.
 #[must_use]
-pub fn stands(folder: &Path, held: &Held) -> bool {
+pub fn stands(folder: &Path, held: &ReadPromise) -> bool {
     let Some((owner, _)) = promise_owner(&held.slice) else {
         return true;
     };
