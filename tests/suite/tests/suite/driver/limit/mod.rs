@@ -2,11 +2,8 @@
 //! never taken off twice.
 //! Touches: workers on simulated machines; cgroups of its own, where this machine lets it.
 
-#[path = "driver_limit/backends.rs"]
 mod backends;
-#[path = "driver_limit/cgroups.rs"]
 mod cgroups;
-#[path = "driver_limit/toolkit.rs"]
 mod toolkit;
 
 use cgroups::{Cgroup, path, two_levels};

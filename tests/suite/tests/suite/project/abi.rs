@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 use nvml_wrapper_sys::bindings as nvml;
 use std::mem::{align_of, offset_of, size_of};
 
-#[path = "../../../shim/src/real/abi.rs"]
+#[path = "../../../../../shim/src/real/abi.rs"]
 #[expect(dead_code, reason = "aliases and handles have no value to compare")]
 mod abi;
 

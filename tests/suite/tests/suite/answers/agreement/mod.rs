@@ -2,22 +2,17 @@
 //! {total, free, used} in a slice; and without one, `gpuslice check` names those that differ.
 //! Touches: `gpuslice check`, on simulated machines.
 
-#[path = "agreement/findings.rs"]
 mod findings;
-#[path = "agreement/machines.rs"]
 mod machines;
-#[path = "agreement/said.rs"]
-mod said;
-#[path = "agreement/silence.rs"]
 mod silence;
 
+use crate::said::{Said, check};
 use gpuslice_suite::place;
 use gpuslice_suite::run::Machine;
 use gpuslice_suite::slice::{GIB, write};
 use machines::{
     Device, GB10, H200, INSTANCES, MIB, N1X, ORIN, RTX3090, SECOND_H200, THOR, expected,
 };
-use said::{Said, check};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

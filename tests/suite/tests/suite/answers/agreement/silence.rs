@@ -1,7 +1,7 @@
 //! What `gpuslice check` says where no function answers at all: never that they agree.
 //! Touches: `gpuslice check`, on simulated machines, and a driver of this test's own.
 
-use crate::findings::library;
+use super::findings::library;
 use crate::said::{Said, check};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Machine, Run};

@@ -2,21 +2,13 @@
 //! a test here, named after what was seen, on the simulated driver.
 //! Touches: workers and small C programs in slices, with and without a ledger.
 
-#[path = "peers/allocations.rs"]
 mod allocations;
-#[path = "peers/closed.rs"]
 mod closed;
-#[path = "peers/enforced.rs"]
 mod enforced;
-#[path = "peers/limits.rs"]
 mod limits;
-#[path = "peers/manners.rs"]
 mod manners;
-#[path = "peers/numbers.rs"]
 mod numbers;
-#[path = "peers/overwritten.rs"]
 mod overwritten;
-#[path = "peers/processes.rs"]
 mod processes;
 
 use gpuslice_suite::run::{Answer, Machine, Run};

@@ -2,11 +2,6 @@
 //! one answer and holds its limit on each of them.
 //! Touches: the simulated driver of each branch; `tests/sim/recorded`, NVIDIA's own libraries.
 
-#[path = "driver_branches/exports.rs"]
 mod exports;
-#[path = "agreement/said.rs"]
-mod said;
-#[path = "driver_branches/slices.rs"]
 mod slices;
-#[path = "driver_branches/spark.rs"]
 mod spark;

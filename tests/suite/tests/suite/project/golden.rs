@@ -50,7 +50,7 @@ macro_rules! symbols {
     };
 }
 
-include!("../../../shim/src/symbols.rs");
+include!("../../../../../shim/src/symbols.rs");
 
 /// What a tool of binutils says of the library.
 fn ask(tool: &str, arguments: &[&str]) -> String {

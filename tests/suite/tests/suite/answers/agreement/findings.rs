@@ -1,7 +1,7 @@
 //! What `gpuslice check` finds out, and what becomes of it where the driver or the slice is bad.
 //! Touches: `gpuslice check`, on simulated machines, and two drivers of this test's own.
 
-use crate::machines::{Device, MIB, RTX3090};
+use super::machines::{Device, MIB, RTX3090};
 use crate::said::{Said, check};
 use gpuslice_suite::compile::compile;
 use gpuslice_suite::place;
@@ -22,7 +22,7 @@ fn routes(said: &Said, device: &Device, api: &str, total: u64) -> Vec<String> {
 /// A library of these tests' own.
 pub(crate) fn library(source: &str, name: &str) -> PathBuf {
     let source = place::workspace()
-        .join("tests/suite/tests/agreement")
+        .join("tests/suite/tests/suite/answers/agreement")
         .join(source);
     compile("cc", source.to_str().unwrap(), name, &["-shared", "-fPIC"])
 }
