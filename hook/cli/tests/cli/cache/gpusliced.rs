@@ -100,6 +100,11 @@ fn is_cached(path: &Path) -> bool {
     resident(path) > SIZE as u64 / 2
 }
 
+/// How a scanner opens files. Children of other tests must not inherit them: they would keep them.
+fn opened() -> EventFFlags {
+    EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC
+}
+
 #[test]
 fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
     let folder = folder();
@@ -162,7 +167,7 @@ fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     let mut daemon = Daemon::watching(folder.path(), &own("scanned"), 0.0);
     // A scanner: what it is told of is open in it, and nobody is told when it closes that.
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
-    let scanner = Fanotify::init(group, EventFFlags::O_RDONLY).unwrap();
+    let scanner = Fanotify::init(group, opened()).unwrap();
     let whole = MarkFlags::FAN_MARK_ADD;
     let model = folder.path().join(own("model.scanned"));
     write(&model);
@@ -223,7 +228,8 @@ fn a_file_that_a_container_knows_by_another_path_is_tried_again() {
     let folder = folder();
     let suffix = format!("contained{}", std::process::id());
     let mut daemon = Daemon::watching(folder.path(), &suffix, 0.0);
-    let scanner = Fanotify::init(InitFlags::FAN_CLASS_NOTIF, EventFFlags::O_RDONLY).unwrap();
+    let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
+    let scanner = Fanotify::init(group, opened()).unwrap();
     let model = folder.path().join(format!("model.{suffix}"));
     let dropped = |name: &str| format!("/{name}.{suffix}, 0 B left");
     write(&model);

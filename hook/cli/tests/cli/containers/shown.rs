@@ -250,7 +250,12 @@ fn each_containers_process_is_shown_in_its_own_slice_alone() {
         eprintln!("not run: only root can mount the ledgers of containers");
         return;
     }
-    // Its mounts are this thread's own, and end with it.
+    // A thread of its own takes its mounts along: other tests run in the thread that began this one.
+    let own = std::thread::spawn(containers_processes_in_mounts_of_their_own);
+    own.join().unwrap();
+}
+
+fn containers_processes_in_mounts_of_their_own() {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
     mount(none, "/", none, flags, none).unwrap();
