@@ -12,7 +12,7 @@ macro_rules! symbols {
     };
 }
 
-include!("../../../shim/src/symbols.rs");
+include!("../../../../shim/src/symbols.rs");
 
 #[test]
 fn every_line_of_the_table_has_a_probe() {
