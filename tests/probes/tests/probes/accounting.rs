@@ -1,6 +1,5 @@
 //! What every allocating call takes from FREE in a counted slice, by every route; and refusals.
 //! Touches: simulated machines, ledgers on tmpfs.
-#![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
 use gpuslice_config::ledger::Refusals;
 use gpuslice_config::words::device::DeviceUuid;

@@ -1,8 +1,9 @@
 //! The table and the probes: every line of the one has its lines in the other.
-//! Touches: `shim/src/symbols.rs`, by inclusion.
+//! Touches: `shim/src/symbols.rs`, by inclusion; the folder of probes.
 
 use gpuslice_probes::Bench;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The names of the table.
 macro_rules! symbols {
@@ -14,34 +15,33 @@ macro_rules! symbols {
 
 include!("../../../../shim/src/symbols.rs");
 
+/// The programs of the folder that are told a route.
+fn probes() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+    let mut probes = BTreeSet::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if std::fs::read_to_string(&path)
+            .unwrap()
+            .contains("route = words[1]")
+        {
+            let name = path.file_stem().unwrap();
+            probes.insert(name.to_str().unwrap().to_owned());
+        }
+    }
+    probes
+}
+
 #[test]
 fn every_line_of_the_table_has_a_probe() {
     let bench = Bench::counted("rtx3090", "\"memory\":8589934592");
     let mut probed = BTreeSet::new();
-    for (probe, major) in [
-        ("cuda_array", 12),
-        ("cuda_capture", 12),
-        ("cuda_context", 12),
-        ("cuda_copy", 13),
-        ("cuda_graph", 12),
-        ("cuda_green", 12),
-        ("cuda_ipc", 12),
-        ("cuda_linear", 12),
-        ("cuda_memory", 12),
-        ("cuda_pinned", 12),
-        ("cuda_pool", 12),
-        ("cuda_attribute", 12),
-        ("cuda_resolve", 12),
-        ("cuda_vmm", 12),
-        ("runtime_memory", 12),
-        ("runtime_properties", 12),
-        ("runtime_entry_point", 12),
-        ("nvml_memory", 12),
-        ("nvml_attributes", 12),
-        ("nvml_processes", 12),
-    ] {
-        for line in bench.probe(probe, major, "dlsym").lines() {
-            probed.insert(line.split(' ').next().unwrap().to_owned());
+    for probe in probes() {
+        // The names of both: some functions are in one of the runtimes only.
+        for major in [12, 13] {
+            for line in bench.probe(&probe, major, "dlsym").lines() {
+                probed.insert(line.split(' ').next().unwrap().to_owned());
+            }
         }
     }
     let lacking: Vec<&str> = NAMES
