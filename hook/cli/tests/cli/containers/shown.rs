@@ -279,8 +279,7 @@ fn containers_processes_in_mounts_of_their_own() {
         let named = processes.map(|one| json!([one["pid"], one["used"]]));
         named.collect::<Vec<_>>()
     };
-    for (slice, (_, pid)) in members.iter().enumerate() {
-        let gib = u64::try_from(slice).unwrap() + 1;
+    for (gib, (slice, (_, pid))) in (1u64..).zip(members.iter().enumerate()) {
         assert_eq!(shown(slice), [json!([pid, gib << 30])], "{json}");
     }
 }

@@ -1,10 +1,10 @@
 //! The project itself: its sources, its build, its documents and its kit for a real GPU.
 //! Touches: the sources as text, the built library.
 
-mod abi;
 mod examples;
 mod floors;
 mod golden;
 mod gpu_kit;
 mod layout;
 mod readme;
+mod vendor_abi;
