@@ -195,7 +195,7 @@ fn direct<'h>(host: &'h Host, below: &str) -> Direct<'h> {
 }
 
 #[test]
-fn the_toolkits_default_mode_gives_a_slice_or_a_reason_whatever_the_container_brings() {
+fn the_toolkits_default_mode_gives_every_container_a_slice_or_a_reason() {
     if !ready() {
         return;
     }

@@ -188,7 +188,7 @@ fn a_pool_takes_what_it_has_reserved_until_it_gives_it_back() {
 }
 
 #[test]
-fn a_graph_takes_its_memory_when_it_is_launched_and_keeps_it_until_it_is_trimmed() {
+fn a_graph_allocates_at_launch_and_keeps_its_memory_until_trimmed() {
     let expected = rows(&[
         ("cuGraphInstantiate 0", 0),
         ("cuGraphInstantiate_v2 0", 0),
@@ -214,7 +214,7 @@ fn a_graph_takes_its_memory_when_it_is_launched_and_keeps_it_until_it_is_trimmed
 }
 
 #[test]
-fn a_graph_that_does_not_fit_is_refused_when_it_is_launched_and_a_capture_goes_on() {
+fn a_graph_that_does_not_fit_is_refused_at_launch_and_capture_goes_on() {
     let expected = "over 2 took=0 meanwhile 2 ends 0 runs 0 all 0 free=0";
     assert_eq!(over("cuda_graph"), expected);
 }
@@ -246,7 +246,7 @@ fn what_is_idle_in_pools_does_not_stand_in_the_way_of_a_request() {
 }
 
 #[test]
-fn physical_memory_is_held_until_its_last_handle_and_its_last_mapping_are_gone() {
+fn physical_memory_is_held_until_its_last_handle_and_mapping_are_gone() {
     let expected = rows(&[
         ("cuMemCreate 0", 6),
         // The host's memory is not the device's.

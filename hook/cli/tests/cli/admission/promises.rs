@@ -24,7 +24,7 @@ fn keys(config: &Path) -> Value {
 }
 
 #[test]
-fn a_slice_that_the_host_cannot_promise_is_refused_and_who_holds_what_is_said() {
+fn a_slice_that_the_host_cannot_promise_is_refused_and_names_holders() {
     let spark = spark();
     let (child, config) = spark.slice(&["--memory=60GiB", "--name=llama"]);
     let file = keys(&config)["promise"].as_str().map(PathBuf::from);
@@ -74,7 +74,7 @@ fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
 }
 
 #[test]
-fn what_is_started_all_the_same_is_told_of_it_and_takes_nothing_from_the_others() {
+fn an_overcommitted_run_is_warned_and_takes_nothing_from_others() {
     let spark = spark();
     let (first, _) = spark.slice(&["--memory=100GiB", "--name=first"]);
     for option in ["--overcommit", "--no-enforce"] {
@@ -206,7 +206,7 @@ fn what_a_command_left_in_the_background_keeps_the_promise() {
 }
 
 #[test]
-fn without_a_simulated_machine_the_promises_are_where_all_slices_of_this_user_look() {
+fn on_a_real_machine_a_user_has_one_folder_of_promises() {
     let home = Home::new();
     let mut command = HERE.gpuslice();
     let sim = HERE.folder.join("../sim");

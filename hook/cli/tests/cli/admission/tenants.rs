@@ -22,7 +22,7 @@ fn card() -> Machine {
 }
 
 #[test]
-fn a_second_slice_that_does_not_fit_is_refused_and_who_holds_the_rest_is_named() {
+fn a_second_slice_that_does_not_fit_is_refused_and_names_holders() {
     let machine = card();
     let (child, _) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let pid = child.id();
@@ -102,7 +102,7 @@ fn a_run_inside_a_bare_run_is_not_refused_for_its_own_former_slice() {
 }
 
 #[test]
-fn a_former_slice_that_still_has_processes_keeps_its_place_beside_the_next() {
+fn an_ended_slice_with_live_processes_keeps_its_place() {
     for (sim, memory, left) in [
         ("rtx3090", "20GiB", "3.69 GiB"),
         ("gb10", "100GiB", "7.65 GiB"),
@@ -145,7 +145,7 @@ fn a_former_slice_that_still_has_processes_keeps_its_place_beside_the_next() {
 }
 
 #[test]
-fn an_overcommitted_slice_takes_nothing_from_those_that_are_admitted_later() {
+fn an_overcommitted_slice_takes_nothing_from_later_admitted_ones() {
     let machine = card();
     let (first, _) = machine.slice(&["--memory=20GiB"]);
     let (second, _) = machine.slice(&["--memory=20GiB", "--overcommit"]);

@@ -164,7 +164,7 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_goes_only_by_force_and_when_its_container_is_gone() {
+fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
     let host = Host::new("containers-force");
     if !nix::unistd::geteuid().is_root() {
         eprintln!("not run: gpuslice gc of containers needs root");

@@ -394,7 +394,7 @@ fn after_a_change_of_user_commands_know_the_slice_that_they_are_in() {
 }
 
 #[test]
-fn a_program_that_changes_the_user_is_named_where_others_cannot_read_the_library() {
+fn a_program_that_changes_user_is_named_if_the_library_is_unreadable() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }

@@ -526,7 +526,7 @@ fn a_state_folder_of_another_machine_is_named_before_the_command_starts() {
 }
 
 #[test]
-fn a_program_that_cannot_read_its_slice_file_any_more_is_still_in_the_slice() {
+fn a_program_stays_in_its_slice_when_the_file_becomes_unreadable() {
     let ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
         total = ctypes.c_size_t(); c.cuDeviceTotalMem_v2(ctypes.byref(total), 0); print(total.value)";
     let whole = "8589934592\n";

@@ -156,7 +156,7 @@ fn check_fails_where_no_process_can_lock_a_place_in_the_ledger() {
 }
 
 #[test]
-fn check_does_not_say_consistent_where_the_slice_has_no_room_for_a_context() {
+fn a_slice_without_room_for_a_context_is_not_called_consistent() {
     let run = Run::new(&[]);
     // The ledger then knows the size of a context.
     assert_eq!(run.check(&[]).2, 0);

@@ -145,7 +145,7 @@ fn bytes(value: &Value) -> u64 {
 }
 
 #[test]
-fn what_malloc_keeps_of_what_was_freed_is_seen_in_every_arena_and_gone_after_a_trim() {
+fn freed_memory_that_malloc_keeps_is_reported_until_it_is_trimmed() {
     let mut program = Program::start(&["--sim=rtx3090"]);
     let before = bytes(&program.host()["kept"]);
     for action in ["arena", "main"] {
@@ -213,7 +213,7 @@ fn what_is_in_use_and_what_is_shared_have_columns_of_their_own() {
 }
 
 #[test]
-fn device_memory_is_told_by_kind_and_process_and_the_machines_rest_adds_up() {
+fn device_memory_is_reported_by_kind_and_process_and_adds_up() {
     let program = Program::start(&["--sim=rtx3090"]);
     let member = Member::of(&program.config);
     member.take(Bytes::gib(3), Kind::Linear);

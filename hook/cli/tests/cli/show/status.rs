@@ -203,7 +203,7 @@ fn watcher(folder: &Path) -> Pid {
 }
 
 #[test]
-fn what_a_run_left_that_was_killed_with_its_watcher_is_learned_from_and_cleaned_away() {
+fn a_run_killed_with_its_watcher_is_learned_from_and_cleaned_up() {
     let home = Home::new();
     let (mut child, config) = slice(&home, &[&LLAMA[..], &["--headroom=learned"]].concat());
     let folder = PathBuf::from(&config).parent().unwrap().to_owned();

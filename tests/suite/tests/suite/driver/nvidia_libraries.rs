@@ -211,7 +211,7 @@ fn without_a_device_every_hooked_function_refuses_as_the_driver_does() {
 
 /// `cuGetProcAddress` reads the name and writes the pointer without a look at either.
 #[test]
-fn null_for_a_name_or_a_pointer_ends_the_process_where_it_does_in_the_driver() {
+fn null_names_and_pointers_crash_where_they_crash_in_the_driver() {
     let recorded = workspace().join("tests/sim/recorded/nulls.txt");
     let recorded = std::fs::read_to_string(recorded).unwrap();
     let lines: Vec<&str> = recorded.lines().collect();

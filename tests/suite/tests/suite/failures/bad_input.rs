@@ -260,7 +260,7 @@ fn numbers(output: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_meminfo_that_cannot_be_used_never_makes_a_number_larger_than_the_drivers() {
+fn an_unusable_meminfo_never_raises_a_number_above_the_drivers() {
     let bare = Machine::new("gb10");
     let drivers = bare.place(Run::new(linked_cuda())).answer().clean();
     type Make = fn(&Path);

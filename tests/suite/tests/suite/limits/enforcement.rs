@@ -183,7 +183,7 @@ fn a_neighbour_that_allocates_meanwhile_is_not_taken_for_a_context() {
 }
 
 #[test]
-fn where_only_what_is_free_says_it_a_context_has_a_size_that_contexts_have() {
+fn a_context_measured_by_free_alone_has_a_plausible_size() {
     for noise in [GIB, 4 * GIB] {
         for _ in 0..6 {
             let slice = Counted::new("orin", 8 * GIB);

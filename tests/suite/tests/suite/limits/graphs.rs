@@ -8,7 +8,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 const CONTEXT: u64 = 254 << 20;
 
 #[test]
-fn a_graph_that_is_uploaded_while_it_is_instantiated_is_refused_where_it_does_not_fit() {
+fn a_graph_uploaded_at_instantiation_is_refused_if_it_does_not_fit() {
     let slice = Counted::new("rtx3090", CONTEXT + GIB);
     let mut worker = slice.worker();
     let (more, all) = (GIB + (2 << 20), GIB);

@@ -121,7 +121,7 @@ fn memory_that_takes_the_place_of_what_is_being_dropped_stays_as_it_is() {
 }
 
 #[test]
-fn dropping_stops_when_what_was_dropped_is_loaded_again_or_used_by_the_cpu() {
+fn dropping_stops_when_dropped_pages_are_loaded_or_read_again() {
     let models = Models::of(256);
     let once = load(&models, "pass", "drop-behind");
     assert!(once.mapped.is_some_and(|mapped| mapped <= WINDOW + 64));

@@ -180,7 +180,7 @@ fn fragments_leave_nothing(models: &Models, folder: &Path) {
 }
 
 #[test]
-fn a_slice_that_keeps_the_page_cache_and_one_that_does_not_say_leave_it_alone() {
+fn a_slice_leaves_the_page_cache_alone_unless_it_asks_for_dropping() {
     let models = Models::of(256);
     let folder = tempfile::tempdir().unwrap();
     for keys in ["", "\"page_cache\":\"keep\""] {

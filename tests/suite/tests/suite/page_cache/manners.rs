@@ -136,7 +136,7 @@ fn a_signal_handler_on_a_small_stack_may_interrupt_us_anywhere() {
 }
 
 #[test]
-fn eight_threads_that_open_map_and_unmap_leave_nothing_in_the_cache_and_nothing_open() {
+fn eight_threads_that_map_models_leave_nothing_cached_and_nothing_open() {
     let (bare, sliced) = both("threads");
     assert!(
         sliced.starts_with("after eight threads: none\n"),

@@ -56,7 +56,7 @@ fn an_import_costs_nothing_and_the_exporter_pays_once() {
 
 /// A handle's memory was given back when the handle was released, although it was still mapped.
 #[test]
-fn physical_memory_is_held_until_the_last_handle_and_the_last_mapping_are_gone() {
+fn physical_memory_is_held_until_its_last_handle_and_mapping_are_gone() {
     let slice = Counted::new("rtx3090", ALL);
     let mut worker = slice.worker();
     let free = worker.free();

@@ -91,7 +91,7 @@ fn null_pointers_are_the_drivers_business() {
 /// A library that asked for the next function of its own name found itself and called itself for
 /// ever (`import torch` with an OpenMP runtime); the second time it found nothing.
 #[test]
-fn a_library_that_asks_for_the_next_function_finds_the_next_one_every_time() {
+fn rtld_next_finds_the_next_function_every_time() {
     let (tool, program) = (library("next_tool"), c("allocate"));
     let alone = Run::new(&program).preload(&tool).answer();
     assert!(
@@ -144,7 +144,7 @@ fn a_driver_that_looks_itself_up_answers_and_does_not_hang() {
 /// A driver whose functions call each other by their exported names came back to the preload, which
 /// waited for a mutex that it held; and memory was counted twice.
 #[test]
-fn a_driver_that_calls_itself_through_the_preload_does_not_hang_and_counts_once() {
+fn a_driver_that_calls_itself_through_the_preload_is_counted_once() {
     let soname = "-Wl,-soname,libcuda.so.1";
     let words = ["-shared", "-fPIC", "-pthread", soname];
     let driver = compile(

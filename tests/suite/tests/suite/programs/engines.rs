@@ -78,7 +78,7 @@ fn three_engines_that_start_at_once_each_get_what_they_would_alone() {
 }
 
 #[test]
-fn two_engines_that_start_at_once_on_one_card_each_get_what_they_would_alone() {
+fn two_engines_that_start_at_once_on_one_card_get_what_each_gets_alone() {
     for case in CARDS {
         race(case, 50, "written");
     }
@@ -86,13 +86,13 @@ fn two_engines_that_start_at_once_on_one_card_each_get_what_they_would_alone() {
 
 #[test]
 #[ignore = "fetches vLLM's own files: make engines"]
-fn a_thousand_times_three_engines_start_at_once_by_the_vendors_own_arithmetic() {
+fn three_engines_start_at_once_1000_times_by_the_vendors_arithmetic() {
     race(SPARK, 1000, "vendor");
 }
 
 #[test]
 #[ignore = "fetches vLLM's own files: make engines"]
-fn a_thousand_times_two_engines_start_at_once_on_one_card_by_the_vendors_own_arithmetic() {
+fn two_engines_start_at_once_1000_times_by_the_vendors_arithmetic() {
     for case in CARDS {
         race(case, 1000, "vendor");
     }

@@ -2,8 +2,8 @@
 //! Touches: the sources as text, the built library.
 
 mod examples;
+mod exports;
 mod floors;
-mod golden;
 mod gpu_kit;
 mod layout;
 mod readme;

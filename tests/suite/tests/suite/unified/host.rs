@@ -116,7 +116,7 @@ fn host_memory_beyond_the_allowance_is_charged_and_page_cache_is_not() {
 }
 
 #[test]
-fn an_allowance_of_nothing_charges_everything_and_managed_memory_is_not_charged_twice() {
+fn an_allowance_of_zero_charges_everything_and_managed_memory_once() {
     let cgroup = Cgroup::new();
     cgroup.says(GIB, &v2(0, 0, 0));
     let slice = slice(&json!({"cgroup": cgroup.path(), "host_allowance": 0}));

@@ -120,7 +120,7 @@ fn the_hosts_own_stays_wherever_the_slice_must_not_show() {
 }
 
 #[test]
-fn a_slice_that_does_not_say_what_its_device_is_shows_once_the_driver_has_said_it() {
+fn meminfo_shows_the_slice_once_the_driver_has_named_the_device_kind() {
     let slice = Counted::with("gb10", &json!({"memory": LIMIT, "reserve": 8 * GIB}));
     is_left_alone(slice.run(routes()), "nobody has asked the driver");
     let mut worker = slice.worker();

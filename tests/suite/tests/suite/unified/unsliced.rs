@@ -163,7 +163,7 @@ fn missing_and_garbled_meminfo_leave_the_drivers_answer() {
 }
 
 #[test]
-fn an_old_kernel_that_does_not_say_what_is_available_is_asked_for_what_it_says() {
+fn without_memavailable_an_old_kernels_other_lines_are_used() {
     let (machine, simulated, file) = machine("gb10");
     let old = machine.folder().join("meminfo");
     let live = std::fs::read_to_string(machine.state().join("meminfo")).unwrap();

@@ -220,7 +220,7 @@ fn numbers_that_never_hold_still_are_called_moving() {
 }
 
 #[test]
-fn numbers_that_move_for_the_neighbours_alone_hold_still_in_a_slice_that_counts() {
+fn neighbours_do_not_move_the_numbers_of_a_slice_with_a_ledger() {
     let machine = Machine::new("rtx3090");
     let run = check(&machine, &["--sim", "rtx3090", "--memory", "8GiB"]);
     let said = Said::new(run.env("GPUSLICE_SIM_FAULTS", "free-moves=4MiB").answer());

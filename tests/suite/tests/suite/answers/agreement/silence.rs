@@ -103,7 +103,7 @@ fn a_gpu_that_is_lost_is_never_consistent() {
 }
 
 #[test]
-fn a_machine_that_is_unknown_is_the_callers_mistake_whatever_is_asked_of_it() {
+fn an_unknown_machine_is_a_usage_error_of_devices_and_check() {
     let machine = Machine::new("rtx3090");
     for words in [
         &["devices", "--sim", "nosuch"][..],

@@ -71,7 +71,7 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
 }
 
 #[test]
-fn the_driver_holds_all_of_a_cgroup_to_its_limit_and_forgets_it_with_the_cgroup() {
+fn the_driver_limits_a_whole_cgroup_until_the_cgroup_is_removed() {
     for scenario in [DMEM, MISC] {
         let counted = Counted::new(scenario, LIMIT);
         let Some(cgroup) = Cgroup::new("held") else {

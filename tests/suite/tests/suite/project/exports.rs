@@ -140,7 +140,7 @@ fn what_every_start_writes_to_is_one_page_of_the_librarys_file() {
 }
 
 #[test]
-fn the_library_takes_no_thread_local_storage_and_its_data_is_never_executable() {
+fn the_library_has_no_thread_local_storage_and_no_executable_data() {
     let said = ask("readelf", &["-lW"]);
     let segments: Vec<&str> = said.lines().map(str::trim).collect();
     assert!(
