@@ -10,7 +10,6 @@ use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 /// The loader and the C library of a release.
 struct Userland {
@@ -23,8 +22,6 @@ const OLDEST: &str = "xenial";
 
 impl Userland {
     fn new(name: &str) -> Userland {
-        static ONE: Mutex<()> = Mutex::new(());
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut setup = Command::new(place::workspace().join("tests/userlands/setup.sh"));
         let setup = setup.arg(name).env("TARGET", place::target());
         let said = setup.output().unwrap();
