@@ -5,4 +5,5 @@ mod check;
 mod devices;
 mod report;
 mod status;
+mod status_damaged;
 mod users;
