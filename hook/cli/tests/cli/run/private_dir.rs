@@ -119,19 +119,31 @@ fn the_private_folder_is_in_the_first_usual_place_that_is_on_tmpfs() {
     }
 }
 
-#[test]
-fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
-    let (runtime, shared) = (on_disk(), on_disk());
+/// `gpuslice run` of a script where no usual place is on tmpfs: two folders on a disk take the
+/// places of the runtime folder and of /dev/shm.
+fn run_without_tmpfs(
+    [runtime, shared]: &[tempfile::TempDir; 2],
+    size: &str,
+    script: &str,
+) -> Command {
     let mut command = Command::new("unshare");
     command
         .args(["--map-root-user", "--mount", "sh", "-c"])
         .arg("mount --bind $0 /dev/shm; exec \"$@\"")
         .arg(shared.path())
         .arg(HERE.executable())
-        .args(["run", "--sim=rtx3090", "--memory=8GiB", "--", "sh", "-c"])
-        .arg("grep -c ledger $GPUSLICE_CONFIG")
+        .args(["run", "--sim=rtx3090", "--memory", size, "--", "sh", "-c"])
+        .arg(script)
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("TMPDIR", runtime.path());
+    command
+}
+
+#[test]
+fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
+    let disks = [on_disk(), on_disk()];
+    let script = "grep -c ledger $GPUSLICE_CONFIG";
+    let mut command = run_without_tmpfs(&disks, "8GiB", script);
     let message = "gpuslice: warning: neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: \
                    what programs allocate is neither counted nor refused (--strict refuses to start it)\n";
     assert_eq!(
@@ -142,19 +154,10 @@ fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
 
 #[test]
 fn where_there_is_no_tmpfs_a_run_inside_stays_in_the_slice() {
-    let (runtime, shared) = (on_disk(), on_disk());
-    let mut command = Command::new("unshare");
-    command
-        .args(["--map-root-user", "--mount", "sh", "-c"])
-        .arg("mount --bind $0 /dev/shm; exec \"$@\"")
-        .arg(shared.path())
-        .arg(HERE.executable())
-        .args(["run", "--sim=rtx3090", "--memory=20GiB", "--", "sh", "-c"])
-        .arg("echo $GPUSLICE_CONFIG; $0 run -- sh -c 'echo $GPUSLICE_CONFIG'")
-        .arg(HERE.executable())
-        .env("XDG_RUNTIME_DIR", runtime.path())
-        .env("TMPDIR", runtime.path());
-    let (out, err, status) = told(&mut command);
+    let disks = [on_disk(), on_disk()];
+    let script = "echo $GPUSLICE_CONFIG; $0 run -- sh -c 'echo $GPUSLICE_CONFIG'";
+    let mut command = run_without_tmpfs(&disks, "20GiB", script);
+    let (out, err, status) = told(command.arg(HERE.executable()));
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((lines.len(), status), (2, 0), "{err}");
     assert_eq!(lines[0], lines[1]);
