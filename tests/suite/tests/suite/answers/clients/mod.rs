@@ -160,10 +160,10 @@ fn an_n1x_is_sliced_for_every_client() {
 
 #[test]
 fn two_h200s_are_sliced_for_every_client() {
-    clients_are_told(&expected::TWO_H200);
+    clients_are_told(&expected::two_h200());
 }
 
 #[test]
 fn two_kinds_of_cards_are_sliced_for_every_client() {
-    clients_are_told(&expected::RTX3090_AND_H200);
+    clients_are_told(&expected::rtx3090_and_h200());
 }

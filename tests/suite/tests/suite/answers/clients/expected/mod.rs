@@ -16,7 +16,7 @@ pub use h200_mig::H200_MIG;
 pub use n1x::N1X;
 pub use orin::ORIN;
 pub use rtx3090::RTX3090;
-pub use several::{RTX3090_AND_H200, TWO_H200};
+pub use several::{rtx3090_and_h200, two_h200};
 pub use thor::THOR;
 
 /// A machine, and what is said there.

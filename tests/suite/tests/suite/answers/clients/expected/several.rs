@@ -1,188 +1,66 @@
-//! Two cards in one machine: of one kind, and of two kinds.
+//! Two cards in one machine, of one kind and of two kinds: each is told what it is told alone.
 //! Touches: nothing.
 
-use super::{Answers, Scenario};
+use super::{Answers, H200, RTX3090, Scenario};
 
 /// Each in a slice of 8 GiB.
-pub const TWO_H200: Scenario = Scenario {
-    name: "2xh200",
-    slice: 8_589_934_592,
-    cuda: 13000,
-    integrated: None,
-    mig: None,
-    bare: Answers {
-        cuda: "\
-cuda 200aaaaa-2222-4333-8444-555566660000 device total=150119383040
-cuda 200aaaaa-2222-4333-8444-555566660000 context total=150119383040 free=149574123520
-cuda 200aaaaa-2222-4333-8444-555566660000 holding total=150119383040 free=149305688064
-cuda 200aaaaa-2222-4333-8444-555566660000 freed total=150119383040 free=149574123520
-cuda 200aaaaa-2222-4333-8444-555566660001 device total=150119383040
-cuda 200aaaaa-2222-4333-8444-555566660001 context total=150119383040 free=149574123520
-cuda 200aaaaa-2222-4333-8444-555566660001 holding total=150119383040 free=149305688064
-cuda 200aaaaa-2222-4333-8444-555566660001 freed total=150119383040 free=149574123520
-",
-        nvml: "\
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v1 total=150754820096 free=150119383040 used=635437056
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v2 total=150754820096 reserved=635437056 free=150119383040 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660001 v1 total=150754820096 free=150119383040 used=635437056
-nvml GPU-200aaaaa-2222-4333-8444-555566660001 v2 total=150754820096 reserved=635437056 free=150119383040 used=0
-",
-        threads: "\
-thread 0 contexts total=150119383040 free=147938344960
-thread 1 contexts total=150119383040 free=147938344960
-thread 2 contexts total=150119383040 free=147938344960
-thread 3 contexts total=150119383040 free=147938344960
-thread 0 holding total=150119383040 free=146864603136
-thread 1 holding total=150119383040 free=146864603136
-thread 2 holding total=150119383040 free=146864603136
-thread 3 holding total=150119383040 free=146864603136
-",
-        both: "\
-device total=150119383040
-cuda total=150119383040 free=149574123520
-nvml total=150754820096 free=149574123520 used=1180696576
-",
-        nvitop: "\
-0B / 140.4GiB
-0B / 140.4GiB
-",
-        gpustat: "\
-[0] NVIDIA H200 | 36°C,   0 % |     0 / 143771 MB |
-[1] NVIDIA H200 | 36°C,   0 % |     0 / 143771 MB |
-",
-    },
-    sliced: Answers {
-        cuda: "\
-cuda 200aaaaa-2222-4333-8444-555566660000 device total=8589934592
-cuda 200aaaaa-2222-4333-8444-555566660000 context total=8589934592 free=8044675072
-cuda 200aaaaa-2222-4333-8444-555566660000 holding total=8589934592 free=7776239616
-cuda 200aaaaa-2222-4333-8444-555566660000 freed total=8589934592 free=8044675072
-cuda 200aaaaa-2222-4333-8444-555566660001 device total=8589934592
-cuda 200aaaaa-2222-4333-8444-555566660001 context total=8589934592 free=8044675072
-cuda 200aaaaa-2222-4333-8444-555566660001 holding total=8589934592 free=7776239616
-cuda 200aaaaa-2222-4333-8444-555566660001 freed total=8589934592 free=8044675072
-",
-        nvml: "\
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v1 total=8589934592 free=8589934592 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v2 total=8589934592 reserved=0 free=8589934592 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660001 v1 total=8589934592 free=8589934592 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660001 v2 total=8589934592 reserved=0 free=8589934592 used=0
-",
-        threads: "\
-thread 0 contexts total=8589934592 free=6408896512
-thread 1 contexts total=8589934592 free=6408896512
-thread 2 contexts total=8589934592 free=6408896512
-thread 3 contexts total=8589934592 free=6408896512
-thread 0 holding total=8589934592 free=5335154688
-thread 1 holding total=8589934592 free=5335154688
-thread 2 holding total=8589934592 free=5335154688
-thread 3 holding total=8589934592 free=5335154688
-",
-        both: "\
-device total=8589934592
-cuda total=8589934592 free=8044675072
-nvml total=8589934592 free=8044675072 used=545259520
-",
-        nvitop: "\
-0B / 8192MiB
-0B / 8192MiB
-",
-        gpustat: "\
-[0] NVIDIA H200 | 36°C,   0 % |     0 /  8192 MB |
-[1] NVIDIA H200 | 36°C,   0 % |     0 /  8192 MB |
-",
-    },
-    counted: None,
-};
+pub fn two_h200() -> Scenario {
+    beside("2xh200", &H200, &H200)
+}
 
 /// Each in a slice of 8 GiB.
-pub const RTX3090_AND_H200: Scenario = Scenario {
-    name: "rtx3090+h200",
-    slice: 8_589_934_592,
-    cuda: 13000,
-    integrated: None,
-    mig: None,
-    bare: Answers {
-        cuda: "\
-cuda 3090aaaa-1111-4222-8333-444455550000 device total=25438126080
-cuda 3090aaaa-1111-4222-8333-444455550000 context total=25438126080 free=25171787776
-cuda 3090aaaa-1111-4222-8333-444455550000 holding total=25438126080 free=24903352320
-cuda 3090aaaa-1111-4222-8333-444455550000 freed total=25438126080 free=25171787776
-cuda 200aaaaa-2222-4333-8444-555566660000 device total=150119383040
-cuda 200aaaaa-2222-4333-8444-555566660000 context total=150119383040 free=149574123520
-cuda 200aaaaa-2222-4333-8444-555566660000 holding total=150119383040 free=149305688064
-cuda 200aaaaa-2222-4333-8444-555566660000 freed total=150119383040 free=149574123520
-",
-        nvml: "\
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25769803776 free=25438126080 used=331677696
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25769803776 reserved=331677696 free=25438126080 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v1 total=150754820096 free=150119383040 used=635437056
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v2 total=150754820096 reserved=635437056 free=150119383040 used=0
-",
-        threads: "\
-thread 0 contexts total=25438126080 free=24372772864
-thread 1 contexts total=25438126080 free=24372772864
-thread 2 contexts total=25438126080 free=24372772864
-thread 3 contexts total=25438126080 free=24372772864
-thread 0 holding total=25438126080 free=23299031040
-thread 1 holding total=25438126080 free=23299031040
-thread 2 holding total=25438126080 free=23299031040
-thread 3 holding total=25438126080 free=23299031040
-",
-        both: "\
-device total=25438126080
-cuda total=25438126080 free=25171787776
-nvml total=25769803776 free=25171787776 used=598016000
-",
-        nvitop: "\
-0B / 24.00GiB
-0B / 140.4GiB
-",
-        gpustat: "\
-[0] NVIDIA GeForce RTX 3090 | 36°C,   0 % |     0 / 24576 MB |
-[1] NVIDIA H200             | 36°C,   0 % |     0 / 143771 MB |
-",
-    },
-    sliced: Answers {
-        cuda: "\
-cuda 3090aaaa-1111-4222-8333-444455550000 device total=8589934592
-cuda 3090aaaa-1111-4222-8333-444455550000 context total=8589934592 free=8323596288
-cuda 3090aaaa-1111-4222-8333-444455550000 holding total=8589934592 free=8055160832
-cuda 3090aaaa-1111-4222-8333-444455550000 freed total=8589934592 free=8323596288
-cuda 200aaaaa-2222-4333-8444-555566660000 device total=8589934592
-cuda 200aaaaa-2222-4333-8444-555566660000 context total=8589934592 free=8044675072
-cuda 200aaaaa-2222-4333-8444-555566660000 holding total=8589934592 free=7776239616
-cuda 200aaaaa-2222-4333-8444-555566660000 freed total=8589934592 free=8044675072
-",
-        nvml: "\
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=8589934592 free=8589934592 used=0
-nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=8589934592 reserved=0 free=8589934592 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v1 total=8589934592 free=8589934592 used=0
-nvml GPU-200aaaaa-2222-4333-8444-555566660000 v2 total=8589934592 reserved=0 free=8589934592 used=0
-",
-        threads: "\
-thread 0 contexts total=8589934592 free=7524581376
-thread 1 contexts total=8589934592 free=7524581376
-thread 2 contexts total=8589934592 free=7524581376
-thread 3 contexts total=8589934592 free=7524581376
-thread 0 holding total=8589934592 free=6450839552
-thread 1 holding total=8589934592 free=6450839552
-thread 2 holding total=8589934592 free=6450839552
-thread 3 holding total=8589934592 free=6450839552
-",
-        both: "\
-device total=8589934592
-cuda total=8589934592 free=8323596288
-nvml total=8589934592 free=8323596288 used=266338304
-",
-        nvitop: "\
-0B / 8192MiB
-0B / 8192MiB
-",
-        gpustat: "\
-[0] NVIDIA GeForce RTX 3090 | 36°C,   0 % |     0 /  8192 MB |
-[1] NVIDIA H200             | 36°C,   0 % |     0 /  8192 MB |
-",
-    },
-    counted: None,
-};
+pub fn rtx3090_and_h200() -> Scenario {
+    beside("rtx3090+h200", &RTX3090, &H200)
+}
+
+/// A machine with the cards of two machines.
+fn beside(name: &'static str, first: &Scenario, second: &Scenario) -> Scenario {
+    assert_eq!((first.slice, first.cuda), (second.slice, second.cuda));
+    Scenario {
+        name,
+        slice: first.slice,
+        cuda: first.cuda,
+        integrated: None,
+        mig: None,
+        bare: both(&first.bare, &second.bare),
+        sliced: both(&first.sliced, &second.sliced),
+        counted: None,
+    }
+}
+
+fn both(first: &Answers, second: &Answers) -> Answers {
+    Answers {
+        cuda: kept(first.cuda.to_owned() + &next(first.cuda, second.cuda)),
+        nvml: kept(first.nvml.to_owned() + &next(first.nvml, second.nvml)),
+        // These ask the first card.
+        threads: first.threads,
+        both: first.both,
+        nvitop: kept(first.nvitop.to_owned() + second.nvitop),
+        gpustat: kept(in_columns(first.gpustat, second.gpustat)),
+    }
+}
+
+/// What is said of the second card: the end of a simulated UUID counts the cards of one kind.
+fn next(first: &str, second: &str) -> String {
+    match first == second {
+        true => second.replace("0000 ", "0001 "),
+        false => second.to_owned(),
+    }
+}
+
+/// gpustat numbers the cards, and pads their names to one width.
+fn in_columns(first: &str, second: &str) -> String {
+    let width = |line: &str| line.split_once(" |").unwrap().0.len();
+    let width = width(first).max(width(second));
+    let second = second.replace("[0]", "[1]");
+    let padded = |line: &str| {
+        let (name, rest) = line.split_once(" |").unwrap();
+        format!("{name:width$} |{rest}")
+    };
+    padded(first) + &padded(&second)
+}
+
+/// A text that stays: the other scenarios are constants.
+fn kept(text: String) -> &'static str {
+    text.leak()
+}
