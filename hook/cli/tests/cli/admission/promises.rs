@@ -194,6 +194,7 @@ fn a_run_that_follows_another_at_once_does_not_find_the_others_promise() {
 #[test]
 fn what_a_command_left_in_the_background_keeps_the_promise() {
     let spark = spark();
+    // The test kills the sleeper; the minute only ends it when the test has failed.
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut spark.run(&["--memory=100GiB"], script));
     assert_eq!(status, 0);

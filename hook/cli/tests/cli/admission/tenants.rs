@@ -1,7 +1,7 @@
 //! Slices of one card that are started by hand: who fits beside whom, and how a place comes back.
 
 use crate::support::machine::{Machine, end};
-use crate::support::{Installation, start, told};
+use crate::support::{Installation, spawn, start, told};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -110,6 +110,7 @@ fn an_ended_slice_with_live_processes_keeps_its_place() {
         let machine = Machine::new(&HERE, sim);
         let folder = if sim == "gb10" { "promises" } else { "tenants" };
         let gpuslice = HERE.executable().display().to_string();
+        // The sleepers are killed below, long before their minute is over.
         let next = |size: &str, script: &str| {
             format!(
                 "sleep 60 <&- >&- 2>&- & echo $!; exec {gpuslice} run --bare -- \
@@ -127,7 +128,7 @@ fn an_ended_slice_with_live_processes_keeps_its_place() {
         machine.is_empty(folder);
         // Beside the next slice, and after it.
         let mut command = machine.run(&[&memory], &next("1GiB", "echo started; exec sleep 60"));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = spawn(command.stdout(Stdio::piped()));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "started");
@@ -167,7 +168,7 @@ fn of_many_runs_that_start_at_once_as_many_are_admitted_as_the_card_holds() {
         .map(|_| {
             let mut command = machine.run(&["--memory=4GiB"], "echo started; read line");
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.stderr(Stdio::null()).spawn().unwrap()
+            spawn(command.stderr(Stdio::null()))
         })
         .collect();
     let started = children.iter_mut().filter_map(|child| {
@@ -193,6 +194,7 @@ fn a_run_that_follows_another_at_once_finds_its_place_free() {
 #[test]
 fn what_a_command_left_in_the_background_keeps_its_place() {
     let machine = card();
+    // The test kills the sleeper; the minute only ends it when the test has failed.
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut machine.run(&["--memory=20GiB"], script));
     assert_eq!(status, 0);
@@ -328,7 +330,7 @@ fn of_its_own(script: &str) -> Option<(String, String, i32)> {
     let prelude = "mount -t tmpfs -o mode=755 none /run; mount -t tmpfs -o mode=1777 none /dev/shm
         export PATH=$0/bin:$PATH LD_LIBRARY_PATH=$0/sim GPUSLICE_SIM=rtx3090
         as() { uid=$1; shift; setpriv --reuid=$uid --regid=$uid --clear-groups \"$@\"; }
-        # Starts a run that stays, and comes back when its command runs.
+        # Starts a run that stays, and comes back when its command runs. It ends with the namespace.
         stays() { mkfifo -m 666 $0/$1; as $2 gpuslice run --memory $3 --name $1 -- sh -c \"echo > $0/$1; exec sleep 60\" & read line < $0/$1; }
         ";
     let mut command = Command::new("unshare");
@@ -430,11 +432,14 @@ fn without_roots_folder_the_runs_of_one_user_see_each_other() {
 
 #[test]
 fn a_stranger_does_not_keep_roots_run_by_naming_its_folder() {
+    // A watcher that does not see what `left` leaves behind removes its folder within the second
+    // that is waited. The strangers end with the namespace.
     let script = "exec 3>&2; unset GPUSLICE_SIM; config() { gpuslice run --sim rtx3090 --memory 8GiB --name $1 -- sh -c \"$2\"; }
-        folder=$(config left 'setpriv --reuid=65533 --regid=65533 --clear-groups sleep 3 <&- >&- 2>&- & dirname $GPUSLICE_CONFIG')
+        set -- $(config left 'setpriv --reuid=65533 --regid=65533 --clear-groups sleep 60 <&- >&- 2>&- & echo $!; dirname $GPUSLICE_CONFIG')
+        left=$1 folder=$2
         other=$(config right 'dirname $GPUSLICE_CONFIG; sleep 1')
         as 65534 env X=$other sleep 30 & as 65534 env X=$folder sleep 30 &
-        sleep 1; [ -e $folder ] && echo kept
+        sleep 1; [ -e $folder ] && echo kept; kill $left
         gone() { for i in $(seq 100); do [ -e $1 ] || { echo gone; return; }; sleep 0.1; done; echo stays; }
         gone $other; gone $folder";
     let Some((out, err, _)) = of_its_own(script) else {

@@ -4,7 +4,7 @@
 #[path = "../../../../../tests/containers/src/patience.rs"]
 mod patience;
 
-use crate::support::{Home, Installation, member, only, told};
+use crate::support::{Home, Installation, member, only, spawn, told};
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_hook::owner::Owner;
@@ -109,6 +109,7 @@ impl Drop for Sleeper {
     }
 }
 
+/// A container's first process: longer than any test, which kills it.
 fn sleeper() -> Sleeper {
     let mut sleep = Command::new("sleep");
     let sleep = sleep.arg("1000").stdin(Stdio::null());
@@ -233,7 +234,7 @@ fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
         .env("TAKES", gib.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut member = command.spawn().unwrap();
+    let mut member = spawn(&mut command);
     patience::lines(&mut member, "a container's member").until("ready");
     let children = format!("/proc/{0}/task/{0}/children", member.id());
     let here = fs::read_to_string(children)

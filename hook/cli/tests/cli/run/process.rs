@@ -59,7 +59,8 @@ fn the_command_is_the_process_that_was_started() {
     child.wait().unwrap();
 }
 
-/// Counts signals, also into a file, and ends with the count.
+/// Counts signals, also into a file, and ends with the count. A shell runs its traps between two
+/// commands: so it sleeps shortly, until a SIGTERM or the alarm of [`start`] ends it.
 const COUNTS: &str =
     "n=0; trap 'n=$((n+1)); echo $n > $0' USR1 INT HUP; trap 'exit $n' TERM; echo ready
     while :; do sleep 0.01; done";

@@ -1,7 +1,9 @@
 //! `gpuslice status`: the slices that are there, who holds what in them, and none that are gone.
 
 use crate::support::member::{GPU, Member, ledger_of, own_name};
-use crate::support::{Home, Installation, eventually, only, start, told, with_usual_signals};
+use crate::support::{
+    Home, Installation, eventually, only, spawn, start, told, with_usual_signals,
+};
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
 use nix::sys::signal::{Signal, kill};
@@ -169,7 +171,7 @@ fn a_process_of_another_pid_namespace_has_its_number_here() {
         .env("MEMBER_OF", &config)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut member = command.spawn().unwrap();
+    let mut member = spawn(&mut command);
     let mut out = BufReader::new(member.stdout.take().unwrap());
     assert!(out.by_ref().lines().any(|line| line.unwrap() == "ready"));
     let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
@@ -228,7 +230,7 @@ fn a_watch_goes_on_until_it_is_interrupted() {
         let mut command = HERE.gpuslice();
         home.of(&mut command).arg("status").args(options);
         let command = with_usual_signals(&mut command).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = spawn(command);
         let mut out = BufReader::new(child.stdout.take().unwrap());
         for expected in lines {
             let mut line = String::new();
@@ -299,7 +301,7 @@ fn a_process_that_holds_device_memory_without_the_library_is_named() {
         .args(["sh", "-c", &format!("{script}; wait"), "python3", TAKES])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = spawn(&mut command);
     let out = BufReader::new(child.stdout.take().unwrap());
     let both: Vec<String> = out.lines().take(2).map(Result::unwrap).collect();
     assert_eq!(both, ["granted", "granted"]);

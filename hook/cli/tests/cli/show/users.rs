@@ -10,7 +10,8 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("users"
 const GPU: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 
 /// A machine of its own, in which user 65534 has the slice "theirs", and `$gpuslice` can be
-/// executed by everybody.
+/// executed by everybody. Their command sleeps until the script ends, at most a minute; that it has
+/// begun is looked at for ten seconds.
 const MACHINE: &str = r#"
 set -e
 mount --make-rprivate /

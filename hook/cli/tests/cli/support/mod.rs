@@ -185,6 +185,7 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        // Other processes bring it about, of which no event comes here.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -109,6 +109,7 @@ impl Host {
                 start.elapsed() < Duration::from_secs(60),
                 "nothing is learned"
             );
+            // That process is no child of this one: its end cannot be waited for.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -27,6 +27,7 @@ fn is_granted_again(worker: &mut Worker, operation: &str) {
     let start = Instant::now();
     while worker.code(operation) != 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "never again");
+        // Each attempt is refused and logged: twenty for each look at the ledger are enough.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -55,7 +56,7 @@ impl Locker {
                       \x20   try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)\n\
                       \x20   except OSError: pass\n\
                       print('locked', flush=True)\n\
-                      time.sleep(600)";
+                      time.sleep(600)"; // Locker kills it.
         let mut child = Command::new("python3")
             .args(["-c", script])
             .arg(file)

@@ -157,6 +157,7 @@ fn one_bad_check_never_ends_the_run() {
         "answers.py",
         "import os, signal, tell\ntell.answer('bar1', 1)\nos.kill(os.getpid(), signal.SIGSEGV)\n",
     );
+    // It would sleep longer than the limit of a check.
     write(
         "limits.py",
         "import signal, tell, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
@@ -197,6 +198,7 @@ fn one_bad_check_never_ends_the_run() {
 fn a_run_ends_in_time_whatever_its_checks_do() {
     let folder = tempfile::tempdir().unwrap();
     let packed = kit(folder.path());
+    // Longer than all limits of the run, which must end it.
     let sleeps = "import time\ntime.sleep(600)\n";
     fs::write(packed.join("suite/checks/record.py"), sleeps).unwrap();
     let start = Instant::now();

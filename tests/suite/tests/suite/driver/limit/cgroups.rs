@@ -5,6 +5,7 @@ use gpuslice_suite::run::Run;
 use gpuslice_suite::worker::Worker;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// A folder for a cgroup of version 2, which goes with it.
 pub(crate) struct Cgroup {
@@ -43,7 +44,12 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // The kernel needs a moment to see that the last process is gone.
+        let start = Instant::now();
         while fs::remove_dir(&self.folder).is_err_and(|error| error.raw_os_error() == Some(16)) {
+            if start.elapsed() > Duration::from_secs(60) {
+                eprintln!("{} still has processes", self.folder.display());
+                break;
+            }
             std::thread::yield_now();
         }
     }
