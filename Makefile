@@ -42,11 +42,11 @@ test: build clients containers ## every test that needs no GPU
 
 engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
 	$(TARGET)/clients-venv/bin/python tests/engines/vendor.py $(TARGET)/engines/vendor
-	$(CARGO) test --locked -p gpuslice-suite --test engines -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- engines:: --ignored --nocapture --test-threads 1
 
 loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing is left in the page cache
 	tests/setup.sh loaders
-	$(CARGO) test --locked -p gpuslice-suite --test page_cache_loaders --test page_cache_behind -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- page_cache::loaders page_cache::behind --ignored --nocapture --test-threads 1
 
 hostile: build containers ## 2,000 container starts against somebody who swaps /etc: nothing is written or run on the host
 	GPUSLICE_HOSTILE_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- race hostile --nocapture
@@ -56,13 +56,13 @@ soak: build ## a web server and a compiler under the preload, SOAK seconds each 
 
 branches: build clients ## accounting, limits and races of the suite on every driver branch
 	for branch in 535 550 580 615; do \
-		runtime_13=$$([ $$branch -lt 580 ] || echo --test identity); \
-		GPUSLICE_SUITE_BRANCH=$$branch $(CARGO) test --locked -p gpuslice-suite --test enforcement --test idle_memory --test graphs \
-			--test budgets --test peers --test headroom --test cuda $$runtime_13 || exit 1; \
+		runtime_13=$$([ $$branch -lt 580 ] || echo identity::); \
+		GPUSLICE_SUITE_BRANCH=$$branch $(CARGO) test --locked -p gpuslice-suite --test suite -- enforcement:: idle_memory:: graphs:: \
+			budgets:: peers:: headroom:: cuda:: $$runtime_13 || exit 1; \
 	done
 
 law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
-	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test law --test kills
+	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::kills
 
 check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
@@ -72,7 +72,7 @@ check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
-	$(CARGO) test --locked -p gpuslice-suite --test old_userlands -- --ignored
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: --ignored
 
 format:
 	$(CARGO) fmt --all --check
@@ -111,7 +111,7 @@ bench: build containers ## what a query, a process and a container start cost wi
 
 readers: build clients ## that node and Java see a slice's memory too (installs both)
 	tests/setup.sh readers
-	$(CARGO) test --locked -p gpuslice-suite --test meminfo_shown -- --ignored
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- meminfo_shown:: --ignored
 
 gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
 	tests/gpu/pack.sh $(TARGET)/gpu-kit

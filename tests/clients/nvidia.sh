@@ -6,9 +6,12 @@
 # libcuda.so.1, libnvidia-ml.so.1 and nvidia-smi. Exit status 1, with the reason, if they cannot be had.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
+say() { echo "gpuslice: NVIDIA's libraries cannot be had: $*" >&2; exit 1; }
+# One at a time: tests that need the libraries run beside each other.
+exec 9>"$folder/lock"
+flock -w 1800 9 || say "another one has fetched them for half an hour"
 [ -e "$folder/complete" ] && exit 0
 
-say() { echo "gpuslice: NVIDIA's libraries cannot be had: $*" >&2; exit 1; }
 command -v apt-get >/dev/null || say "they come from Debian's packages, and there is no apt-get here"
 command -v dpkg >/dev/null || say "dpkg is missing"
 

@@ -58,8 +58,9 @@ def serve(folder):
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(files)]
     server = subprocess.Popen(command, env=environment(folder, True), stdout=said, stderr=subprocess.DEVNULL)
     try:
+        waited = time.monotonic() + 60
         while " port " not in (line := (folder / "said").read_text()):
-            if server.poll() is not None:
+            if server.poll() is not None or time.monotonic() > waited:
                 sys.exit("the server does not start")
             time.sleep(0.05)
         port = int(line.split(" port ")[1].split()[0])
@@ -69,7 +70,7 @@ def serve(folder):
         descriptors = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))
         for name in expected:
             get(name)
-        time.sleep(0.2)
+        time.sleep(0.2)  # threads of the first requests close their descriptors
         before, count, end = descriptors(), 0, time.monotonic() + seconds
         while time.monotonic() < end:
             # Many small files for each large one, as it is.
@@ -79,7 +80,7 @@ def serve(folder):
                 count += 1
             waited = time.monotonic() + 10
             while resident(files / "model.bin") and time.monotonic() < waited:
-                time.sleep(0.01)
+                time.sleep(0.01)  # the server drops pages after it has answered
             if left := resident(files / "model.bin"):
                 sys.exit(f"{left} bytes of the model are left")
             size = os.path.getsize(files / "data.dat")

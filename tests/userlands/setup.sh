@@ -7,6 +7,9 @@ cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 mkdir -p "$target/userlands/packages"
 here=$(cd "$target/userlands" && pwd)
+# One at a time: tests that need a userland run beside each other.
+exec 9>"$here/lock"
+flock -w 1800 9 || { echo "tests/userlands/setup.sh: another one has run for half an hour" >&2; exit 1; }
 
 # The oldest root has the headers: what is linked against it loads everywhere.
 OLDEST=xenial

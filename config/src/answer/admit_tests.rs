@@ -62,7 +62,7 @@ fn a_slice_that_only_counts_has_no_limit() {
 }
 
 #[test]
-fn a_machine_that_waits_for_memory_keeps_twice_its_reserve_from_large_requests() {
+fn under_pressure_large_requests_leave_twice_the_host_reserve() {
     let host = Host {
         memory: HostMemory {
             total: Bytes::gib(121),

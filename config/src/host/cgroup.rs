@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_within_the_allowance_and_what_is_in_both_books_counts_once() {
+    fn an_interpreter_fits_the_allowance_and_no_memory_counts_twice() {
         let allowance = Bytes::gib(4);
         assert_eq!(charged(Bytes::gib(3), Bytes::ZERO, allowance), Bytes::ZERO);
         assert_eq!(

@@ -192,7 +192,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn a_model_file_is_known_by_its_suffix_or_by_being_named_after_its_checksum() {
+    fn model_files_are_recognised_by_suffix_or_by_a_checksum_as_name() {
         let files = ModelFiles::usual();
         let digits = "0123456789abcdef".repeat(4);
         for name in [

@@ -311,7 +311,7 @@ fn almost_json() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn a_file_says_its_version_before_anything_that_an_older_reader_may_not_know() {
+fn the_version_precedes_keys_that_an_older_reader_may_not_know() {
     let written = Slice::default().to_json_line();
     assert!(written.starts_with(r#"{"version":1,"#), "{written}");
     let newer = written.replace(r#""version":1,"#, r#""version":2,"new":[],"#);

@@ -78,7 +78,7 @@ fn limits(slice: &Slice) -> Vec<(DeviceUuid, u64)> {
 }
 
 #[test]
-fn a_limit_for_all_lists_every_gpu_so_that_nvml_programs_know_which_share_memory() {
+fn a_limit_for_all_gpus_lists_each_and_whether_it_shares_memory() {
     let mut machine = machine(&[24, 120]);
     machine.devices[1].integrated = true;
     let made = budget(&memory(Bytes::gib(8)), &machine, "run-1", &Headrooms::new()).unwrap();
@@ -122,7 +122,7 @@ fn every_option_reaches_the_slice() {
 }
 
 #[test]
-fn model_files_are_dropped_where_both_memories_are_one_unless_the_options_say_otherwise() {
+fn on_unified_memory_model_files_are_dropped_by_default() {
     let mut unified = machine(&[24]);
     for device in &mut unified.devices {
         device.integrated = true;

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_can_be_read_by_everybody_and_a_folder_is_named_that_is_not_there() {
+    fn a_new_file_is_world_readable_and_a_missing_folder_is_named() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("a/b/file");
         let error = replace(&file, b"new").unwrap_err();

@@ -26,7 +26,7 @@ static void arrived(size_t bytes) {
     const uint64_t *words = (const uint64_t *)device;
     for (size_t at = 0; at < bytes / 8; at += 64)
         sum = sum * 31 + words[at];
-    if (pause_seconds > 0) {
+    if (pause_seconds > 0) { /* A slow device: pages are looked at while others load. */
         struct timespec time = {(time_t)pause_seconds, (long)((pause_seconds - (double)(time_t)pause_seconds) * 1e9)};
         nanosleep(&time, NULL);
     }

@@ -125,7 +125,7 @@ int main(int count, char **words) {
         while (access(stop, F_OK)) {
             of(driver, "cuMemGetInfo_v2")(&free, &total);
             changes += free != before;
-            usleep(1000);
+            usleep(1000); /* Asks until the test has seen enough; it dies with its machine. */
         }
         fprintf(said, "alive, changes %zu\n", changes);
         fclose(said);

@@ -256,6 +256,7 @@ impl Host {
         let start = Instant::now();
         while !so() {
             assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+            // Processes of the machine bring it about, of which no event comes here.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

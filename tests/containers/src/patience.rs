@@ -59,6 +59,7 @@ pub fn ended_within(mut child: Child, what: &str, limit: Duration) -> Output {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
+            // There is no portable way to wait for a child with a limit: so it is polled.
             Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(1)),
             Ok(None) => {
                 kill_group(&child);
@@ -106,6 +107,7 @@ pub fn ends(child: &mut Child) -> bool {
     let start = Instant::now();
     while start.elapsed() < LIMIT {
         match child.try_wait() {
+            // Polled, as in `ended_within`.
             Ok(None) => thread::sleep(Duration::from_millis(1)),
             _ => return true,
         }
@@ -205,6 +207,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         let waited = LIMIT.as_secs();
         assert!(start.elapsed() < LIMIT, "waited {waited} s in vain: {what}");
+        // Other processes bring it about, of which no event comes here.
         thread::sleep(Duration::from_millis(1));
     }
 }

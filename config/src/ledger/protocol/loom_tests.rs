@@ -136,7 +136,7 @@ fn of_one_who_was_alone_and_a_newcomer_as_many_are_granted_as_fit() {
 }
 
 #[test]
-fn of_a_thread_that_asks_and_one_that_takes_at_once_not_more_than_fits_is_granted() {
+fn a_query_and_a_claim_at_once_grant_no_more_than_fits() {
     explore(None, || {
         let world = Arc::new(World::with_processes(1));
         assert_eq!(claim(&world, 0, 6), Outcome::Granted);

@@ -196,7 +196,7 @@ fn bare(reserved: u64, newer: bool) -> Vec<Asked> {
 }
 
 #[test]
-fn a_driver_that_cannot_say_what_it_reserves_is_believed_when_free_is_the_same() {
+fn an_unknown_driver_reserve_is_consistent_if_free_agrees() {
     let mut rows = bare(GIB / 2, false);
     let verdict = judge(&rows, None);
     assert_eq!(verdict.disagreements, Vec::<String>::new());
@@ -242,7 +242,7 @@ fn a_spark_without_us_is_told_in_words() {
 }
 
 #[test]
-fn a_route_that_gets_past_us_is_named_even_where_the_total_is_the_devices_own() {
+fn a_route_past_the_library_is_named_even_if_the_total_agrees() {
     let ours = || asked("cuMemGetInfo_v2", "dlsym-local", 24 * GIB, 7 * GIB);
     let mut past = asked("cuMemGetInfo_v2", "dlmopen", 24 * GIB, 7 * GIB);
     past.row.reading = reading("cuMemGetInfo_v2", 24 * GIB, 23 * GIB);

@@ -149,7 +149,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn every_kind_of_memory_has_its_column_and_what_is_not_known_is_not_nothing() {
+    fn each_kind_of_memory_has_a_column_and_unknown_is_not_zero() {
         let host = HostUse {
             live: 3 * GIB,
             kept: Some(GIB),

@@ -24,7 +24,7 @@ fn sees_the_whole_card(engine: &mut dyn Engine) {
 }
 
 #[test]
-fn without_an_annotation_every_runtime_starts_containers_that_see_the_whole_card() {
+fn containers_without_annotation_see_the_whole_card_on_every_runtime() {
     if !ready() {
         return;
     }

@@ -21,7 +21,7 @@ fn prepare(host: &Host, oci: &Oci, spec: &Spec) {
 }
 
 #[test]
-fn a_hook_that_is_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
+fn a_hook_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
     if !ready() {
         return;
     }

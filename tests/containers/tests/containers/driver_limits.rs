@@ -162,6 +162,7 @@ fn no_guarantee_and_no_slice_is_left_however_containers_end() {
     }
     for gpu in [DMEM, MISC] {
         let host = machine(gpu);
+        // The container ends when it is told to, or with its machine.
         let wait = "until [ -e /state/exit ]; do /usr/bin/busybox usleep 1000; done";
         let oci = RUNTIMES.map(|runtime| Oci::new(&host, runtime, "createRuntime"));
         let (spec, config) = limited(&host, &oci[0], gpu, &["/usr/bin/bash", "-c", wait]);

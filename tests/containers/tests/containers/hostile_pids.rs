@@ -64,7 +64,7 @@ fn attacked(host: &Host, binary: &'static str) -> (usize, Done) {
 
 /// CVE-2019-5736: whoever may trace the hook opens its executable, and writes to it when it has ended.
 #[test]
-fn cve_2019_5736_a_container_that_shares_its_pids_cannot_overwrite_the_hook() {
+fn cve_2019_5736_shared_pids_do_not_let_a_container_overwrite_the_hook() {
     if !ready() {
         return;
     }
@@ -86,7 +86,7 @@ fn cve_2019_5736_a_container_that_shares_its_pids_cannot_overwrite_the_hook() {
 }
 
 #[test]
-fn at_create_container_a_pid_namespace_that_is_shared_takes_a_read_only_hook() {
+fn at_create_container_a_shared_pid_namespace_takes_a_read_only_hook() {
     if !ready() {
         return;
     }

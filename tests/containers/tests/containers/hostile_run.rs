@@ -188,7 +188,7 @@ fn a_slice_of_a_dead_container_is_free_even_when_its_pid_lives_again() {
         Vec::<String>::new(),
         "nobody said that it ended"
     );
-    // Somebody else with its pid.
+    // Another process with its pid, which lives as long as the machine.
     host.sh(&format!(
         "echo {} > /proc/sys/kernel/ns_last_pid; sleep 1000000 >/dev/null 2>&1 </dev/null &",
         pid - 1

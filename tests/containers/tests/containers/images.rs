@@ -15,7 +15,7 @@ const OUTSIDE: [&str; 2] = ["prestart", "createRuntime"];
 const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
 #[test]
-fn roots_that_no_preload_reaches_start_with_one_warning_or_not_at_all_as_the_policy_says() {
+fn the_policy_decides_whether_unreachable_roots_start_with_a_warning() {
     if !ready() {
         return;
     }

@@ -186,7 +186,7 @@ fn memory_of_a_process_that_outlives_its_container_stays_promised() {
     for runtime in ["runc", "crun"] {
         let mut oci = Oci::new(&host, runtime, "createRuntime");
         let script = "busybox setsid ledger hold 4096 /tmp/held >/dev/null 2>&1 & \
-                      until grep -q got /tmp/held 2>/dev/null; do busybox sleep 0.1; done";
+                      for i in {1..600}; do grep -q got /tmp/held 2>/dev/null && break; busybox sleep 0.1; done";
         let spec = Spec::new("early").memory("8GiB");
         let spec = spec.running(&["/usr/bin/bash", "-c", script]);
         let mut config = oci.config(&spec);

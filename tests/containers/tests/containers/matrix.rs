@@ -46,7 +46,7 @@ const BRINGS: [(&str, Option<&str>); 7] = [
 ];
 
 /// The images beside Debian's, by name and the folder that each is made of.
-pub(crate) const IMAGES: [(&str, &str); 3] = [
+const IMAGES: [(&str, &str); 3] = [
     ("musl", "/run/build/containers/musl"),
     ("static", "/run/build/containers/static"),
     ("linked", "/run/images/linked"),
@@ -60,6 +60,31 @@ pub(crate) fn prepare(host: &Host) {
          ln -s /nowhere /run/images/linked/etc/ld.so.preload && : >/run/empty-list",
     )
     .ok();
+}
+
+/// Where an engine keeps its images.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Store {
+    Podman,
+    Docker,
+    Containerd,
+}
+
+/// Gives an engine the images beside Debian's.
+pub(crate) fn import_images(host: &Host, store: Store) {
+    for (name, folder) in IMAGES {
+        let podman = format!("tar -C {folder} -c . | podman import -q - localhost/{name}:1");
+        let script = match store {
+            Store::Podman => podman,
+            Store::Docker => format!("tar -C {folder} -c . | docker import - {name}:1"),
+            Store::Containerd => format!(
+                "{podman} &&
+                 podman save -q --format oci-archive -o /run/{name}.tar localhost/{name}:1 &&
+                 ctr -n k8s.io images import /run/{name}.tar && rm /run/{name}.tar"
+            ),
+        };
+        host.sh(&script).ok();
+    }
 }
 
 fn spec(brings: &str) -> Spec {
@@ -204,12 +229,7 @@ fn podman_starts_nothing_without_its_slice() {
     let host = Host::new();
     prepare(&host);
     let mut podman = Podman::new(&host, "runc", "createRuntime");
-    for (name, folder) in IMAGES {
-        host.sh(&format!(
-            "tar -C {folder} -c . | podman import -q - localhost/{name}:1"
-        ))
-        .ok();
-    }
+    import_images(&host, Store::Podman);
     host.sh("rm /usr/share/containers/oci/hooks.d/*gpuslice*; gpuslice runtime configure --runtime podman --always")
         .ok();
     let mut faults = faults(&host, &mut podman, &WAYS);
@@ -273,10 +293,7 @@ fn docker_starts_nothing_without_its_slice() {
     host.sh("gpuslice runtime configure --runtime docker --size 2GiB")
         .ok();
     let mut docker = Docker::new(&host, "gpuslice");
-    for (name, folder) in IMAGES {
-        host.sh(&format!("tar -C {folder} -c . | docker import - {name}:1"))
-            .ok();
-    }
+    import_images(&host, Store::Docker);
     let faults = faults(&host, &mut docker, &WAYS);
     assert_eq!(faults, Vec::<String>::new());
 }
@@ -292,14 +309,7 @@ fn containerd_starts_no_pod_without_its_slice() {
         prepare(&host);
         let configure = format!("gpuslice runtime configure --runtime containerd --by {by}");
         let mut cri = Cri::new(&host, "gpuslice", &configure);
-        for (name, folder) in IMAGES {
-            host.sh(&format!(
-                "tar -C {folder} -c . | podman import -q - localhost/{name}:1 &&
-                 podman save -q --format oci-archive -o /run/{name}.tar localhost/{name}:1 &&
-                 ctr -n k8s.io images import /run/{name}.tar && rm /run/{name}.tar"
-            ))
-            .ok();
-        }
+        import_images(&host, Store::Containerd);
         let faults = faults(&host, &mut cri, &WAYS);
         assert_eq!(faults, Vec::<String>::new(), "--by {by}");
     }

@@ -6,7 +6,7 @@
 //! tested with runc and crun themselves, and with podman. The toolkit is a stand-in that changes
 //! config.json as each of its modes does.
 
-use crate::matrix::{ByDevice, IMAGES, Way, faults, prepare};
+use crate::matrix::{ByDevice, Store, Way, faults, import_images, prepare};
 use crate::nvidia::{MODES, toolkit};
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::cri::Cri;
@@ -195,7 +195,7 @@ fn direct<'h>(host: &'h Host, below: &str) -> Direct<'h> {
 }
 
 #[test]
-fn the_toolkits_default_mode_gives_a_slice_or_a_reason_whatever_the_container_brings() {
+fn the_toolkits_default_mode_gives_every_container_a_slice_or_a_reason() {
     if !ready() {
         return;
     }
@@ -239,12 +239,7 @@ fn podman_above_the_toolkit_starts_nothing_without_its_slice() {
     // Without hooks of podman's own: only gpuslice-runtime below the toolkit.
     host.sh("rm -f /usr/share/containers/oci/hooks.d/*gpuslice*")
         .ok();
-    for (name, folder) in IMAGES {
-        host.sh(&format!(
-            "tar -C {folder} -c . | podman import -q - localhost/{name}:1"
-        ))
-        .ok();
-    }
+    import_images(&host, Store::Podman);
     let mut all = Vec::new();
     for mode in MODES {
         toolkit(&host, mode, "\"runc\"");
@@ -278,10 +273,7 @@ fn docker_above_the_toolkit_starts_nothing_without_its_slice() {
         r#"{"runtimes": {"nvidia": {"path": "/usr/bin/nvidia-container-runtime"}}}"#,
     );
     let mut docker = Docker::new(&host, "nvidia");
-    for (name, folder) in IMAGES {
-        host.sh(&format!("tar -C {folder} -c . | docker import - {name}:1"))
-            .ok();
-    }
+    import_images(&host, Store::Docker);
     let mut all = Vec::new();
     // This engine passes no annotations on.
     let ways = [Way::Default, Way::Deny, Way::Device, Way::DeviceDeny];
@@ -311,14 +303,7 @@ fn containerd_above_the_toolkit_starts_no_pod_without_its_slice() {
     host.write("/run/handler.toml", handler);
     let configure = "cat /run/handler.toml >>/etc/containerd/config.toml";
     let mut cri = Cri::new(&host, "nvidia", configure);
-    for (name, folder) in IMAGES {
-        host.sh(&format!(
-            "tar -C {folder} -c . | podman import -q - localhost/{name}:1 &&
-             podman save -q --format oci-archive -o /run/{name}.tar localhost/{name}:1 &&
-             ctr -n k8s.io images import /run/{name}.tar && rm /run/{name}.tar"
-        ))
-        .ok();
-    }
+    import_images(&host, Store::Containerd);
     let mut all = Vec::new();
     for mode in MODES {
         toolkit(&host, mode, "\"runc\"");

@@ -277,7 +277,7 @@ fn the_toolkit_of_the_gpu_operator_is_found_and_none_is_made_in_etc() {
 }
 
 #[test]
-fn a_pod_of_handler_nvidia_gets_its_slice_once_the_handler_passes_annotations_on() {
+fn a_pod_of_handler_nvidia_gets_its_slice_if_annotations_are_passed() {
     if !ready() {
         return;
     }

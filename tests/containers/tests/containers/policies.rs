@@ -36,7 +36,7 @@ fn who_asks_for_nothing_gets_the_default_slice_or_is_refused() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_read_keeps_annotated_containers_from_starting_and_no_others() {
+fn an_unreadable_policy_stops_annotated_containers_and_no_others() {
     if !ready() {
         return;
     }
@@ -65,7 +65,7 @@ fn a_policy_that_cannot_be_read_keeps_annotated_containers_from_starting_and_no_
 }
 
 #[test]
-fn a_size_that_is_not_understood_or_does_not_fit_is_an_error_that_names_it() {
+fn a_size_that_is_invalid_or_does_not_fit_is_named_in_the_error() {
     if !ready() {
         return;
     }

@@ -20,7 +20,7 @@ def check():
     for name in ("cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore",
                  "cuCheckpointProcessUnlock"):
         code = cuda.call(name, pid, (c.c_ubyte * 256)())
-        time.sleep(0.1)
+        time.sleep(0.1)  # NVML may learn of it a little later; how much later is not asked here
         found[name] = [code, tell.mib((nvml.used() or 0) - before)]
         if code:
             break

@@ -100,7 +100,7 @@ def back(nvml, baseline, before, seconds=8):
             last = used
         if used <= baseline + 2 * tell.MIB:
             return {"ms": curve[-1][0], "in use MiB before": tell.mib(before - baseline), "[ms, MiB]": curve[:40]}
-        time.sleep(0.0005)
+        time.sleep(0.0005)  # the resolution of the curve; NVML sends no event for memory
     return {"ms": None, "in use MiB before": tell.mib(before - baseline), "[ms, MiB]": curve[:40]}
 
 
@@ -126,16 +126,16 @@ def check():
         # The others stay: what is left is what they hold, known when nothing changes any more.
         first = back(nvml, with_all - SIZE, with_all)
         first["ms until waitpid returned"] = gone
-        time.sleep(0.3)
+        time.sleep(0.3)  # the next part starts from a card at rest
         tell.answer("kill-latency", first, first["ms"] is not None and first["ms"] < 100)
         exporter = shared(nvml, exporter, out, importer, into)
         end(importer)
         importer = None
-        time.sleep(0.2)
+        time.sleep(0.2)  # the importer's memory is gone from NVML's numbers by then
         before = nvml.used()
         closer.send(b"x")
         said = heard(closer)
-        time.sleep(0.5)
+        time.sleep(0.5)  # that nothing comes back is only known after a while
         after = nvml.used()
         listed = nvml.processes()
         tell.answer("closed-device-files", {"files closed": said["closed"], "MiB in use before": tell.mib(before),
@@ -165,7 +165,7 @@ def shared(nvml, exporter, out, importer, into):
         return exporter
     both, listed = nvml.used(), nvml.processes()
     end(exporter)
-    time.sleep(0.5)
+    time.sleep(0.5)  # that the import keeps the memory is only known after a while
     left, after = nvml.used(), nvml.processes()
     tell.answer("exporter-dies", {
         "MiB more by the import": tell.mib(both - alone), "MiB less by the exporter's end": tell.mib(both - left),

@@ -24,7 +24,7 @@ def check():
         finally:
             stop = f"echo quit | '{control}'"
             tell.fact("the server's end", tell.run(["sh", "-c", stop], timeout=8, env=place)[0])
-            time.sleep(0.5)
+            time.sleep(0.5)  # the server ends after its controller has answered, and says nothing then
 
 
 def asked(place):

@@ -85,6 +85,7 @@ def shrinks(cuda):
     for what, work in (("cuCtxSynchronize", lambda: cuda.synchronize()),
                        ("cuStreamSynchronize of the stream", lambda: cuda.must("cuStreamSynchronize", None)),
                        ("cuStreamSynchronize of another stream", lambda: cuda.must("cuStreamSynchronize", stream)),
+                       # Whether time alone lets a pool give back what is free.
                        ("50 ms", lambda: time.sleep(0.05))):
         _, pool = cuda.new_pool(0)
         _, at = cuda.alloc_from(pool, 256 * MIB)

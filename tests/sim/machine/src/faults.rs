@@ -100,6 +100,7 @@ impl Faults {
     fn enter_slowly(&self, name: &str) -> Verdict {
         let call = self.calls.fetch_add(1, Relaxed) + 1;
         if let Some((_, time)) = self.slow.iter().find(|(slow, _)| slow == name) {
+            // The fault that was asked for: a slow driver.
             std::thread::sleep(*time);
         }
         if self.lost.is_some_and(|n| call >= n) {

@@ -1,0 +1,167 @@
+//! `gpuslice runtime configure --dry-run` says what the same call then does, and does nothing.
+
+use crate::support::{Installation, told};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use tempfile::TempDir;
+
+static HERE: LazyLock<Installation> = LazyLock::new(|| {
+    let here = Installation::new("runtime");
+    for name in ["gpuslice-hook", "gpuslice-runtime"] {
+        symlink("/bin/true", here.folder.join(name)).unwrap();
+    }
+    // A containerd whose configuration in effect is its file, and the specification of ctr.
+    program("containerd", "cat \"$2\"");
+    program("ctr", "echo '{\"ociVersion\":\"1.0.2\"}'");
+    here
+});
+
+fn tools() -> PathBuf {
+    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runtime-tools");
+    fs::create_dir_all(&tools).unwrap();
+    tools
+}
+
+fn program(name: &str, script: &str) {
+    let file = tools().join(name);
+    fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A folder of configurations.
+fn place() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let files = [
+        ("daemon.json", "{\n  \"debug\": true\n}\n"),
+        (
+            "config.toml",
+            "version = 2\nimports = [\"conf.d/*.toml\"]\n",
+        ),
+        ("conf.d/other.toml", "version = 2\n"),
+        (
+            "nvidia.toml",
+            "[nvidia-container-runtime]\nruntimes = [\"runc\"]\n",
+        ),
+    ];
+    for (name, text) in files {
+        let file = place.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    place
+}
+
+fn configure(place: &TempDir, options: &[&str], is_dry: bool) -> Command {
+    let mut command = HERE.gpuslice();
+    let path = format!("{}:{}", tools().display(), std::env::var("PATH").unwrap());
+    command
+        .env("PATH", path)
+        .current_dir(place.path())
+        .args(["runtime", "configure", "--runtime"])
+        .args(options)
+        .args(is_dry.then_some("--dry-run"));
+    command
+}
+
+/// Every file of a folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => _ = found.insert(path.clone(), fs::read(&path).unwrap()),
+        }
+    }
+    found
+}
+
+/// The lines about what is done, as a dry run and as a real run word them.
+fn deeds(said: &str) -> Vec<String> {
+    let words = [
+        "made ",
+        "changed ",
+        "removed ",
+        "next: ",
+        "result: ",
+        "nothing to change",
+    ];
+    let real = |line: &str| {
+        line.replace("would make ", "made ")
+            .replace("would change ", "changed ")
+            .replace("would remove ", "removed ")
+            .replace(", and keep it as ", ", which is kept as ")
+    };
+    let lines = said.lines().map(real);
+    lines
+        .filter(|line| words.iter().any(|word| line.starts_with(word)))
+        .collect()
+}
+
+#[test]
+fn a_dry_run_says_all_that_the_run_then_does_and_its_result() {
+    let place = place();
+    let engines: [&[&str]; 6] = [
+        &["docker", "--config", "daemon.json", "--size", "8GiB"],
+        &["containerd", "--config", "config.toml"],
+        &["containerd", "--config", "config.toml", "--set-as-default"],
+        &[
+            "podman",
+            "--config",
+            "podman.conf.d/99-gpuslice.conf",
+            "--hooks-dir",
+            "hooks.d",
+        ],
+        &[
+            "crio",
+            "--config",
+            "crio.conf.d/99-gpuslice.conf",
+            "--by",
+            "runtime",
+        ],
+        &["nvidia", "--config", "nvidia.toml"],
+    ];
+    for engine in engines {
+        for more in [&[][..], &[], &["--remove"], &["--remove"]] {
+            let options = [engine, more].concat();
+            let before = files(place.path());
+            let (dry, err, status) = told(&mut configure(&place, &options, true));
+            assert_eq!((err.as_str(), status), ("", 0), "{options:?}");
+            assert_eq!(files(place.path()), before, "{options:?}");
+            assert!(dry.starts_with("dry run: nothing is changed\n"), "{dry}");
+            let (real, err, status) = told(&mut configure(&place, &options, false));
+            assert_eq!((err.as_str(), status), ("", 0), "{options:?}");
+            assert_eq!(deeds(&dry), deeds(&real), "{options:?}\n{dry}");
+            assert!(more.len() == 1 || real.contains("result: "), "{real}");
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_fails_where_the_run_could_not_write() {
+    let place = place();
+    let folder = place.path().display();
+    let script = "mount --bind . . && mount -o remount,bind,ro . && cd \"$PWD\" && exec \"$@\"";
+    let configure = configure(&place, &["docker", "--config", "daemon.json"], true);
+    let mut command = Command::new("unshare");
+    command
+        .current_dir(place.path())
+        .args(["--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(configure.get_program())
+        .args(configure.get_args());
+    let (out, err, status) = told(&mut command);
+    let said = format!(
+        "gpuslice: cannot write {folder}/daemon.json: Read-only file system (os error 30)\n"
+    );
+    assert_eq!((err, status), (said, 125), "{out}");
+    // The rehearsal shows the changes that come before the failure.
+    assert!(
+        out.contains(&format!("+++ {folder}/daemon.json\n")),
+        "{out}"
+    );
+    assert!(!out.contains("result: "), "{out}");
+}

@@ -1,0 +1,376 @@
+//! `gpuslice status` and `gpuslice gc` of slices that the OCI hook has made, on a host of its own.
+
+#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#[path = "../../../../../tests/containers/src/patience.rs"]
+mod patience;
+
+use crate::support::{Home, Installation, member, only, spawn, told};
+use gpuslice_config::ledger::{Kind, Ledger, Open};
+use gpuslice_config::words::units::Bytes;
+use gpuslice_hook::owner::Owner;
+use gpuslice_hook::place::Places;
+use gpuslice_hook::registry::{Budget, Member, Record, Registry};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
+
+struct Host {
+    root: TempDir,
+    home: Home,
+    here: Installation,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        Host {
+            root: tempfile::tempdir_in("/dev/shm").unwrap(),
+            home: Home::new(),
+            here: Installation::new(name),
+        }
+    }
+
+    fn places(&self) -> Places {
+        Places::below(self.root.path())
+    }
+
+    /// A container as the hook leaves it, whose first process is `process`.
+    fn container(&self, id: &str, process: &Sleeper) {
+        let places = self.places();
+        let owner = Owner::of(i32::try_from(process.0.id()).unwrap()).unwrap();
+        let registry = Registry::lock(&places).unwrap();
+        let record = Record {
+            version: Record::VERSION,
+            slice: id.to_owned(),
+            name: format!("team/{id}"),
+            namespace: None,
+            shared: false,
+            sandbox: None,
+            devices: vec![Budget {
+                uuid: UUID.parse().unwrap(),
+                memory: Bytes::gib(8),
+                integrated: false,
+            }],
+            promised: None,
+            containers: vec![Member {
+                id: id.to_owned(),
+                name: id.to_owned(),
+                owner,
+                bundle: "/bundle".into(),
+                drops: Vec::new(),
+                no_slice: None,
+            }],
+        };
+        registry.write(&record).unwrap();
+        let (root, ledger) = (places.container_root(id), places.ledger(id));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&ledger).unwrap();
+        let slice = format!(
+            r#"{{"version": 1, "name": "team/{id}", "devices": [{{"uuid": "{UUID}", "memory": 8589934592}}]}}"#
+        );
+        fs::write(root.join("slice.json"), slice).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            let flags = nix::mount::MsFlags::empty();
+            let none: Option<&str> = None;
+            nix::mount::mount(none, &ledger, Some("tmpfs"), flags, none).unwrap();
+        }
+        let ledger = places.ledger_file(id).display().to_string();
+        let ledger = CString::new(ledger).unwrap();
+        Ledger::open(
+            &ledger,
+            Open::Create {
+                mode: 0o600,
+                devices: 1,
+            },
+        )
+        .unwrap();
+    }
+
+    fn told(&self, words: &[&str]) -> (String, String, i32) {
+        let mut command = self.here.gpuslice();
+        command.args(words).arg("--root").arg(self.root.path());
+        told(self.home.of(&mut command))
+    }
+}
+
+/// A process that ends with its handle.
+struct Sleeper(Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        patience::kill(&mut self.0);
+    }
+}
+
+/// A container's first process: longer than any test, which kills it.
+fn sleeper() -> Sleeper {
+    let mut sleep = Command::new("sleep");
+    let sleep = sleep.arg("1000").stdin(Stdio::null());
+    Sleeper(
+        sleep
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    )
+}
+
+fn said(text: &str) -> (String, String, i32) {
+    (text.to_owned(), String::new(), 0)
+}
+
+/// What is said of a container that was the last of its slice.
+fn gone(id: &str) -> String {
+    format!("removed container {id}\nremoved slice {id}\n")
+}
+
+#[test]
+fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
+    let host = Host::new("containers");
+    let (one, other) = (sleeper(), sleeper());
+    host.container("living", &one);
+    host.container("dead", &other);
+    drop(other);
+    let shown = format!(
+        "team/living (container living, pid {}, ledger not sealed)\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        one.0.id()
+    );
+    assert_eq!(host.told(&["status"]), said(&shown));
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["slices"][0]["containers"][0]["id"], "living");
+    assert_eq!(json["slices"][0]["containers"][0]["pid"], one.0.id());
+    // A query removes nothing.
+    let slices = || fs::read_dir(host.places().slices()).unwrap().count();
+    assert_eq!(slices(), 2);
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: gpuslice gc of containers needs root");
+        return;
+    }
+    assert_eq!(host.told(&["gc"]), said(&gone("dead")));
+    assert_eq!((slices(), host.told(&["status"])), (1, said(&shown)));
+    assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
+    drop(one);
+    assert_eq!(host.told(&["gc"]), said(&gone("living")));
+    let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!((slices(), left(&host.places().containers())), (0, 0));
+    assert_eq!(left(&host.places().ledgers()), 0);
+}
+
+#[test]
+fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
+    let host = Host::new("containers-force");
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: gpuslice gc of containers needs root");
+        return;
+    }
+    let (living, other, dead) = (sleeper(), sleeper(), sleeper());
+    host.container("living", &living);
+    host.container("cut", &other);
+    host.container("dead", &dead);
+    // Cut behind the process, as by a full disk.
+    let cut = host.places().slice("cut");
+    let text = fs::read_to_string(&cut).unwrap();
+    let end = text.find(",\"bundle\"").unwrap();
+    fs::write(&cut, &text[..end]).unwrap();
+    drop(dead);
+    let (out, err, status) = host.told(&["gc", "--force"]);
+    // What is dead goes all the same.
+    assert_eq!((out, status), (gone("dead"), 125));
+    let begins = format!("gpuslice: {} is not a valid slice record (", cut.display());
+    let sign = format!("its process {} still runs", other.0.id());
+    assert!(err.starts_with(&begins) && err.contains(&sign), "{err}");
+    let (shown, _, _) = host.told(&["status"]);
+    let line = format!("cut\n  {} is not a valid slice record (", cut.display());
+    assert!(
+        shown.contains("team/living (container living") && shown.contains(&line),
+        "{shown}"
+    );
+    drop(other);
+    let (_, err, status) = host.told(&["gc"]);
+    assert!(
+        status == 125 && err.contains("its container shows no sign of life (gpuslice gc --force"),
+        "{err}"
+    );
+    let removed = format!("removed the record {}\n", cut.display());
+    assert_eq!(host.told(&["gc", "--force"]), said(&removed));
+    assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
+    drop(living);
+    assert_eq!(host.told(&["gc"]), said(&gone("living")));
+    let left = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!(left(&host.places().containers()), 0);
+    assert_eq!(left(&host.places().ledgers()), 0);
+}
+
+/// Not a test: a process of a container, in a pid namespace of its own.
+#[test]
+#[ignore = "a process of another test"]
+fn a_member_of_a_container() {
+    let (Ok(ledger), Ok(gib)) = (std::env::var("MEMBER_OF"), std::env::var("TAKES")) else {
+        return;
+    };
+    let takes = Bytes::gib(gib.parse().unwrap());
+    member::Member::of_ledger(&ledger).take(takes, Kind::Linear);
+    std::io::Write::write_all(&mut std::io::stdout(), b"\nready\n").unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// A process that calls itself 1 and holds so many GiB of a container's slice: `unshare`, and its
+/// number here.
+fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args(only(module_path!(), "a_member_of_a_container"))
+        .env("MEMBER_OF", ledger)
+        .env("TAKES", gib.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut member = spawn(&mut command);
+    patience::lines(&mut member, "a container's member").until("ready");
+    let children = format!("/proc/{0}/task/{0}/children", member.id());
+    let here = fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    (Sleeper(member), here)
+}
+
+#[test]
+fn each_containers_process_is_shown_in_its_own_slice_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: only root can mount the ledgers of containers");
+        return;
+    }
+    // A thread of its own takes its mounts along: other tests run in the thread that began this one.
+    let own = std::thread::spawn(containers_processes_in_mounts_of_their_own);
+    own.join().unwrap();
+}
+
+fn containers_processes_in_mounts_of_their_own() {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let (none, flags) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    mount(none, "/", none, flags, none).unwrap();
+    let host = Host::new("containers-processes");
+    let sleepers = [sleeper(), sleeper(), sleeper()];
+    let names = ["conta", "contb", "contc"];
+    let members: Vec<(Sleeper, u32)> = (1..)
+        .zip(names.iter().zip(&sleepers))
+        .map(|(gib, (name, first))| {
+            host.container(name, first);
+            member_of(&host.places().ledger_file(name), gib)
+        })
+        .collect();
+    let inode = |name: &str| fs::metadata(host.places().ledger_file(name)).unwrap().ino();
+    assert_eq!(inode("conta"), inode("contb"), "nothing is tested");
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let shown = |slice: usize| {
+        let processes = json["slices"][slice]["devices"][0]["processes"].as_array();
+        let processes = processes.unwrap().iter();
+        let named = processes.map(|one| json!([one["pid"], one["used"]]));
+        named.collect::<Vec<_>>()
+    };
+    for (gib, (slice, (_, pid))) in (1u64..).zip(members.iter().enumerate()) {
+        assert_eq!(shown(slice), [json!([pid, gib << 30])], "{json}");
+    }
+}
+
+impl Host {
+    /// Adds keys to a record, as the hook writes them.
+    fn records(&self, id: &str, change: impl FnOnce(&mut Value)) {
+        let path = self.places().slice(id);
+        let mut record = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut record);
+        fs::write(path, record.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_container_that_started_without_its_slice_is_shown_as_such() {
+    let host = Host::new("containers-musl");
+    let (one, other) = (sleeper(), sleeper());
+    host.container("musl", &one);
+    host.container("usual", &other);
+    host.records("musl", |record| {
+        record["containers"][0]["no_slice"] = json!("its libc is musl");
+        record["sealed"] = json!(true);
+    });
+    host.records("usual", |record| record["sealed"] = json!(false));
+    let shown = format!(
+        "team/musl (container musl, pid {}, ledger sealed)\n  no slice: its libc is musl\n  \
+           {UUID}  limit 8.00 GiB, not in force\n\n\
+         team/usual (container usual, pid {}, ledger not sealed)\n  \
+           {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+        one.0.id(),
+        other.0.id()
+    );
+    assert_eq!(host.told(&["status"]), said(&shown));
+    let (json, _, _) = host.told(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let told = |slice: usize| {
+        let slice = &json["slices"][slice];
+        let container = &slice["containers"][0]["no_slice"];
+        json!([slice["no_slice"], container, slice["sealed"]])
+    };
+    assert_eq!(
+        told(0),
+        json!(["its libc is musl", "its libc is musl", true])
+    );
+    assert_eq!(told(1), json!([null, null, false]));
+    drop((one, other));
+    host.told(&["gc"]);
+}
+
+#[test]
+fn a_record_of_an_unknown_shape_is_read_as_far_as_it_is_known() {
+    let host = Host::new("containers-shape");
+    let one = sleeper();
+    host.container("other", &one);
+    host.records("other", |record| {
+        record["no_slice"] = json!({"why": 7});
+        record["sealed"] = json!("perhaps");
+    });
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(
+        shown.contains("  no slice: the hook recorded no reason\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("ledger not sealed"), "{shown}");
+    drop(one);
+    host.told(&["gc"]);
+}
+
+#[test]
+fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
+    let host = Host::new("containers-damaged");
+    let one = sleeper();
+    host.container("damaged", &one);
+    let ledger = host.places().ledger_file("damaged");
+    let member = member::Member::of_ledger(ledger.to_str().unwrap());
+    member.take(Bytes::gib(1), Kind::Linear);
+    // No machine can be short of an exbibyte.
+    member.is_refused(Bytes::new(1 << 60));
+    let (shown, err, status) = host.told(&["status"]);
+    let said = "gpuslice: slice team/damaged could not be read\n";
+    assert_eq!((err.as_str(), status), (said, 1));
+    assert!(shown.contains(", used ?\n"), "{shown}");
+    let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
+    assert!(shown.contains(line), "{shown}");
+    assert!(
+        !shown.contains("refused") && !shown.contains("TiB"),
+        "{shown}"
+    );
+    drop(one);
+    host.told(&["gc"]);
+}

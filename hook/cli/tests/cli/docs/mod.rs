@@ -1,0 +1,6 @@
+//! Documents: help texts, man pages, completions, sessions, and files that packages ship.
+//! Touches: the sources as text, gpuslice.
+
+mod packaging;
+mod pages;
+mod sessions;

@@ -1,0 +1,224 @@
+//! The private folder of a run: who can enter it, and when it is gone.
+
+use crate::support::{Home, Installation, eventually, spawn, start, told};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("private_dir"));
+
+const SLICED: [&str; 3] = ["--sim=rtx3090", "--memory=8GiB", "--name=test"];
+
+fn folder_of(config: &str) -> PathBuf {
+    Path::new(config.trim()).parent().unwrap().to_owned()
+}
+
+#[test]
+fn a_pipe_ends_with_the_command_although_a_watcher_stays() {
+    // The watcher waits for the reader of the fifo, which has no other file; the pipe must not wait.
+    let place = tempfile::tempdir().unwrap();
+    let fifo = place.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = "sh -c 'read line < $0' $0 <&- >&- 2>&- & echo $GPUSLICE_CONFIG";
+    let (out, _, _) = told(HERE.run(&SLICED, script).arg(&fifo));
+    assert!(folder_of(&out).exists());
+    fs::write(&fifo, "go\n").unwrap();
+    eventually("removed", || !folder_of(&out).exists());
+}
+
+#[test]
+fn the_slice_file_is_private_and_gone_after_the_command() {
+    let script = "echo $GPUSLICE_CONFIG; read line";
+    let mut command = HERE.run(&SLICED, script);
+    let (mut child, config) = start(command.stdin(Stdio::piped()));
+    let folder = folder_of(&config);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    // Root's can be passed through, by who knows what is in it.
+    let root = nix::unistd::geteuid().is_root();
+    let whole = if root { 0o711 } else { 0o700 };
+    assert_eq!((mode(&folder), mode(Path::new(&config))), (whole, 0o600));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    eventually("removed", || !folder.exists());
+}
+
+#[test]
+fn the_folder_is_gone_even_when_the_command_is_killed() {
+    let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG; read line");
+    let (mut child, config) = start(command.stdin(Stdio::piped()));
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    eventually("removed", || !folder_of(&config).exists());
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_nothing() {
+    let home = Home::new();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .arg("run")
+        .args(SLICED)
+        .args(["--", "no-such-command"]);
+    assert_eq!(told(&mut command).2, 127);
+    let names = |folder: &Path| -> Vec<_> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!(names(home.runtime.path()), ["gpuslice"]);
+    assert!(names(&home.runtime.path().join("gpuslice")).is_empty());
+}
+
+#[test]
+fn a_server_left_in_the_background_keeps_its_slice() {
+    let script = "sh -c 'read line < $0; cat $GPUSLICE_CONFIG > $0.out' $0 & echo $GPUSLICE_CONFIG";
+    let place = tempfile::tempdir().unwrap();
+    let fifo = place.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = HERE.run(&SLICED, script);
+    let (mut child, config) = start(command.arg(&fifo));
+    assert!(child.wait().unwrap().success());
+    // Long enough for a watcher that watches only the command to remove the folder.
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(&fifo, "go\n").unwrap();
+    eventually("removed", || !folder_of(&config).exists());
+    let seen = fs::read_to_string(place.path().join("fifo.out")).unwrap();
+    assert!(seen.contains("\"name\": \"test\""), "{seen}");
+}
+
+/// A folder that is not on tmpfs.
+fn on_disk() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let found = nix::sys::statfs::statfs(folder.path()).unwrap();
+    assert_ne!(found.filesystem_type(), nix::sys::statfs::TMPFS_MAGIC);
+    folder
+}
+
+#[test]
+fn the_private_folder_is_in_the_first_usual_place_that_is_on_tmpfs() {
+    let tmpfs = || tempfile::tempdir_in("/dev/shm").unwrap();
+    let (runtime, temporary, disk) = (tmpfs(), tmpfs(), on_disk());
+    let shared = Path::new("/dev/shm");
+    let nowhere = Path::new("/no/such/folder");
+    for (given, temporary, place) in [
+        (runtime.path(), temporary.path(), runtime.path()),
+        (nowhere, temporary.path(), temporary.path()),
+        (disk.path(), temporary.path(), temporary.path()),
+        (disk.path(), disk.path(), shared),
+        (nowhere, nowhere, shared),
+    ] {
+        let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG");
+        command
+            .env("XDG_RUNTIME_DIR", given)
+            .env("TMPDIR", temporary);
+        let (out, err, _) = told(&mut command);
+        assert_eq!((folder_of(&out).parent(), err.as_str()), (Some(place), ""));
+    }
+}
+
+/// `gpuslice run` of a script where no usual place is on tmpfs: two folders on a disk take the
+/// places of the runtime folder and of /dev/shm.
+fn run_without_tmpfs(
+    [runtime, shared]: &[tempfile::TempDir; 2],
+    size: &str,
+    script: &str,
+) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c"])
+        .arg("mount --bind $0 /dev/shm; exec \"$@\"")
+        .arg(shared.path())
+        .arg(HERE.executable())
+        .args(["run", "--sim=rtx3090", "--memory", size, "--", "sh", "-c"])
+        .arg(script)
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .env("TMPDIR", runtime.path());
+    command
+}
+
+#[test]
+fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
+    let disks = [on_disk(), on_disk()];
+    let script = "grep -c ledger $GPUSLICE_CONFIG";
+    let mut command = run_without_tmpfs(&disks, "8GiB", script);
+    let message = "gpuslice: warning: neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: \
+                   what programs allocate is neither counted nor refused (--strict refuses to start it)\n";
+    assert_eq!(
+        told(&mut command),
+        ("0\n".to_owned(), message.to_owned(), 1)
+    );
+}
+
+#[test]
+fn where_there_is_no_tmpfs_a_run_inside_stays_in_the_slice() {
+    let disks = [on_disk(), on_disk()];
+    let script = "echo $GPUSLICE_CONFIG; $0 run -- sh -c 'echo $GPUSLICE_CONFIG'";
+    let mut command = run_without_tmpfs(&disks, "20GiB", script);
+    let (out, err, status) = told(command.arg(HERE.executable()));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((lines.len(), status), (2, 0), "{err}");
+    assert_eq!(lines[0], lines[1]);
+    let warning = "nor /dev/shm is on tmpfs: what programs allocate is neither counted nor refused";
+    assert_eq!(err.matches(warning).count(), 2, "{err}");
+}
+
+#[test]
+fn the_watcher_removes_nothing_but_what_it_has_made() {
+    let place = tempfile::tempdir().unwrap();
+    let own = |name| {
+        let folder = place.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let own_pid = std::process::id().to_string();
+    let tidies = |folder: &Path, user: &str| {
+        let (_, err, status) = told(HERE.gpuslice().arg("tidy-up").arg(folder).arg(user));
+        assert_eq!(status, 125);
+        err
+    };
+    let other = own("notes");
+    let err = tidies(&other, &own_pid);
+    assert!(err.contains("is not a private folder of ours"), "{err}");
+    // A person's own, that happens to be called so.
+    let same = own("gpuslice-notes");
+    let err = tidies(&same, &own_pid);
+    assert!(err.contains("cannot make"), "{err}");
+    assert!(other.exists() && same.exists());
+    // Whoever wanted it is gone.
+    let new = place.path().join("gpuslice-new");
+    let err = tidies(&new, "1");
+    assert!(err.contains("is not the caller"), "{err}");
+    assert!(!new.exists());
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_starts_leaves_no_folder() {
+    let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
+    // Where root's runs go too.
+    fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let left = || {
+        let entries = fs::read_dir(runtime.path()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("gpuslice-")).count()
+    };
+    for turn in 0..40u64 {
+        let mut command = HERE.run(&SLICED, "read line");
+        command
+            .env("XDG_RUNTIME_DIR", runtime.path())
+            .stdin(Stdio::piped());
+        let mut child = spawn(&mut command);
+        // Every other time at once when the folder is there, or else at any moment before.
+        while turn % 2 == 0 && left() == 0 {
+            assert_eq!(child.try_wait().unwrap(), None);
+        }
+        if turn % 2 != 0 {
+            std::thread::sleep(Duration::from_micros(turn * 100));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        eventually("removed", || left() == 0);
+    }
+}

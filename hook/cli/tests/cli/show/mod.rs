@@ -1,0 +1,9 @@
+//! Commands that only report: `status`, `report`, `check`, `devices`.
+//! Touches: slices of their own, on simulated machines.
+
+mod check;
+mod devices;
+mod report;
+mod status;
+mod status_damaged;
+mod users;

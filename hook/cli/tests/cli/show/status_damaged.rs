@@ -1,0 +1,227 @@
+//! `gpuslice status` where a run was killed, or its files are damaged, removed or unreadable.
+//! Touches: slices of its own, on simulated machines.
+
+use super::status::{HERE, LLAMA, NOTHING, end, entries, slice, status, unread};
+use crate::support::member::{GPU, Member, ledger_of};
+use crate::support::{Home, eventually, start, told};
+use gpuslice_config::words::units::Bytes;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The watcher of a private folder.
+fn watcher(folder: &Path) -> Pid {
+    let watches = |pid: i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("tidy-up") && line.contains(folder.to_str().unwrap())
+    };
+    let numbers = fs::read_dir("/proc").unwrap();
+    let mut numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Pid::from_raw(numbers.find(|pid| watches(*pid)).unwrap())
+}
+
+#[test]
+fn a_run_killed_with_its_watcher_is_learned_from_and_cleaned_up() {
+    let home = Home::new();
+    let (mut child, config) = slice(&home, &[&LLAMA[..], &["--headroom=learned"]].concat());
+    let folder = PathBuf::from(&config).parent().unwrap().to_owned();
+    Member::of(&config).is_refused(Bytes::mib(41));
+    kill(watcher(&folder), Signal::SIGKILL).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(folder.exists() && entries(&home) == 1);
+    // Nobody here can wait for the watcher's end.
+    eventually("nothing", || status(&home, &[]) == NOTHING);
+    assert!(!folder.exists() && entries(&home) == 0);
+    let mut command = HERE.gpuslice();
+    let learned = told(home.of(&mut command).args(["headroom", "--json"])).0;
+    let learned: Value = serde_json::from_str(&learned).unwrap();
+    assert_eq!(learned, json!({"llama": {GPU: 41 << 20}}));
+}
+
+#[test]
+fn a_run_whose_watcher_alone_was_killed_is_still_shown() {
+    let home = Home::new();
+    let (child, config) = slice(&home, &LLAMA);
+    let folder = PathBuf::from(&config).parent().unwrap().to_owned();
+    kill(watcher(&folder), Signal::SIGKILL).unwrap();
+    let line = format!("llama (pid {})\n", child.id());
+    assert!(status(&home, &[]).starts_with(&line));
+    end(child);
+    eventually("cleaned away", || {
+        status(&home, &[]) == NOTHING && !folder.exists()
+    });
+}
+
+#[test]
+fn a_run_that_has_removed_its_slice_file_keeps_its_folder() {
+    let home = Home::new();
+    let (child, config) = slice(&home, &LLAMA);
+    let folder = PathBuf::from(&config).parent().unwrap().to_owned();
+    fs::remove_file(&config).unwrap();
+    let shown = unread(&home, &[]).0;
+    assert!(
+        shown.contains(&config) && shown.contains("No such file"),
+        "{shown}"
+    );
+    assert!(folder.exists() && entries(&home) == 1);
+    end(child);
+    eventually("gone", || !folder.exists());
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_costs_only_the_link() {
+    let home = Home::new();
+    let registry = home.runtime.path().join("gpuslice");
+    fs::create_dir(&registry).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = |name: &str| elsewhere.path().join(name);
+    nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir(path("gpuslice-folder")).unwrap();
+    fs::write(path("gpuslice-folder/text"), "not a slice").unwrap();
+    for name in ["fifo", "gpuslice-folder", "gpuslice-folder/text", "nowhere"] {
+        symlink(
+            path(name),
+            registry.join(format!("{}-1", name.replace('/', "_"))),
+        )
+        .unwrap();
+    }
+    fs::write(registry.join("no-link"), "").unwrap();
+    assert_eq!(status(&home, &[]), NOTHING);
+    assert_eq!(entries(&home), 1);
+    assert!(path("fifo").exists() && path("gpuslice-folder/text").exists());
+}
+
+#[test]
+fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
+    let home = Home::new();
+    let (bad, config) = slice(&home, &LLAMA);
+    let (cut, other) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
+    let (good, _) = slice(&home, &["--sim=rtx3090", "--memory=2GiB", "--name=third"]);
+    fs::write(&config, "{\"version\":1,\"memroy\":1}").unwrap();
+    let ledger = ledger_of(&other);
+    let ledger = fs::OpenOptions::new().write(true).open(ledger).unwrap();
+    ledger.set_len(100).unwrap();
+    let (shown, said) = unread(&home, &[]);
+    assert_eq!(
+        said,
+        format!("gpuslice: 2 slices could not be read: {config}, other\n")
+    );
+    let expected = [
+        format!("{config} (pid {})", bad.id()),
+        format!("  slice file {config}, line 1: unknown key \"memroy\""),
+        String::new(),
+        format!("other (pid {})", cut.id()),
+        "  the ledger is 100 bytes long, which is no ledger's length".to_owned(),
+        format!("  {GPU}  limit 4.00 GiB, used ?"),
+        String::new(),
+        format!("third (pid {})", good.id()),
+        format!("  {GPU}  limit 2.00 GiB, used 0 B, left 2.00 GiB"),
+    ];
+    assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+    let json: Value = serde_json::from_str(&unread(&home, &["--json"]).0).unwrap();
+    let slices = json["slices"].as_array().unwrap();
+    let errors: Vec<bool> = slices.iter().map(|it| it["error"].is_string()).collect();
+    assert_eq!(errors, [true, true, false]);
+    let device = &slices[1]["devices"][0];
+    for key in ["used", "left", "by_kind", "refusals"] {
+        assert_eq!(device[key], Value::Null, "{key}");
+    }
+    // One that can be read is well whatever the others are.
+    assert!(status(&home, &["third"]).starts_with("third (pid "));
+    [bad, cut, good].into_iter().for_each(end);
+}
+
+#[test]
+fn a_slice_file_whose_path_is_no_text_is_escaped_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff.json");
+    let file = home.state.path().join(name);
+    let ledger = home.state.path().join("ledger");
+    let text = json!({"version": 1, "memory": 8u64 << 30, "ledger": ledger});
+    fs::write(&file, text.to_string()).unwrap();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--config"])
+        .arg(&file);
+    let command = command.args(["--", "sh", "-c", "echo ready; read line"]);
+    let (child, _) = start(command.stdin(Stdio::piped()));
+    for verb in ["status", "report"] {
+        let mut command = HERE.gpuslice();
+        let (out, err, status) = told(home.of(&mut command).args([verb, "--json"]));
+        assert_eq!((err.as_str(), status), ("", 0), "{verb}");
+        let json: Value = serde_json::from_str(&out).unwrap();
+        let shown = json["slices"][0]["file"].as_str().unwrap().to_owned();
+        assert!(shown.ends_with("/bad\\xff.json"), "{shown}");
+    }
+    end(child);
+}
+
+#[test]
+fn a_ledger_that_is_none_stops_the_run_that_names_it() {
+    let home = Home::new();
+    let (file, ledger) = (
+        home.state.path().join("a.json"),
+        home.state.path().join("ledger"),
+    );
+    fs::write(&ledger, "not a ledger").unwrap();
+    fs::write(&file, json!({"version": 1, "ledger": ledger}).to_string()).unwrap();
+    let mut command = HERE.run(&["--config", file.to_str().unwrap()], "true");
+    let message = format!(
+        "gpuslice: cannot use {} as the ledger of the slice: the ledger is 12 bytes long, \
+         which is no ledger's length\n",
+        ledger.display()
+    );
+    assert_eq!(told(home.of(&mut command)), (String::new(), message, 125));
+}
+
+#[test]
+fn a_full_tmpfs_is_told_and_kills_nobody() {
+    let (full, home) = (tempfile::tempdir().unwrap(), Home::new());
+    // Room for the simulated machine, and not for a ledger.
+    let script = "set -e; mount -t tmpfs -o size=64k none $0; mount --bind $0 /dev/shm
+        head -c 40k /dev/zero > $0/room; export XDG_RUNTIME_DIR=$0 TMPDIR=$0; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .args([full.path(), &HERE.executable()])
+        .args([
+            "run",
+            "--sim=rtx3090",
+            "--memory=8GiB",
+            "--",
+            "echo",
+            "started",
+        ])
+        .env("GPUSLICE_SIM_STATE", home.state.path());
+    let (out, err, status) = told(&mut command);
+    assert_eq!((out.as_str(), status), ("", 125));
+    let (start, end) = (
+        "gpuslice: cannot make ",
+        ", the ledger of the slice: No space left on device (os error 28)\n",
+    );
+    assert!(err.starts_with(start) && err.ends_with(end), "{err}");
+}
+
+#[test]
+fn records_of_containers_that_cannot_be_listed_are_not_no_slices() {
+    let home = Home::new();
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("run/gpuslice");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("slices"), "").unwrap();
+    let (out, err) = unread(&home, &["--root", root.path().to_str().unwrap()]);
+    let slices = folder.join("slices");
+    let slices = slices.display();
+    assert_eq!(
+        out,
+        format!("{slices}\n  cannot read {slices}: Not a directory (os error 20)\n")
+    );
+    assert_eq!(err, format!("gpuslice: slice {slices} could not be read\n"));
+}

@@ -1,0 +1,191 @@
+//! Where the tests find gpuslice as it is installed: beside libgpuslice.so and the simulator.
+//! Touches: cargo's folder for test files, /dev/shm; reads what `make` has built.
+
+pub(crate) mod cached;
+pub(crate) mod machine;
+pub(crate) mod member;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// An installation in which gpuslice is the one that was built for this test.
+pub(crate) struct Installation {
+    /// The folder of the executable.
+    pub(crate) folder: PathBuf,
+}
+
+impl Installation {
+    /// Puts one together. `name` keeps tests that run at once apart.
+    pub(crate) fn new(name: &str) -> Installation {
+        let built = built();
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Left by an earlier run, perhaps of another gpuslice.
+        let _ = fs::remove_dir_all(&root);
+        let folder = root.join("release");
+        fs::create_dir_all(&folder).unwrap();
+        // A link, not a copy: a file that was just written is busy as long as some other test's
+        // child has not executed its own program yet.
+        fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), folder.join("gpuslice")).unwrap();
+        for (from, to) in [
+            ("release/libgpuslice.so", "release/libgpuslice.so"),
+            ("sim", "sim"),
+        ] {
+            let from = built.join(from);
+            assert!(
+                from.exists(),
+                "run `make` first: there is no {}",
+                from.display()
+            );
+            symlink(from, root.join(to)).unwrap();
+        }
+        Installation { folder }
+    }
+
+    /// The executable.
+    pub(crate) fn executable(&self) -> PathBuf {
+        self.folder.join("gpuslice")
+    }
+
+    /// gpuslice, in an environment that says nothing of GPUs.
+    pub(crate) fn gpuslice(&self) -> Command {
+        let mut command = Command::new(self.executable());
+        for name in VARIABLES {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `gpuslice run` with these options, of a shell script.
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.gpuslice();
+        command
+            .arg("run")
+            .args(options)
+            .args(["--", "sh", "-c", script]);
+        command
+    }
+}
+
+/// A runtime and a state folder in which no other test's slices are.
+pub(crate) struct Home {
+    pub(crate) runtime: TempDir,
+    pub(crate) state: TempDir,
+}
+
+impl Home {
+    /// New ones, on tmpfs.
+    pub(crate) fn new() -> Home {
+        let folder = || tempfile::tempdir_in("/dev/shm").unwrap();
+        Home {
+            runtime: folder(),
+            state: folder(),
+        }
+    }
+
+    /// Lets a command live in it.
+    pub(crate) fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("XDG_RUNTIME_DIR", self.runtime.path())
+            .env("XDG_STATE_HOME", self.state.path())
+    }
+}
+
+/// What would change an answer.
+const VARIABLES: [&str; 9] = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "GPUSLICE_CONFIG",
+    "GPUSLICE_LOG",
+    "GPUSLICE_LOG_FILE",
+    "GPUSLICE_SIM",
+    "GPUSLICE_SIM_STATE",
+    "GPUSLICE_SIM_FAULTS",
+];
+
+fn built() -> PathBuf {
+    let given = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
+    given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
+}
+
+/// The arguments with which this test binary runs one ignored test of a module, as a child.
+pub(crate) fn only(module: &str, test: &str) -> [String; 4] {
+    let (_, module) = module.split_once("::").unwrap();
+    let options = ["--exact", "--ignored", "--nocapture"].map(str::to_owned);
+    let [exact, ignored, nocapture] = options;
+    [format!("{module}::{test}"), exact, ignored, nocapture]
+}
+
+/// How long a program may take: far longer than any needs, also on a busy machine.
+const SECONDS: u32 = 120;
+
+/// Lets the kernel end a program, by SIGALRM, if nothing else does. So a test that waits for a
+/// program that hangs fails, and does not hang as well.
+fn limited(command: &mut Command) -> &mut Command {
+    let limit = || {
+        // SAFETY: takes no pointers.
+        unsafe { libc::alarm(SECONDS) };
+        Ok(())
+    };
+    // SAFETY: alarm(2) may be called between fork and exec.
+    unsafe { command.pre_exec(limit) }
+}
+
+/// Starts a program that is ended if it hangs.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    limited(command).spawn().unwrap()
+}
+
+/// Starts a script that prints a line when it is ready, and returns that line.
+pub(crate) fn start(command: &mut Command) -> (Child, String) {
+    let mut child = spawn(command.stdout(Stdio::piped()));
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
+}
+
+/// Lets a command find the usual signals. Whoever runs the tests may ignore them (nohup, a job in
+/// the background), and a program that was started so cannot be interrupted.
+pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use std::os::unix::process::CommandExt;
+    let usual = || {
+        for one in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE] {
+            // SAFETY: no handler is installed.
+            unsafe { signal(one, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe { command.pre_exec(usual) }
+}
+
+/// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
+pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
+    let output = limited(command).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), status(&output))
+}
+
+fn status(output: &Output) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = || output.status.signal().unwrap();
+    output.status.code().unwrap_or_else(|| signal() | 128)
+}
+
+/// Waits until something is so, and fails when it is not so after a minute.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        // Other processes bring it about, of which no event comes here.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

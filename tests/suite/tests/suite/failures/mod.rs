@@ -1,0 +1,6 @@
+//! Damaged files, lost folders and full logs: a failure of ours is not the program's.
+//! Touches: broken slice files and ledgers, on simulated machines.
+
+mod bad_input;
+mod log_lines;
+mod lost_folder;

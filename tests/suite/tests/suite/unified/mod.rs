@@ -1,0 +1,10 @@
+//! Unified memory, where the GPU uses the memory of the host.
+//! Touches: workers on simulated DGX Sparks and Jetsons.
+
+mod basics;
+mod host;
+mod meminfo_shown;
+mod mounted;
+mod promises;
+mod release;
+mod unsliced;
