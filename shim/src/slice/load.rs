@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::fmt::Write;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuslice_config::slice::{self, DeviceSlice, MAX_DEVICES, MAX_FILE, Slice};
 use gpuslice_config::words::paths;
@@ -71,8 +71,11 @@ fn told() -> &'static Told {
     }
     match build() {
         Built::Slice(told) => TOLD.get_or_init(|| told),
-        Built::NoMemory => of_another_thread().unwrap_or(&NOTHING),
-        Built::Later(path, why) => refused_for_now(path, why),
+        Built::NoMemory(path) => {
+            let loaded = REFUSED.get().or_else(of_another_thread);
+            loaded.unwrap_or_else(|| refused_for_now(path, NO_MEMORY))
+        }
+        Built::Later(path) => refused_for_now(path, PASSING),
     }
 }
 
@@ -81,21 +84,57 @@ enum Built {
     /// The slice is loaded, or there is none.
     Slice(&'static Told),
     /// The kernel refuses memory for it.
-    NoMemory,
+    NoMemory(&'static CStr),
     /// The process has no free descriptor to read its file.
-    Later(&'static CStr, sys::Errno),
+    Later(&'static CStr),
 }
 
-/// A slice that refuses all device memory until the slice file can be opened: the next call tries
-/// again.
+/// The slice that refuses all device memory until the slice file can be loaded.
+static REFUSED: OnceRef<'static, Told> = OnceRef::new();
+
+/// Refuses all device memory until the slice file can be loaded: the next call tries again.
 #[cold]
-fn refused_for_now(path: &'static CStr, why: sys::Errno) -> &'static Told {
-    static REFUSED: OnceRef<'static, Told> = OnceRef::new();
-    let refused = || {
-        let place = Place::map().ok_or(())?;
-        Ok::<_, ()>(understand(Err(why), path, place))
-    };
-    REFUSED.get_or_try_init(refused).unwrap_or(&NOTHING)
+fn refused_for_now(path: &'static CStr, why: &[u8]) -> &'static Told {
+    if let Some(refused) = REFUSED.get() {
+        return refused;
+    }
+    match Refusing::place() {
+        Some(place) => {
+            unusable(path, why);
+            refuse(&mut place.slice);
+            let refused = lay_out(None, path, &mut place.laid, &mut place.slice, &mut []);
+            REFUSED.get_or_init(|| refused)
+        }
+        // Another thread is writing it, for microseconds.
+        None => wait_for(&REFUSED).unwrap_or(&NOTHING),
+    }
+}
+
+/// The place of the slice that refuses, as a static: it is needed where the kernel refuses memory.
+#[repr(C)]
+struct Refusing {
+    laid: LaidOut,
+    slice: MaybeUninit<Slice>,
+}
+
+impl Refusing {
+    /// The place, for the thread that asks first. A forked child may take it again, because the
+    /// thread that was writing to it may not exist in the child.
+    fn place() -> Option<&'static mut Refusing> {
+        struct Static(UnsafeCell<MaybeUninit<Refusing>>);
+        // SAFETY: only the thread that has put its process's number into WRITER accesses it.
+        unsafe impl Sync for Static {}
+        static PLACE: Static = Static(UnsafeCell::new(MaybeUninit::zeroed()));
+        static WRITER: AtomicU64 = AtomicU64::new(0);
+        let (writer, own) = (WRITER.load(Ordering::Relaxed), sys::pid());
+        if writer == own {
+            return None;
+        }
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        let taken = WRITER.compare_exchange(writer, own, acquire, relaxed);
+        // SAFETY: exclusively ours, by WRITER. All zeros is a valid Refusing.
+        taken.ok().map(|_| unsafe { &mut *PLACE.0.get().cast() })
+    }
 }
 
 /// Whether the error that prevented opening a file is temporary.
@@ -104,12 +143,15 @@ fn is_passing(why: sys::Errno) -> bool {
 }
 
 /// Waits for the slice that another thread is loading, where the kernel refuses memory for a second
-/// place. None: that thread has not finished. The next call tries again, because "no slice" is not
-/// stored.
+/// place. None: that thread has not finished.
 #[cold]
 fn of_another_thread() -> Option<&'static Told> {
+    wait_for(&TOLD)
+}
+
+fn wait_for(outcome: &OnceRef<'static, Told>) -> Option<&'static Told> {
     for _ in 0..WAITS {
-        if let Some(told) = TOLD.get() {
+        if let Some(told) = outcome.get() {
             return Some(told);
         }
         sys::nap();
@@ -127,7 +169,13 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
     let usual = || {
         let place = Place::map().ok_or(())?;
         let slice = begin(&mut place.slice);
-        Ok::<_, ()>((*place.runtime.write(Runtime::of(slice, &[], Mounted::No))).is_placed())
+        Ok::<_, ()>(
+            (*place
+                .laid
+                .runtime
+                .write(Runtime::of(slice, &[], Mounted::No)))
+            .is_placed(),
+        )
     };
     told.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
@@ -135,11 +183,17 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
 /// The final place of a slice: only the pages that are used cost memory.
 #[repr(C)]
 struct Place {
-    told: MaybeUninit<Told>,
-    runtime: MaybeUninit<Runtime>,
+    laid: LaidOut,
     slice: MaybeUninit<Slice>,
     text: [u8; MAX_FILE],
     listed: [MaybeUninit<DeviceSlice>; MAX_DEVICES],
+}
+
+/// The part of a place that answers point to.
+#[repr(C)]
+struct LaidOut {
+    told: MaybeUninit<Told>,
+    runtime: MaybeUninit<Runtime>,
 }
 
 /// The place of a process's first slice, as a static: a mapping would cost more.
@@ -158,13 +212,13 @@ fn build() -> Built {
         Opened::Nothing => return Built::Slice(&UNSLICED),
         Opened::File(file, path) => (Ok(file), path),
         Opened::Failed(path, why) if is_passing(why) && in_environment(path).is_none() => {
-            return Built::Later(path, why);
+            return Built::Later(path);
         }
         Opened::Failed(path, why) => (Err(why), path),
     };
     match Place::map() {
         Some(place) => Built::Slice(understand(file, path, place)),
-        None => Built::NoMemory,
+        None => Built::NoMemory(path),
     }
 }
 
@@ -234,12 +288,16 @@ fn in_environment(path: &CStr) -> Option<&'static CStr> {
 
 /// The reason logged when a file cannot be opened for want of descriptors or memory.
 const PASSING: &[u8] = b"cannot be opened for the moment (too many open files?)";
+/// The reason logged when the kernel refuses memory to load a file that another thread is loading.
+const NO_MEMORY: &[u8] = b"cannot be loaded for the moment (out of memory)";
 
 /// Logs why a slice cannot be read, and the consequence.
 #[cold]
 #[inline(never)]
 fn unusable(path: &CStr, why: &[u8]) {
-    let follows = if in_environment(path).is_some() {
+    let follows = if why == NO_MEMORY {
+        "; GPU memory is refused until it can be loaded"
+    } else if in_environment(path).is_some() {
         "; the slice as it was at the start stays in force"
     } else if why == PASSING {
         "; GPU memory is refused until it can be opened"
@@ -335,10 +393,27 @@ fn understand(
     if found.is_none() {
         refuse(&mut place.slice);
     }
+    let Place {
+        laid,
+        slice,
+        listed,
+        ..
+    } = place;
+    lay_out(found, path, laid, slice, listed)
+}
+
+/// Lays out a slice that was read from `found`, or else refuses.
+fn lay_out(
+    found: Option<&'static CStr>,
+    path: &'static CStr,
+    laid: &'static mut LaidOut,
+    slice: &'static mut MaybeUninit<Slice>,
+    listed: &'static mut [MaybeUninit<DeviceSlice>],
+) -> &'static Told {
     let refuses = found.is_none();
     let path = found.unwrap_or(path);
     // SAFETY: `parse` or `refuse` has initialised it.
-    let slice = unsafe { place.slice.assume_init_mut() };
+    let slice = unsafe { slice.assume_init_mut() };
     let limits = slice.limits_something();
     let name = slice.name.as_str();
     let line = [
@@ -355,9 +430,9 @@ fn understand(
         false if core::ptr::eq(path, paths::MOUNTED_SLICE) => Mounted::Yes,
         false => Mounted::No,
     };
-    let listed = list(slice, &mut place.listed);
-    let runtime = (*place.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
-    place.told.write(Told {
+    let listed = list(slice, listed);
+    let runtime = (*laid.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
+    laid.told.write(Told {
         runtime: limits.then_some(runtime),
         unsliced: !limits,
         host: Some(runtime),
