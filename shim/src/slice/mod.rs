@@ -4,3 +4,4 @@
 pub(crate) mod load;
 pub(crate) mod runtime;
 pub(crate) mod slice_ledger;
+mod source;
