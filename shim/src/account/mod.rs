@@ -31,8 +31,8 @@ use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::abi::CUdevice;
 use crate::real::copies::Slot;
-use crate::slice::runtime::{self, Runtime};
 use crate::slice::slice_ledger;
+use crate::slice::{self, runtime::Runtime};
 use crate::state::allocations::{self, Put, STEP};
 use crate::state::handles::{self, Found, Held, Space};
 use crate::state::page::Private;
@@ -67,7 +67,7 @@ pub(crate) enum Asked {
 /// The account of the calling thread's current device. None: the device is not counted.
 #[inline(always)]
 pub(crate) fn current(slot: Slot) -> Option<Account> {
-    let runtime = runtime::slice()?;
+    let runtime = slice::current()?;
     runtime.ledger()?;
     of(slot, device::current(slot)?)
 }
@@ -80,7 +80,7 @@ pub(crate) fn by_handle(slot: Slot, device: CUdevice) -> Option<Account> {
 /// The account of a device by its ordinal.
 #[inline(always)]
 pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
-    let runtime = runtime::slice()?;
+    let runtime = slice::current()?;
     let ledger = runtime.ledger()?;
     let device = device::cuda(runtime, slot, ordinal)?;
     Some(Account {
@@ -366,7 +366,7 @@ pub(crate) enum Memory {
 /// The record of an address.
 #[inline(always)]
 pub(crate) fn memory(address: u64) -> Option<Memory> {
-    runtime::slice()?.ledger()?;
+    slice::current()?.ledger()?;
     let private = page::page()?;
     // Strays first: a shared word in `allocations` answers for every address of its step.
     if private.strays.load(Ordering::Acquire) != 0
@@ -380,7 +380,7 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
 /// Releases memory that the driver has freed.
 #[inline(always)]
 pub(crate) fn memory_freed(memory: Memory) {
-    let Some(runtime) = runtime::slice() else {
+    let Some(runtime) = slice::current() else {
         return;
     };
     let Some(ledger) = runtime.ledger() else {
@@ -398,7 +398,7 @@ pub(crate) fn memory_freed(memory: Memory) {
 
 /// The slice's ledger.
 pub(crate) fn ledger() -> Option<&'static Ledger> {
-    runtime::slice()?.ledger()
+    slice::current()?.ledger()
 }
 
 /// This process's record of what it holds. None: it does not count.
@@ -410,20 +410,20 @@ pub(crate) fn page() -> Option<&'static Private> {
 /// Whether this process counts memory.
 #[inline]
 pub(crate) fn counts() -> bool {
-    runtime::slice().and_then(Runtime::ledger).is_some()
+    slice::current().and_then(Runtime::ledger).is_some()
 }
 
 /// The record of a handle of this process.
 #[inline]
 pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
-    runtime::slice()?.ledger()?;
+    slice::current()?.ledger()?;
     handles::find(page::page()?, space, number)
 }
 
 /// Releases a handle that the driver has freed.
 #[inline]
 pub(crate) fn freed(found: Found) {
-    if let Some(ledger) = runtime::slice().and_then(Runtime::ledger) {
+    if let Some(ledger) = slice::current().and_then(Runtime::ledger) {
         gone(ledger, found);
     }
 }
@@ -440,7 +440,7 @@ fn gone(ledger: &Ledger, found: Found) {
 /// Releases memory, and publishes it to the neighbours.
 #[inline]
 pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
-    if let Some(runtime) = runtime::slice() {
+    if let Some(runtime) = slice::current() {
         give_back_in(runtime, ledger, device, bytes, kind);
     }
 }
@@ -461,7 +461,7 @@ fn give_back_in(
 
 /// Releases the memory of a context that no longer exists.
 pub(crate) fn context_gone(number: u8) {
-    let (Some(ledger), Some(private)) = (runtime::slice().and_then(Runtime::ledger), page::page())
+    let (Some(ledger), Some(private)) = (slice::current().and_then(Runtime::ledger), page::page())
     else {
         return;
     };

@@ -16,13 +16,13 @@ use crate::loader::{dl, elf};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::copies::Slot;
-use crate::slice::runtime;
+use crate::slice;
 use crate::sys;
 
 /// Whether the slice asks for this. A slice that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    runtime::slice().is_some_and(|runtime| runtime.releases() && runtime.enforces())
+    slice::current().is_some_and(|runtime| runtime.releases() && runtime.enforces())
 }
 
 /// Whether to refuse an allocation by which an allocator grows, so that it frees its cache.

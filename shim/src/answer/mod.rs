@@ -15,8 +15,8 @@ use crate::answer::device::Device;
 use crate::answer::host::Reading;
 use crate::log::counters;
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
-use crate::slice::runtime::{self, Runtime};
 use crate::slice::slice_ledger;
+use crate::slice::{self, runtime::Runtime};
 
 /// The memory that the slice's processes hold on a device. None: it is not counted, and all memory
 /// in use on the device is taken to be the slice's. `Bytes::MAX`: a limit is enforced and this
@@ -162,7 +162,7 @@ pub(crate) fn unsliced(driver: DriverMemory) -> Option<MemoryView> {
 }
 
 fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView> {
-    let host = host::unsliced(runtime::unsliced()?, free)?;
+    let host = host::unsliced(slice::unsliced()?, free)?;
     if !is_the_hosts(driver.total, host.memory.total) {
         let line = [
             Str("the driver's total is "),
@@ -187,7 +187,7 @@ pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
     if let Some(total) = total {
         return seen_unsliced(driver(total, 0), None);
     }
-    let host = host::unsliced(runtime::unsliced()?, None)?;
+    let host = host::unsliced(slice::unsliced()?, None)?;
     let facts = Facts {
         driver: DriverMemory {
             total: host.memory.total,

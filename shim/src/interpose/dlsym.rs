@@ -16,7 +16,7 @@ use crate::log::counters;
 use crate::log::{self, Level};
 use crate::real::copies::{self, Library};
 use crate::real::functions::{self, Row};
-use crate::slice::runtime;
+use crate::slice;
 
 /// The filter's result for "jump to libc's function".
 const PASS: *mut c_void = null_mut();
@@ -349,7 +349,7 @@ fn is_drivers_own(object: &Object) -> bool {
 /// our hooks by it.
 unsafe extern "C" fn reachable(path: *const c_char, flags: c_int) -> c_int {
     let _ = dl::dlopen();
-    if flags & RTLD_DEEPBIND == 0 || runtime::slice().is_none() {
+    if flags & RTLD_DEEPBIND == 0 || slice::current().is_none() {
         return flags;
     }
     // SAFETY: dlopen's contract guarantees null or a C string.
@@ -364,7 +364,7 @@ extern "C" fn namespace(lmid: isize) -> isize {
     let Some(dlmopen) = dl::dlmopen() else {
         return lmid;
     };
-    if lmid != LM_ID_NEWLM || runtime::slice().is_none() {
+    if lmid != LM_ID_NEWLM || slice::current().is_none() {
         return lmid;
     }
     if let Some(unused) = unused_namespace() {

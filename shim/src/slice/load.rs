@@ -21,7 +21,7 @@ use crate::slice::source::{
 use crate::sys::{self, File};
 
 /// The outcome of loading, for the rest of the process's life.
-struct Told {
+struct Loaded {
     runtime: Option<&'static Runtime>,
     /// There is no slice, and none was configured.
     unsliced: bool,
@@ -29,25 +29,25 @@ struct Told {
     host: Option<&'static Runtime>,
 }
 
-static NOTHING: Told = Told {
+static NOTHING: Loaded = Loaded {
     runtime: None,
     unsliced: false,
     host: None,
 };
 
-static UNSLICED: Told = Told {
+static UNSLICED: Loaded = Loaded {
     unsliced: true,
     ..NOTHING
 };
 
 #[unsafe(link_section = ".data")]
-static TOLD: OnceRef<'static, Told> = OnceRef::new();
+static LOADED: OnceRef<'static, Loaded> = OnceRef::new();
 
 /// The process's slice. None: there is none, and the driver's answers stand.
 #[inline]
-pub(crate) fn slice() -> Option<&'static Runtime> {
-    match TOLD.get() {
-        Some(told) => told.runtime,
+pub(crate) fn current() -> Option<&'static Runtime> {
+    match LOADED.get() {
+        Some(loaded) => loaded.runtime,
         None => first(),
     }
 }
@@ -56,21 +56,21 @@ pub(crate) fn slice() -> Option<&'static Runtime> {
 /// matter then.
 #[inline]
 pub(crate) fn is_known_to_be_unsliced() -> bool {
-    TOLD.get().is_some_and(|told| told.runtime.is_none())
+    LOADED.get().is_some_and(|loaded| loaded.runtime.is_none())
 }
 
 #[cold]
 #[inline(never)]
 fn first() -> Option<&'static Runtime> {
-    told().runtime
+    loaded().runtime
 }
 
-fn told() -> &'static Told {
-    if let Some(told) = TOLD.get() {
-        return told;
+fn loaded() -> &'static Loaded {
+    if let Some(loaded) = LOADED.get() {
+        return loaded;
     }
     match build() {
-        Built::Slice(told) => TOLD.get_or_init(|| told),
+        Built::Slice(loaded) => LOADED.get_or_init(|| loaded),
         Built::NoMemory(path) => {
             let loaded = REFUSED.get().or_else(of_another_thread);
             loaded.unwrap_or_else(|| refused_for_now(path, NO_MEMORY))
@@ -82,7 +82,7 @@ fn told() -> &'static Told {
 /// The outcome of one attempt to load.
 enum Built {
     /// The slice is loaded, or there is none.
-    Slice(&'static Told),
+    Slice(&'static Loaded),
     /// The kernel refuses memory for it.
     NoMemory(&'static CStr),
     /// The process has no free descriptor to read its file.
@@ -90,11 +90,11 @@ enum Built {
 }
 
 /// The slice that refuses all device memory until the slice file can be loaded.
-static REFUSED: OnceRef<'static, Told> = OnceRef::new();
+static REFUSED: OnceRef<'static, Loaded> = OnceRef::new();
 
 /// Refuses all device memory until the slice file can be loaded: the next call tries again.
 #[cold]
-fn refused_for_now(path: &'static CStr, why: &[u8]) -> &'static Told {
+fn refused_for_now(path: &'static CStr, why: &[u8]) -> &'static Loaded {
     if let Some(refused) = REFUSED.get() {
         return refused;
     }
@@ -140,14 +140,14 @@ impl Refusing {
 /// Waits for the slice that another thread is loading, where the kernel refuses memory for a second
 /// place. None: that thread has not finished.
 #[cold]
-fn of_another_thread() -> Option<&'static Told> {
-    wait_for(&TOLD)
+fn of_another_thread() -> Option<&'static Loaded> {
+    wait_for(&LOADED)
 }
 
-fn wait_for(outcome: &OnceRef<'static, Told>) -> Option<&'static Told> {
+fn wait_for(outcome: &OnceRef<'static, Loaded>) -> Option<&'static Loaded> {
     for _ in 0..WAITS {
-        if let Some(told) = outcome.get() {
-            return Some(told);
+        if let Some(loaded) = outcome.get() {
+            return Some(loaded);
         }
         sys::nap();
     }
@@ -160,7 +160,7 @@ const WAITS: u32 = 15_000;
 /// The host's settings where there is no slice. None: there is a slice, even if it cannot be used.
 pub(crate) fn unsliced() -> Option<&'static Runtime> {
     static HOST: OnceRef<'static, Runtime> = OnceRef::new();
-    let told = Some(told()).filter(|told| told.unsliced)?;
+    let loaded = Some(loaded()).filter(|loaded| loaded.unsliced)?;
     let usual = || {
         let place = Place::map().ok_or(())?;
         let slice = begin(&mut place.slice);
@@ -172,7 +172,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
             .is_placed(),
         )
     };
-    told.host.or_else(|| HOST.get_or_try_init(usual).ok())
+    loaded.host.or_else(|| HOST.get_or_try_init(usual).ok())
 }
 
 /// The final place of a slice: only the pages that are used cost memory.
@@ -187,7 +187,7 @@ struct Place {
 /// The part of a place that answers point to.
 #[repr(C)]
 struct LaidOut {
-    told: MaybeUninit<Told>,
+    loaded: MaybeUninit<Loaded>,
     runtime: MaybeUninit<Runtime>,
 }
 
@@ -236,7 +236,7 @@ fn understand(
     file: Result<File, sys::Errno>,
     path: &'static CStr,
     place: &'static mut Place,
-) -> &'static Told {
+) -> &'static Loaded {
     let found = find(file, path, &mut place.text, &mut place.slice);
     if found.is_none() {
         refuse(&mut place.slice);
@@ -257,7 +257,7 @@ fn lay_out(
     laid: &'static mut LaidOut,
     slice: &'static mut MaybeUninit<Slice>,
     listed: &'static mut [MaybeUninit<DeviceSlice>],
-) -> &'static Told {
+) -> &'static Loaded {
     let refuses = found.is_none();
     let path = found.unwrap_or(path);
     // SAFETY: `parse` or `refuse` has initialised it.
@@ -280,7 +280,7 @@ fn lay_out(
     };
     let listed = list(slice, listed);
     let runtime = (*laid.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
-    laid.told.write(Told {
+    laid.loaded.write(Loaded {
         runtime: limits.then_some(runtime),
         unsliced: !limits,
         host: Some(runtime),

@@ -14,7 +14,6 @@ use gpuslice_config::words::paths;
 
 use crate::log::Piece::Str;
 use crate::log::counters;
-pub(crate) use crate::slice::load::{is_known_to_be_unsliced, slice, unsliced};
 use crate::slice::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 

@@ -14,7 +14,7 @@ use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::Slot;
 use crate::real::functions::{self, Call};
-use crate::slice::runtime::{self, Runtime};
+use crate::slice::{self, runtime::Runtime};
 
 pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
 type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
@@ -32,7 +32,7 @@ pub(crate) unsafe fn mem_get_info(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
+    let Some(runtime) = slice::current() else {
         if code == SUCCESS && device::shares(call.slot) {
             // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
@@ -60,7 +60,7 @@ pub(crate) unsafe fn mem_get_info_v1(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
+    let Some(runtime) = slice::current() else {
         if code == SUCCESS && device::shares(call.slot) {
             // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             unsafe { show_unsliced(call.slot, free) };
@@ -196,7 +196,7 @@ pub(crate) unsafe fn device_total_mem_v1(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(bytes, dev) };
-    if code == SUCCESS && runtime::slice().is_some() {
+    if code == SUCCESS && slice::current().is_some() {
         let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
@@ -209,7 +209,7 @@ pub(crate) unsafe fn device_total_mem_v1(
 /// # Safety
 /// `bytes` is null, or the driver has just written to it.
 unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
-    if let Some(runtime) = runtime::slice()
+    if let Some(runtime) = slice::current()
         && let Some(said) = said
         && let Some(ordinal) = device::ordinal(dev)
         && let Some(device) = device::cuda(runtime, slot, ordinal)
@@ -247,7 +247,7 @@ pub(crate) unsafe fn device_attribute(
 
 /// Whether a device shares the host's memory and must be reported as not integrated.
 pub(crate) fn hidden(slot: Slot, dev: CUdevice) -> bool {
-    let Some(runtime) = runtime::slice().filter(|runtime| runtime.presents_discrete()) else {
+    let Some(runtime) = slice::current().filter(|runtime| runtime.presents_discrete()) else {
         return false;
     };
     device::ordinal(dev)

@@ -15,7 +15,7 @@ use crate::real::abi::{
 };
 use crate::real::copies::Slot;
 use crate::real::functions::{self, Call};
-use crate::slice::runtime::{self, Runtime};
+use crate::slice::{self, runtime::Runtime};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
@@ -142,7 +142,7 @@ fn seen(
     device: nvmlDevice_t,
     said: impl FnOnce() -> Option<Said>,
 ) -> Option<MemoryView> {
-    let Some(runtime) = runtime::slice() else {
+    let Some(runtime) = slice::current() else {
         return seen_unsliced(slot, device);
     };
     let said = said();
@@ -345,7 +345,7 @@ pub(crate) unsafe fn memory_limits(
 
 /// The slice and the device, if the slice limits it.
 fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
-    let runtime = runtime::slice()?;
+    let runtime = slice::current()?;
     let uuid = device::nvml_uuid(slot, device)?;
     Some((runtime, device::nvml(runtime, uuid)?))
 }

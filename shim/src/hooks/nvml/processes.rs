@@ -16,7 +16,7 @@ use crate::real::abi::{
 };
 use crate::real::copies::Slot;
 use crate::real::functions::{self, Call};
-use crate::slice::runtime;
+use crate::slice;
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn_t;
 type AskDetail =
@@ -75,7 +75,7 @@ impl Row for nvmlProcessDetail_v1_t {
 }
 
 fn listed(slot: Slot, device: nvmlDevice_t) -> Option<Listed> {
-    let runtime = runtime::slice()?;
+    let runtime = slice::current()?;
     let ledger = runtime.ledger()?;
     let uuid = device::nvml_uuid(slot, device)?;
     let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;

@@ -6,7 +6,7 @@ use crate::hooks::cuda::info::{self, Attribute, MemGetInfo};
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, SUCCESS, cudaError_t};
 use crate::real::copies;
 use crate::real::functions::Call;
-use crate::slice::runtime;
+use crate::slice;
 
 /// `cudaMemGetInfo`.
 ///
@@ -22,7 +22,7 @@ pub(crate) unsafe fn mem_get_info(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
+    let Some(runtime) = slice::current() else {
         if code == SUCCESS
             && let Some(slot) = copies::any_driver()
             && device::shares(slot)
@@ -58,7 +58,7 @@ pub(crate) unsafe fn device_attribute(
     if attr == ATTRIBUTE_INTEGRATED
         && code == SUCCESS
         && !value.is_null()
-        && runtime::slice().is_some()
+        && slice::current().is_some()
         && copies::any_driver().is_some_and(|slot| info::hidden(slot, device))
     {
         // SAFETY: cudaSuccess, so the runtime has written to `value`.

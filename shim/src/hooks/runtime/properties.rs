@@ -8,7 +8,7 @@ use crate::log::counters;
 use crate::real::abi::{SUCCESS, cudaDeviceProp, cudaError_t};
 use crate::real::copies::{self, Slot};
 use crate::real::functions::{self, Call};
-use crate::slice::runtime;
+use crate::slice;
 
 type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
 
@@ -41,7 +41,7 @@ pub(crate) unsafe fn device_properties(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(prop, device) };
-    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
+    if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
         let layout = match version(call.slot) {
             11_000..13_000 => UNTIL_12,
             13_000..14_000 => FROM_13,
@@ -64,7 +64,7 @@ pub(crate) unsafe fn device_properties_v2(
 ) -> cudaError_t {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(prop, device) };
-    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
+    if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
         let layout = match version(call.slot) {
             12_000..13_000 => UNTIL_12,
             other => return unknown(code, other),
@@ -108,7 +108,7 @@ unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
     };
     let ordinal = device::ordinal(dev);
     let said = ordinal.and_then(|ordinal| info::total_of(slot, ordinal));
-    let device = runtime::slice()
+    let device = slice::current()
         .zip(ordinal)
         .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, slot, ordinal)?)));
     let (Some(said), Some((runtime, device))) = (said, device) else {
