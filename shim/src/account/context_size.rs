@@ -18,7 +18,7 @@ use crate::answer::device;
 use crate::real::abi::{
     CUcontext, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
 };
-use crate::real::copies::{self, Slot};
+use crate::real::copies::{self, CopyId};
 use crate::real::functions;
 use crate::slice::runtime::Runtime;
 use crate::sys;
@@ -59,13 +59,13 @@ pub(crate) struct Sample {
 /// A handle to NVML's view of the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    nvml: Option<(Slot, nvmlDevice_t)>,
+    nvml: Option<(CopyId, nvmlDevice_t)>,
 }
 
 impl Scale {
     /// Prepares to measure a device.
-    pub(crate) fn of(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Scale {
-        let identity = device::identity(runtime, slot, ordinal);
+    pub(crate) fn of(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Scale {
+        let identity = device::identity(runtime, copy, ordinal);
         Scale {
             nvml: identity.and_then(open),
         }
@@ -98,13 +98,13 @@ impl Scale {
 
 /// The size of an existing context when no earlier sample of free memory is there: the device's
 /// memory in use less what the slice's processes hold. A neighbour's memory is included.
-pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown {
+pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> Grown {
     let usual = |difference| Grown::Unlikely {
         difference,
         usual: USUAL,
     };
     let context = context.map(|context| context as CUcontext);
-    let in_use = context.and_then(|context| device::within(slot, context, || in_use(slot)));
+    let in_use = context.and_then(|context| device::within(copy, context, || in_use(copy)));
     let Some(in_use) = in_use.flatten() else {
         return usual(0);
     };
@@ -116,15 +116,15 @@ pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown
 }
 
 /// The memory in use on the current device, as the driver reports it.
-fn in_use(slot: Slot) -> Option<Bytes> {
+fn in_use(copy: CopyId) -> Option<Bytes> {
     let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(slot)?;
+    let ask = functions::cuMemGetInfo_v2::real(copy)?;
     // SAFETY: cuMemGetInfo_v2's contract.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     (code == SUCCESS).then(|| Bytes::new(total as u64).minus(Bytes::new(free as u64)))
 }
 
-fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
+fn open(uuid: DeviceUuid) -> Option<(CopyId, nvmlDevice_t)> {
     let nvml = copies::any_nvml()?;
     let init = functions::nvmlInit_v2::real(nvml)?;
     let find = functions::nvmlDeviceGetHandleByUUID::real(nvml)?;
@@ -153,7 +153,7 @@ fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
     Some((nvml, device))
 }
 
-fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
+fn list(nvml: CopyId, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
     let nobody = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -179,7 +179,7 @@ fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCES
     }
 }
 
-fn free(nvml: Slot, device: nvmlDevice_t) -> Option<u64> {
+fn free(nvml: CopyId, device: nvmlDevice_t) -> Option<u64> {
     let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
     let mut memory = nvmlMemory_v2_t {
         version: NVML_MEMORY_V2,

@@ -30,7 +30,7 @@ use crate::answer::device::{self, Device};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::abi::CUdevice;
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::slice::slice_ledger;
 use crate::slice::{self, runtime::Runtime};
 use crate::state::allocations::{self, Put, STEP};
@@ -50,7 +50,7 @@ pub(crate) struct Account {
     /// This process's record of what it holds.
     pub(crate) private: &'static Private,
     /// The copy of the driver that is queried about the device.
-    pub(crate) slot: Slot,
+    pub(crate) copy: CopyId,
 }
 
 /// The outcome of a request.
@@ -66,30 +66,30 @@ pub(crate) enum Asked {
 
 /// The account of the calling thread's current device. None: the device is not counted.
 #[inline(always)]
-pub(crate) fn current(slot: Slot) -> Option<Account> {
+pub(crate) fn current(copy: CopyId) -> Option<Account> {
     let runtime = slice::current()?;
     runtime.ledger()?;
-    of(slot, device::current(slot)?)
+    of(copy, device::current(copy)?)
 }
 
 /// The account of a device by its handle.
-pub(crate) fn by_handle(slot: Slot, device: CUdevice) -> Option<Account> {
-    of(slot, device::ordinal(device)?)
+pub(crate) fn by_handle(copy: CopyId, device: CUdevice) -> Option<Account> {
+    of(copy, device::ordinal(device)?)
 }
 
 /// The account of a device by its ordinal.
 #[inline(always)]
-pub(crate) fn of(slot: Slot, ordinal: CudaOrdinal) -> Option<Account> {
+pub(crate) fn of(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> {
     let runtime = slice::current()?;
     let ledger = runtime.ledger()?;
-    let device = device::cuda(runtime, slot, ordinal)?;
+    let device = device::cuda(runtime, copy, ordinal)?;
     Some(Account {
         runtime,
         device,
         ledger,
         listed: device.listed?,
         private: page::page_or_none(runtime.enforces())?,
-        slot,
+        copy,
     })
 }
 
@@ -200,11 +200,11 @@ impl Account {
     /// counted.
     #[cold]
     pub(crate) fn is_closed(&self) -> bool {
-        let slot = || {
+        let own_row = || {
             self.ledger
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
-        let closed = self.runtime.enforces() && slot() != Claim::Granted;
+        let closed = self.runtime.enforces() && own_row() != Claim::Granted;
         if closed {
             self.runtime.ledger_again();
         }
@@ -237,8 +237,8 @@ impl Account {
     }
 
     /// Prepares to measure the size of a context.
-    pub(crate) fn scale(&self, slot: Slot, ordinal: CudaOrdinal) -> Scale {
-        Scale::of(self.runtime, slot, ordinal)
+    pub(crate) fn scale(&self, copy: CopyId, ordinal: CudaOrdinal) -> Scale {
+        Scale::of(self.runtime, copy, ordinal)
     }
 
     /// Records and logs a refusal.
@@ -327,7 +327,7 @@ impl Account {
     /// A record of memory held on this device in the current context.
     #[inline]
     pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
-        let context = context(self.private, self.slot);
+        let context = context(self.private, self.copy);
         self.held(bytes, kind, context)
     }
 

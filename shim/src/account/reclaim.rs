@@ -15,7 +15,7 @@ use crate::account::{self, Account};
 use crate::loader::{dl, elf};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::slice;
 use crate::sys;
 
@@ -28,8 +28,8 @@ pub(crate) fn is_wanted() -> bool {
 /// Whether to refuse an allocation by which an allocator grows, so that it frees its cache.
 #[cold]
 #[inline(never)]
-pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
-    let Some(account) = account::current(slot) else {
+pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
+    let Some(account) = account::current(copy) else {
         return false;
     };
     let short = account.is_short(Bytes::new(request));

@@ -12,7 +12,7 @@ use gpuslice_config::words::units::Bytes;
 use crate::account::{self, Account, Memory};
 use crate::answer::device;
 use crate::real::abi::{CUdeviceptr, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::allocations::STEP;
 use crate::state::handles::{self, Found, Space};
@@ -88,8 +88,8 @@ impl Exported {
 }
 
 /// Records that the driver has returned an IPC handle with this key for an address.
-pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
-    let Some((base, size)) = range(slot, address) else {
+pub(crate) fn export(copy: CopyId, address: CUdeviceptr, key: u64) {
+    let Some((base, size)) = range(copy, address) else {
         return;
     };
     let (Some(memory), Some(private)) = (account::memory(base), account::page()) else {
@@ -182,10 +182,10 @@ impl Object {
 
 /// Records that the driver has opened an IPC handle with this key at an address. False: no process
 /// in the slice pays for it, and there is no room.
-pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
+pub(crate) fn import(copy: CopyId, address: CUdeviceptr, key: u64) -> bool {
     let key = key & KEY;
     let (Some((_, size)), Some(account), Some(private)) =
-        (range(slot, address), at(slot, address), account::page())
+        (range(copy, address), at(copy, address), account::page())
     else {
         return true;
     };
@@ -199,7 +199,7 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
             return true;
         }
     }
-    let context = account::context(private, slot);
+    let context = account::context(private, copy);
     let payload = key | (1 << OPENED_AT) | (u64::from(context) << IMPORT_CONTEXT_AT);
     while let Some(found) = handles::find(private, Space::Object, key) {
         let object = Object::unpack(found.payload());
@@ -302,25 +302,25 @@ pub(crate) fn context_gone(private: &'static Private, number: u8) {
 }
 
 /// The base and size of the allocation that contains an address.
-fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+fn range(copy: CopyId, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut size) = (0, 0usize);
-    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
+    let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
     // SAFETY: cuMemGetAddressRange_v2's contract.
     let code = unsafe { ask(&raw mut base, &raw mut size, address) };
     (code == SUCCESS).then_some((base, size as u64))
 }
 
 /// The account of the device that holds the memory at an address.
-fn at(slot: Slot, address: CUdeviceptr) -> Option<Account> {
+fn at(copy: CopyId, address: CUdeviceptr) -> Option<Account> {
     /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
     const ORDINAL: i32 = 9;
     let mut ordinal = 0i32;
-    let ask = functions::cuPointerGetAttribute::real(slot)?;
+    let ask = functions::cuPointerGetAttribute::real(copy)?;
     // SAFETY: cuPointerGetAttribute's contract: this attribute is an int.
     let code = unsafe { ask((&raw mut ordinal).cast(), ORDINAL, address) };
     let ordinal = match code {
         SUCCESS => device::ordinal(ordinal)?,
-        _ => device::current(slot)?,
+        _ => device::current(copy)?,
     };
-    account::of(slot, ordinal)
+    account::of(copy, ordinal)
 }

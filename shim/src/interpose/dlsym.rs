@@ -318,7 +318,7 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
     // SAFETY: the caller's own arguments.
     let address = unsafe { dlsym(handle, name.as_ptr()) };
     let is_absent = known.is_some_and(<*mut c_void>::is_null);
-    if is_absent && address == entries::entry(row, copies::Slot(0)) {
+    if is_absent && address == entries::entry(row, copies::CopyId(0)) {
         // This libc has no such function, and dlerror reports it.
         return match dl::in_libc(name).is_null() {
             true => NULL,
@@ -326,7 +326,7 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
         };
     }
     match known {
-        Some(known) if known == address && !is_absent => entries::entry(row, copies::Slot(0)),
+        Some(known) if known == address && !is_absent => entries::entry(row, copies::CopyId(0)),
         _ if address.is_null() => NULL,
         _ => address,
     }

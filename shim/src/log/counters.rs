@@ -49,7 +49,7 @@ pub(crate) static PRESSED: Counter = Counter::new();
 pub(crate) static REFUSED_BY_HOST: Counter = Counter::new();
 /// A function is called that no loaded library defines.
 pub(crate) static ABSENT: Counter = Counter::new();
-/// More copies of a library than there are slots.
+/// More copies of a library are loaded than can be hooked.
 pub(crate) static COPIES: Counter = Counter::new();
 /// A real function lies in no loaded library.
 pub(crate) static UNPLACED: Counter = Counter::new();

@@ -5,13 +5,13 @@
 use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 
 use crate::real::abi::*;
-use crate::real::copies::{self, Cells, Library, Slot};
+use crate::real::copies::{self, Cells, CopyId, Library};
 use crate::real::names::Names;
 
 /// A call of a hooked function, as a hook receives it.
 pub(crate) struct Call<F> {
     /// The copy of the library that the call is meant for.
-    pub(crate) slot: Slot,
+    pub(crate) copy: CopyId,
     /// The real function.
     pub(crate) real: F,
 }
@@ -116,12 +116,12 @@ macro_rules! symbols {
         }
 
         /// Forgets the addresses in one copy of a library.
-        pub(crate) fn forget(library: Library, slot: Slot) {
+        pub(crate) fn forget(library: Library, copy: CopyId) {
             for row in rows().filter(|row| self::library(*row) == library) {
-                cells(row).forget(slot);
+                cells(row).forget(copy);
             }
             for asked in (0..ASKED).filter(|asked| asked_of(*asked) == Some(library)) {
-                Cells::of(asked).forget(slot);
+                Cells::of(asked).forget(copy);
             }
         }
     };
@@ -150,7 +150,7 @@ macro_rules! function {
             pub(crate) fn known() -> Option<Real> {
                 // SAFETY: the address is that of `real`: same signature, and None is the null
                 // pointer.
-                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(CopyId(0))) }
             }
         }
     };
@@ -163,9 +163,9 @@ macro_rules! function {
 
             /// The real function in this copy of the library.
             #[inline]
-            pub(crate) fn real(slot: Slot) -> Option<Real> {
+            pub(crate) fn real(copy: CopyId) -> Option<Real> {
                 const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                let address = REAL.get(Library::$lib, slot, NAME);
+                let address = REAL.get(Library::$lib, copy, NAME);
                 // SAFETY: the library's function of this name has this signature, by `symbols.rs`;
                 // None is the null pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
@@ -185,9 +185,9 @@ macro_rules! asked {
 
                 /// The real function in this copy of the library.
                 #[inline]
-                pub(crate) fn real(slot: Slot) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
+                pub(crate) fn real(copy: CopyId) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
                     const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                    let address = REAL.get(Library::$lib, slot, NAME);
+                    let address = REAL.get(Library::$lib, copy, NAME);
                     // SAFETY: the library's function of this name has this signature, which is the
                     // vendor's; None is the null pointer.
                     unsafe {

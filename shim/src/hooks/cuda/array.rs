@@ -16,7 +16,7 @@ use crate::hooks::out;
 use crate::real::abi::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::handles::Space;
 use gpuslice_config::ledger::stepped;
@@ -184,8 +184,8 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(handle, described) };
-    let requirements = functions::cuArrayGetMemoryRequirements::real(call.slot);
-    let destroy = functions::cuArrayDestroy::real(call.slot);
+    let requirements = functions::cuArrayGetMemoryRequirements::real(call.copy);
+    let destroy = functions::cuArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
@@ -193,7 +193,7 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
     let shape: Shape = unsafe { described.cast::<T>().read() }.into();
     // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
     // the driver's.
-    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
 }
 
 /// `cuMipmappedArrayCreate`.
@@ -208,8 +208,8 @@ pub(crate) unsafe fn create_mipmapped(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(handle, described, levels) };
-    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
-    let destroy = functions::cuMipmappedArrayDestroy::real(call.slot);
+    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.copy);
+    let destroy = functions::cuMipmappedArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
@@ -218,7 +218,7 @@ pub(crate) unsafe fn create_mipmapped(
     let shape = Shape { levels, ..shape };
     // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
     // the driver's.
-    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
 }
 
 type Require =
@@ -228,14 +228,14 @@ type Require =
 /// `ask` is a driver call that creates an array of this shape and writes it to `place`.
 /// `requirements` and `destroy` are the driver's functions for such an array.
 unsafe fn make(
-    slot: Slot,
+    copy: CopyId,
     shape: Shape,
     place: *const CUarray,
     requirements: Option<Require>,
     destroy: Option<Destroy>,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let Some(account) = account::current(slot).filter(|_| shape.holds()) else {
+    let Some(account) = account::current(copy).filter(|_| shape.holds()) else {
         return ask();
     };
     let request = shape.bytes(requirements.is_some());
@@ -244,7 +244,7 @@ unsafe fn make(
         Asked::Granted => {}
         Asked::Uncounted => return ask(),
         Asked::Refused(refusal) => {
-            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
+            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(copy);
             let undo = || {
                 // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 let made = unsafe { out::got_handle(place) };
@@ -263,7 +263,7 @@ unsafe fn make(
         account.release(claimed, Kind::Array);
         return code;
     };
-    let required = requirements.and_then(|ask| required(slot, ask, array));
+    let required = requirements.and_then(|ask| required(copy, ask, array));
     let bytes = required.unwrap_or(claimed);
     let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
     if more > Bytes::ZERO
@@ -285,8 +285,8 @@ fn keep(account: &Account, array: u64, bytes: Bytes) {
 }
 
 /// The memory of an array, as the driver reports it.
-fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
-    let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
+fn required(copy: CopyId, ask: Require, array: u64) -> Option<Bytes> {
+    let dev = CUdevice::try_from(device::current(copy)?.0).ok()?;
     let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {
         size: 0,
         alignment: 0,

@@ -23,7 +23,7 @@ use crate::hooks::out;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::contexts;
 use crate::state::handles::{self, Found, Held, Space};
@@ -49,7 +49,7 @@ pub(crate) unsafe fn primary_retain(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
     // The driver has its own error for a null pointer.
-    let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
+    let Some((account, ordinal)) = counted(call.copy, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
@@ -58,7 +58,7 @@ pub(crate) unsafe fn primary_retain(
     }
     // SAFETY: `make` calls it after the driver has created a context and written it to `pctx`.
     let context = || unsafe { out::got_handle(pctx) };
-    make(&account, call.slot, ordinal, context, Some(number), ask)
+    make(&account, call.copy, ordinal, context, Some(number), ask)
 }
 
 /// `cuCtxCreate` and `cuCtxCreate_v2`.
@@ -73,12 +73,12 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
@@ -98,12 +98,12 @@ pub(crate) unsafe fn create_v3(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
@@ -122,19 +122,19 @@ pub(crate) unsafe fn create_v4(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
 }
 
-pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
-    let account = account::by_handle(slot, dev)?;
+pub(crate) fn counted(copy: CopyId, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
+    let account = account::by_handle(copy, dev)?;
     Some((account, device::ordinal(dev)?))
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal
 /// ordinal if it is a primary context.
 pub(crate) fn make(
     account: &Account,
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     handle: impl FnOnce() -> Option<u64>,
     primary: Option<u64>,
@@ -153,7 +153,7 @@ pub(crate) fn make(
     // Without a destructor, because the thread may be cancelled in the driver: other threads notice
     // that it is gone, and take turns without it.
     let mut turn = None;
-    let there = primary.is_some() && is_active(slot, ordinal);
+    let there = primary.is_some() && is_active(copy, ordinal);
     // A context that exists already cannot be measured.
     if known.is_none() && !there {
         turn = ledger.turn(listed).map(ManuallyDrop::new);
@@ -176,7 +176,7 @@ pub(crate) fn make(
         None => None,
     };
     let measures = known.is_none() && !there;
-    let scale = measures.then(|| account.scale(slot, ordinal));
+    let scale = measures.then(|| account.scale(copy, ordinal));
     let before = scale.map(|scale| scale.sample(|| account.host()));
     let code = ask();
     let mut held = claimed;
@@ -188,7 +188,7 @@ pub(crate) fn make(
         };
         scale.close();
         if code == SUCCESS {
-            let alone = || context_size::afterwards(slot, context, ledger.sum(listed));
+            let alone = || context_size::afterwards(copy, context, ledger.sum(listed));
             let size = believed(measured.unwrap_or_else(alone));
             ledger.learn_context(listed, size);
             held = account.record(size, Kind::Context).then_some(size);
@@ -231,12 +231,12 @@ fn believed(measured: Grown) -> Bytes {
 }
 
 /// Whether a device's primary context exists.
-fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
+fn is_active(copy: CopyId, ordinal: CudaOrdinal) -> bool {
     let (mut flags, mut active) = (0, 0);
     let Ok(dev) = CUdevice::try_from(ordinal.0) else {
         return false;
     };
-    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(slot) else {
+    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(copy) else {
         return false;
     };
     // SAFETY: cuDevicePrimaryCtxGetState's contract.
@@ -253,7 +253,7 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
     // SAFETY: the caller's own argument.
     let ask = || unsafe { (call.real)(dev) };
     match device::ordinal(dev) {
-        Some(ordinal) => primary_let_go(call.slot, ordinal, ask),
+        Some(ordinal) => primary_let_go(call.copy, ordinal, ask),
         None => ask(),
     }
 }
@@ -262,33 +262,33 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
 /// memory allocated in it. The vendor documents this as a reset, which destroys all resources of
 /// the device: so no thread may call the driver with its pools meanwhile.
 pub(crate) fn primary_let_go(
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let closes = account::counts() && is_active(slot, ordinal);
+    let closes = account::counts() && is_active(copy, ordinal);
     if closes {
         pools::close_all(ordinal);
     }
     let code = ask();
-    let gone = code == SUCCESS && !is_active(slot, ordinal);
+    let gone = code == SUCCESS && !is_active(copy, ordinal);
     if closes {
-        pools::closed(slot, ordinal, gone);
+        pools::closed(copy, ordinal, gone);
     }
     if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
         let held = found.held();
         account::freed(found);
         account::context_gone(held.context);
         green::primary_ended(held.device);
-        ended(slot);
+        ended(copy);
     }
     code
 }
 
 /// Corrects the pools and graphs after a context has ended.
-fn ended(slot: Slot) {
-    pool::settled(slot);
-    graphs::settle_all(slot);
+fn ended(copy: CopyId) {
+    pool::settled(copy);
+    graphs::settle_all(copy);
 }
 
 /// `cuCtxDestroy` and `cuCtxDestroy_v2`.
@@ -300,12 +300,12 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(ctx) };
     if code == SUCCESS {
-        destroyed(call.slot, ctx, found);
+        destroyed(call.copy, ctx, found);
     }
     code
 }
 
-fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
+fn destroyed(copy: CopyId, ctx: CUcontext, found: Option<Found>) {
     if let Some(attached) = account::find(Space::Attached, ctx as u64) {
         attached.take();
     }
@@ -313,7 +313,7 @@ fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
         let Held { context, .. } = found.held();
         account::freed(found);
         account::context_gone(context);
-        ended(slot);
+        ended(copy);
     }
 }
 
@@ -358,6 +358,6 @@ pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
             return code;
         }
     }
-    destroyed(call.slot, ctx, found);
+    destroyed(call.copy, ctx, found);
     code
 }

@@ -20,7 +20,7 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
     let memory = account::memory(dptr.into_u64());
     let leftover = match memory {
         Some(_) => None,
-        None => pools::leftover(call.slot, dptr.into_u64()),
+        None => pools::leftover(call.copy, dptr.into_u64()),
     };
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(dptr) };
@@ -31,7 +31,7 @@ pub(crate) unsafe fn linear<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult
         account::memory_freed(memory);
     } else if code == SUCCESS {
         // Memory from a pool: the ordinary free synchronises, so pools may have shrunk.
-        pool::settled(call.slot);
+        pool::settled(call.copy);
         if let Some(leftover) = leftover {
             leftover.freed();
         }

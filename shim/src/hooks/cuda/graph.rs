@@ -16,7 +16,7 @@ use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
     SUCCESS,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::Call;
 use crate::state::handles::{self, Space};
 use gpuslice_config::ledger::rounded;
@@ -50,7 +50,7 @@ pub(crate) unsafe fn instantiate(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(exec, graph, node, log, length) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -67,7 +67,7 @@ pub(crate) unsafe fn with_flags(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(exec, graph, flags) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe fn with_params(
     // SAFETY: the function's contract: `params` is null, or the flags are its first field.
     let flags = unsafe { out::got(params.cast::<u64>()) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
-    let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
+    let given = match uploads.then(|| upload(call.copy, graph)).flatten() {
         None => None,
         Some((graphs, Ok(given))) => Some((graphs, given)),
         Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
@@ -95,7 +95,7 @@ pub(crate) unsafe fn with_params(
         graphs.launched(given);
     }
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -103,10 +103,10 @@ pub(crate) unsafe fn with_params(
 const UPLOAD: u64 = 2;
 
 /// Claims the memory of a graph that is uploaded while it is instantiated.
-fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
-    let Need { bytes, device, .. } = graphs::need(slot, graph);
+fn upload(copy: CopyId, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
+    let Need { bytes, device, .. } = graphs::need(copy, graph);
     let ordinal = device.and_then(device::ordinal)?;
-    let graphs = Graphs::of(account::of(slot, ordinal)?, slot, ordinal)?;
+    let graphs = Graphs::of(account::of(copy, ordinal)?, copy, ordinal)?;
     Some((graphs, graphs.claim_for(rounded(bytes))))
 }
 
@@ -114,7 +114,7 @@ fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
 ///
 /// # Safety
 /// `code` is the driver's result for these arguments.
-unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
+unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
     if !account::counts() {
         return;
     }
@@ -126,31 +126,31 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
     if let Some(old) = account::find(Space::Exec, made) {
         old.take();
     }
-    let need = graphs::need(slot, graph);
+    let need = graphs::need(copy, graph);
     let bytes = need.bytes;
     let ordinal = match need.device {
         Some(device) => device::ordinal(device),
-        None => device::current(slot).filter(|_| need.and_more),
+        None => device::current(copy).filter(|_| need.and_more),
     };
     let Some(ordinal) = ordinal else {
         return;
     };
-    if let Some(account) = account::of(slot, ordinal) {
+    if let Some(account) = account::of(copy, ordinal) {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let need = account.held(rounded(bytes), Kind::Pool, next);
         handles::put(account.private, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
-        if let Some(graphs) = Graphs::of(account, slot, ordinal) {
+        if let Some(graphs) = Graphs::of(account, copy, ordinal) {
             graphs.launched(Given::default());
         }
     }
 }
 
 /// The memory that an executable graph needs, and its device.
-fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
+fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
     let held = account::find(Space::Exec, exec as u64)?.held();
     let ordinal = CudaOrdinal(u32::from(held.context.checked_sub(1)?));
-    Some((account::of(slot, ordinal)?, ordinal, held.bytes))
+    Some((account::of(copy, ordinal)?, ordinal, held.bytes))
 }
 
 /// `cuGraphLaunch`, `cuGraphUpload` and their twins.
@@ -160,10 +160,10 @@ fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)>
 pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(exec, stream) };
-    let Some((account, ordinal, need)) = known(call.slot, exec) else {
+    let Some((account, ordinal, need)) = known(call.copy, exec) else {
         return ask();
     };
-    let Some(graphs) = Graphs::of(account, call.slot, ordinal) else {
+    let Some(graphs) = Graphs::of(account, call.copy, ordinal) else {
         return ask();
     };
     let Ok(given) = graphs.claim_for(need) else {
@@ -186,7 +186,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult
         && let Some(found) = found
     {
         found.take();
-        graphs::settle_all(call.slot);
+        graphs::settle_all(call.copy);
     }
     code
 }
@@ -199,7 +199,7 @@ pub(crate) unsafe fn trim(call: Call<Trim>, dev: CUdevice) -> CUresult {
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(dev) };
     if code == SUCCESS && account::counts() {
-        graphs::settle_all(call.slot);
+        graphs::settle_all(call.copy);
     }
     code
 }

@@ -11,7 +11,7 @@ use crate::answer::device;
 use crate::hooks::cuda::context;
 use crate::hooks::out;
 use crate::real::abi::{CUcontext, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::contexts;
 use crate::state::handles::{self, Space};
@@ -34,15 +34,15 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(green, resources, dev, flags) };
-    let Some((account, ordinal)) = context::counted(call.slot, dev) else {
+    let Some((account, ordinal)) = context::counted(call.copy, dev) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
     let code = match account::find(Space::Primary, number) {
         Some(_) => ask(),
         None => {
-            let primary = || primary(call.slot, dev);
-            context::make(&account, call.slot, ordinal, primary, Some(number), ask)
+            let primary = || primary(call.copy, dev);
+            context::make(&account, call.copy, ordinal, primary, Some(number), ask)
         }
     };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
@@ -54,9 +54,9 @@ pub(crate) unsafe fn create(
 }
 
 /// The handle of an existing primary context.
-fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
-    let retain = functions::cuDevicePrimaryCtxRetain::real(slot)?;
-    let release = functions::cuDevicePrimaryCtxRelease_v2::real(slot)?;
+fn primary(copy: CopyId, dev: CUdevice) -> Option<u64> {
+    let retain = functions::cuDevicePrimaryCtxRetain::real(copy)?;
+    let release = functions::cuDevicePrimaryCtxRelease_v2::real(copy)?;
     let mut context = core::ptr::null_mut();
     // SAFETY: cuDevicePrimaryCtxRetain's contract.
     let code = unsafe { retain(&raw mut context, dev) };
@@ -76,7 +76,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let ask = || unsafe { (call.real)(green) };
     let ordinal = found.and_then(|found| CUdevice::try_from(found.payload()).ok());
     let code = match ordinal.and_then(device::ordinal) {
-        Some(ordinal) => context::primary_let_go(call.slot, ordinal, ask),
+        Some(ordinal) => context::primary_let_go(call.copy, ordinal, ask),
         None => ask(),
     };
     if code == SUCCESS

@@ -45,7 +45,7 @@ pub(crate) unsafe fn create(
     flags: c_ulonglong,
     caller: usize,
 ) -> CUresult {
-    if reclaim::is_wanted() && reclaim::asks(call.slot, size as u64, caller) {
+    if reclaim::is_wanted() && reclaim::asks(call.copy, size as u64, caller) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     // SAFETY: the caller's own arguments.

@@ -12,7 +12,7 @@ use crate::hooks::out::{self, Amount};
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::slice::{self, runtime::Runtime};
 
@@ -33,9 +33,9 @@ pub(crate) unsafe fn mem_get_info(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = slice::current() else {
-        if code == SUCCESS && device::shares(call.slot) {
+        if code == SUCCESS && device::shares(call.copy) {
             // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.slot, free) };
+            unsafe { show_unsliced(call.copy, free) };
         }
         return code;
     };
@@ -45,7 +45,7 @@ pub(crate) unsafe fn mem_get_info(
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let said = unsafe { said(free, total) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    unsafe { show(runtime, call.slot, said, free, total) };
+    unsafe { show(runtime, call.copy, said, free, total) };
     code
 }
 
@@ -61,21 +61,21 @@ pub(crate) unsafe fn mem_get_info_v1(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = slice::current() else {
-        if code == SUCCESS && device::shares(call.slot) {
+        if code == SUCCESS && device::shares(call.copy) {
             // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.slot, free) };
+            unsafe { show_unsliced(call.copy, free) };
         }
         return code;
     };
     if code == SUCCESS {
         // This driver function truncates at 4 GiB: its successor returns the full values.
-        let said = match facts(call.slot) {
+        let said = match facts(call.copy) {
             Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
             // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
             None => unsafe { said(free, total) },
         };
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show(runtime, call.slot, said, free, total) };
+        unsafe { show(runtime, call.copy, said, free, total) };
     }
     code
 }
@@ -85,9 +85,9 @@ pub(crate) unsafe fn mem_get_info_v1(
 /// # Safety
 /// `free` is null, or the driver has just written to it.
 #[cold]
-pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
+pub(crate) unsafe fn show_unsliced<T: Amount>(copy: CopyId, free: *mut T) {
     // The runtime's number may already be ours, so the driver is queried again.
-    let view = facts(slot).and_then(answer::unsliced);
+    let view = facts(copy).and_then(answer::unsliced);
     if let Some(view) = view {
         // SAFETY: the caller guarantees that `free` is null or writable.
         unsafe { out::put(free, view.free) };
@@ -108,18 +108,18 @@ unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Opti
 }
 
 /// The memory of the current device, as the driver reports it.
-pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
+pub(crate) fn facts(copy: CopyId) -> Option<DriverMemory> {
     let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(slot)?;
+    let ask = functions::cuMemGetInfo_v2::real(copy)?;
     // SAFETY: cuMemGetInfo_v2's contract.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
 }
 
 /// The total memory of a device, as the driver reports it.
-pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
+pub(crate) fn total_of(copy: CopyId, ordinal: CudaOrdinal) -> Option<u64> {
     let mut total = 0usize;
-    let ask = functions::cuDeviceTotalMem_v2::real(slot)?;
+    let ask = functions::cuDeviceTotalMem_v2::real(copy)?;
     let device = CUdevice::try_from(ordinal.0).ok()?;
     // SAFETY: cuDeviceTotalMem_v2's contract.
     let code = unsafe { ask(&raw mut total, device) };
@@ -133,24 +133,24 @@ pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
 #[inline]
 pub(crate) unsafe fn show<T: Amount>(
     runtime: &Runtime,
-    slot: Slot,
+    copy: CopyId,
     said: (Option<u64>, Option<u64>),
     free: *mut T,
     total: *mut T,
 ) {
-    pool::settled(slot);
-    let ordinal = device::current(slot);
+    pool::settled(copy);
+    let ordinal = device::current(copy);
     if ordinal.is_none() {
         counters::FACTS.say("query", &[Str("the current device is not known")]);
     }
-    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, slot, ordinal)) else {
+    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, copy, ordinal)) else {
         return;
     };
     let memory = match said {
         (Some(free), Some(total)) => answer::driver(total, free),
         // The caller has passed a null pointer for one value; the other still depends on it.
         (free, total) => {
-            let total = total.or_else(|| total_of(slot, ordinal?));
+            let total = total.or_else(|| total_of(copy, ordinal?));
             let Some(total) = total else {
                 counters::FACTS.say("query", &[Str("the total is not known")]);
                 return;
@@ -180,7 +180,7 @@ pub(crate) unsafe fn device_total_mem(
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = unsafe { out::got(bytes) };
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show_total(call.slot, said, bytes, dev) };
+        unsafe { show_total(call.copy, said, bytes, dev) };
     }
     code
 }
@@ -197,22 +197,22 @@ pub(crate) unsafe fn device_total_mem_v1(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS && slice::current().is_some() {
-        let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
+        let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.copy, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show_total(call.slot, said, bytes, dev) };
+        unsafe { show_total(call.copy, said, bytes, dev) };
     }
     code
 }
 
 /// # Safety
 /// `bytes` is null, or the driver has just written to it.
-unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
+unsafe fn show_total<T: Amount>(copy: CopyId, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
     if let Some(runtime) = slice::current()
         && let Some(said) = said
         && let Some(ordinal) = device::ordinal(dev)
-        && let Some(device) = device::cuda(runtime, slot, ordinal)
+        && let Some(device) = device::cuda(runtime, copy, ordinal)
     {
         let total = total_shown(runtime, &device, said);
         // SAFETY: the caller guarantees that `bytes` is null or writable.
@@ -237,7 +237,7 @@ pub(crate) unsafe fn device_attribute(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pi, attrib, dev) };
-    if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.slot, dev)
+    if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.copy, dev)
     {
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pi`.
         unsafe { pi.write(0) };
@@ -246,11 +246,11 @@ pub(crate) unsafe fn device_attribute(
 }
 
 /// Whether a device shares the host's memory and must be reported as not integrated.
-pub(crate) fn hidden(slot: Slot, dev: CUdevice) -> bool {
+pub(crate) fn hidden(copy: CopyId, dev: CUdevice) -> bool {
     let Some(runtime) = slice::current().filter(|runtime| runtime.presents_discrete()) else {
         return false;
     };
     device::ordinal(dev)
-        .and_then(|ordinal| device::cuda(runtime, slot, ordinal))
+        .and_then(|ordinal| device::cuda(runtime, copy, ordinal))
         .is_some_and(|device| device.unified == Some(true))
 }

@@ -33,7 +33,7 @@ pub(crate) unsafe fn get(
     if code == SUCCESS && !handle.is_null() && account::counts() {
         // SAFETY: CUDA_SUCCESS, so the driver has written the handle.
         let handle = unsafe { handle.read() };
-        sharing::export(call.slot, dptr, key_of(&handle.bytes));
+        sharing::export(call.copy, dptr, key_of(&handle.bytes));
     }
     code
 }
@@ -58,9 +58,9 @@ pub(crate) unsafe fn open(
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let opened = unsafe { out::got(pdptr) };
     if let Some(at) = opened
-        && !sharing::import(call.slot, at, key_of(&handle.bytes))
+        && !sharing::import(call.copy, at, key_of(&handle.bytes))
     {
-        if let Some(close) = functions::cuIpcCloseMemHandle::real(call.slot) {
+        if let Some(close) = functions::cuIpcCloseMemHandle::real(call.copy) {
             // SAFETY: this thread has just opened it; no other thread knows the address.
             unsafe { close(at) };
         }

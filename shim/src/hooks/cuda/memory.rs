@@ -11,7 +11,7 @@ use crate::account::{self, Account, Asked, Memory};
 use crate::answer::device;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::{SMALL, STEP};
 use crate::state::handles::Held;
@@ -33,7 +33,7 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize) };
     let request = bytesize.into_u64();
-    let Some(account) = counted(call.slot, request) else {
+    let Some(account) = counted(call.copy, request) else {
         return ask();
     };
     let is_valid = || !dptr.is_null();
@@ -60,7 +60,7 @@ pub(crate) unsafe fn managed(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
     let request = bytesize.into_u64();
-    let account = counted(call.slot, request).filter(Account::counts_managed);
+    let account = counted(call.copy, request).filter(Account::counts_managed);
     let Some(account) = account else {
         return ask();
     };
@@ -90,7 +90,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     let (width, height) = (width.into_u64(), height.into_u64());
     let line = width.checked_next_multiple_of(LINE).unwrap_or(u64::MAX);
     let least = line.saturating_mul(height);
-    let Some(account) = counted(call.slot, least) else {
+    let Some(account) = counted(call.copy, least) else {
         return ask();
     };
     /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device.
@@ -119,7 +119,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
         return code;
     };
     if let Asked::Refused(_) = account.claim(more, Kind::Linear) {
-        give_back(call.slot, at);
+        give_back(call.copy, at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let bytes = claimed.plus(more);
@@ -138,9 +138,9 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
 }
 
 /// Frees memory that the driver has just allocated, and releases it in the ledger.
-fn give_back(slot: Slot, at: u64) {
+fn give_back(copy: CopyId, at: u64) {
     let memory = account::memory(at);
-    if let Some(free) = functions::cuMemFree_v2::real(slot) {
+    if let Some(free) = functions::cuMemFree_v2::real(copy) {
         // SAFETY: the driver has just returned this pointer; no other thread knows it.
         let code = unsafe { free(at) };
         if code == SUCCESS
@@ -153,12 +153,12 @@ fn give_back(slot: Slot, at: u64) {
 
 /// The account of the current device, for a request of more than 0 bytes.
 #[inline(always)]
-fn counted(slot: Slot, request: u64) -> Option<Account> {
+fn counted(copy: CopyId, request: u64) -> Option<Account> {
     // The driver has its own error for a request of 0 bytes.
     if request == 0 {
         return None;
     }
-    account::current(slot)
+    account::current(copy)
 }
 
 /// Refuses a request that there is no room for. If the driver has an error of its own for the
@@ -196,9 +196,9 @@ unsafe fn refuse_linear<P: Amount>(
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let is_valid = is_valid() && device::has_context(account.slot);
+    let is_valid = is_valid() && device::has_context(account.copy);
     let undo = || {
-        let free = functions::cuMemFree_v2::real(account.slot);
+        let free = functions::cuMemFree_v2::real(account.copy);
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
             // SAFETY: the driver has just returned this pointer; no other thread knows it.

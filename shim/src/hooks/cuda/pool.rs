@@ -20,7 +20,7 @@ use crate::hooks::out;
 use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::reservations;
 use gpuslice_config::ledger::stepped;
@@ -117,8 +117,8 @@ unsafe fn alloc_in(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
     let request = bytesize as u64;
-    let here = counted(call.slot, dptr, request, meant);
-    match here.and_then(|here| pools::current(call.slot, here)) {
+    let here = counted(call.copy, dptr, request, meant);
+    match here.and_then(|here| pools::current(call.copy, here)) {
         // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
         Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
         None => ask(),
@@ -140,8 +140,8 @@ unsafe fn from_pool_in(
     // SAFETY: the caller's own arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
     let request = bytesize as u64;
-    let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
-    match here.and_then(|here| pools::named(call.slot, pool, here)) {
+    let here = counted(call.copy, dptr, request, meant).filter(|_| !pool.is_null());
+    match here.and_then(|here| pools::named(call.copy, pool, here)) {
         // The driver has its own error for a pool that it does not know.
         Some(pool) if pool.reserved().is_none() => {
             pool.forget();
@@ -156,7 +156,7 @@ unsafe fn from_pool_in(
 /// The device of a request's stream. None: the request is not counted, or the driver has an error
 /// of its own for it.
 fn counted(
-    slot: Slot,
+    copy: CopyId,
     place: *const CUdeviceptr,
     request: u64,
     stream: CUstream,
@@ -166,16 +166,16 @@ fn counted(
         return None;
     }
     // A captured request allocates nothing before its graph is launched.
-    match is_capturing(slot, stream) {
-        Some(false) => device::of_stream(slot, stream),
+    match is_capturing(copy, stream) {
+        Some(false) => device::of_stream(copy, stream),
         _ => None,
     }
 }
 
 /// Whether a stream is being captured. None: the driver does not know the stream.
-fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
+fn is_capturing(copy: CopyId, stream: CUstream) -> Option<bool> {
     let mut status = 0;
-    let Some(ask) = functions::cuStreamIsCapturing::real(slot) else {
+    let Some(ask) = functions::cuStreamIsCapturing::real(copy) else {
         return Some(false);
     };
     // SAFETY: cuStreamIsCapturing's contract.
@@ -224,18 +224,18 @@ unsafe fn allocate_from(
         return code;
     }
     // The pool has grown by more than there is room for: its unused memory is returned.
-    let Pool { account, slot, .. } = pool;
-    pools::trim(*slot, account);
+    let Pool { account, copy, .. } = pool;
+    pools::trim(*copy, account);
     if reserve.settle(Growth::Asked, pool) {
         return code;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let at = unsafe { out::got(place) };
-    if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
+    if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*copy)) {
         // SAFETY: the driver has just returned this pointer; no other thread knows it.
         unsafe { free(at, stream) };
     }
-    pools::trim(*slot, account);
+    pools::trim(*copy, account);
     // The pool keeps memory freed in stream order until the stream has executed the free.
     reserve.settle(Growth::Kept, pool);
     let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
@@ -266,7 +266,7 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
     if let Ok(given) = ask(generously) {
         return Ok(given);
     }
-    pools::trim(pool.slot, &pool.account);
+    pools::trim(pool.copy, &pool.account);
     let private = pool.account.private;
     let later = reservations::wait_for_others(private, &pool.account, || ask(sparingly).ok());
     later.map_or_else(|| ask(aloud), Ok)
@@ -317,7 +317,7 @@ pub(crate) unsafe fn free_async(
     let memory = account::memory(dptr);
     let leftover = match memory {
         Some(_) => None,
-        None => pools::leftover(call.slot, dptr),
+        None => pools::leftover(call.copy, dptr),
     };
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(dptr, stream) };
@@ -363,11 +363,11 @@ pub(crate) unsafe fn create(
         let device = match wanted.location {
             DEVICE => device::ordinal(wanted.id),
             // On unified memory the host's memory is the device's.
-            _ => device::current(call.slot).filter(|ordinal| {
-                account::of(call.slot, *ordinal).is_some_and(|account| account.unified())
+            _ => device::current(call.copy).filter(|ordinal| {
+                account::of(call.copy, *ordinal).is_some_and(|account| account.unified())
             }),
         };
-        pools::created(call.slot, pool, device);
+        pools::created(call.copy, pool, device);
     }
     code
 }
@@ -382,16 +382,16 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
         // SAFETY: the caller's own argument.
         return unsafe { (call.real)(pool) };
     };
-    if pools::in_use(call.slot, pool) != 0 {
-        settled(call.slot);
+    if pools::in_use(call.copy, pool) != 0 {
+        settled(call.copy);
     }
     known.close();
     known.wait_until_left();
-    let in_use = pools::in_use(call.slot, pool);
+    let in_use = pools::in_use(call.copy, pool);
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(pool) };
     match code {
-        SUCCESS => pools::destroyed(call.slot, known, in_use),
+        SUCCESS => pools::destroyed(call.copy, known, in_use),
         _ => known.open(),
     }
     code
@@ -404,7 +404,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
 pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(pool, keep) };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
@@ -416,7 +416,7 @@ pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize
 pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
     // SAFETY: the caller's own argument.
     let code = unsafe { (call.real)(what) };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
@@ -427,15 +427,15 @@ pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> 
 pub(crate) unsafe fn synchronize_all(call: Call<SynchronizeAll>) -> CUresult {
     // SAFETY: takes no arguments.
     let code = unsafe { (call.real)() };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
 /// Call after a free or a synchronisation: re-reads every pool and corrects the ledger.
 #[inline]
-pub(crate) fn settled(slot: Slot) {
+pub(crate) fn settled(copy: CopyId) {
     if account::counts() {
-        pools::settle_all(slot);
+        pools::settle_all(copy);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::answer::device;
 use crate::hooks::cuda::memory;
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::STEP;
 use crate::state::handles::{self, Found, Space};
@@ -146,7 +146,7 @@ pub(crate) unsafe fn create(
     }
     // SAFETY: the caller guarantees the vendor's struct, which begins with these fields.
     let wanted = unsafe { properties.cast::<Properties>().read() };
-    let Some((account, kind)) = payer(call.slot, &wanted) else {
+    let Some((account, kind)) = payer(call.copy, &wanted) else {
         return ask();
     };
     let bytes = stepped(size as u64);
@@ -157,7 +157,7 @@ pub(crate) unsafe fn create(
             let whole = (size as u64).is_multiple_of(STEP);
             let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
             let undo = || {
-                let release = functions::cuMemRelease::real(call.slot);
+                let release = functions::cuMemRelease::real(call.copy);
                 // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
                 if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
                     // SAFETY: the driver has just returned this handle; no other thread knows it.
@@ -193,14 +193,14 @@ pub(crate) unsafe fn create(
 }
 
 /// The account that pays for physical memory, and the kind. None: it is not charged.
-fn payer(slot: Slot, wanted: &Properties) -> Option<(Account, Kind)> {
+fn payer(copy: CopyId, wanted: &Properties) -> Option<(Account, Kind)> {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
     if wanted.location == DEVICE {
-        return Some((account::by_handle(slot, wanted.id)?, Kind::Vmm));
+        return Some((account::by_handle(copy, wanted.id)?, Kind::Vmm));
     }
     // On unified memory the host's memory is the device's.
-    let account = account::of(slot, device::current(slot)?)?;
+    let account = account::of(copy, device::current(copy)?)?;
     account.unified().then_some((account, Kind::Pinned))
 }
 
@@ -276,7 +276,7 @@ pub(crate) unsafe fn map(
     let found = account::find(Space::Physical, handle);
     let imported = found.filter(|found| Physical::unpack(found.payload()).whose == Whose::Imported);
     let code = match imported {
-        Some(imported) => map_imported(call.slot, imported, offset.saturating_add(size), ask),
+        Some(imported) => map_imported(call.copy, imported, offset.saturating_add(size), ask),
         None => ask(),
     };
     if code == SUCCESS
@@ -291,7 +291,7 @@ pub(crate) unsafe fn map(
 
 /// Maps imported memory up to `end`, which reveals its size.
 fn map_imported(
-    slot: Slot,
+    copy: CopyId,
     mut found: Found,
     end: usize,
     ask: impl FnOnce() -> CUresult,
@@ -307,8 +307,8 @@ fn map_imported(
         .map(|(one, other)| Bytes::new(one.saturating_sub(other).saturating_mul(STEP)))
         .into();
     let Physical { device, class, .. } = physical;
-    let account = device::all(slot)
-        .filter_map(|ordinal| account::of(slot, ordinal))
+    let account = device::all(copy)
+        .filter_map(|ordinal| account::of(copy, ordinal))
         .find(|account| account.listed == device);
     if more != Bytes::ZERO
         && let Some(account) = account
@@ -396,9 +396,9 @@ pub(crate) unsafe fn import(
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
-        && !imported(call.slot, made, Class::of(key))
+        && !imported(call.copy, made, Class::of(key))
     {
-        if let Some(release) = functions::cuMemRelease::real(call.slot) {
+        if let Some(release) = functions::cuMemRelease::real(call.copy) {
             // SAFETY: this thread has just imported it; no other thread knows the handle.
             unsafe { release(made) };
         }
@@ -408,7 +408,7 @@ pub(crate) unsafe fn import(
 }
 
 /// Remembers imported memory. False: no process of the slice pays for it, and there is no room.
-fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
+fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     /// `CUmemAllocationProp`, with room for later fields.
     #[repr(C)]
     struct Whole {
@@ -425,13 +425,13 @@ fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
         start: nothing,
         rest: [0; 14],
     };
-    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
+    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(copy) else {
         return true;
     };
     // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: `whole` has room for the struct.
     let code = unsafe { ask((&raw mut whole).cast(), handle) };
     let payer = (code == SUCCESS)
-        .then(|| payer(slot, &whole.start))
+        .then(|| payer(copy, &whole.start))
         .flatten();
     let Some((account, kind)) = payer else {
         return true;

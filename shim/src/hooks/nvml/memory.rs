@@ -13,7 +13,7 @@ use crate::real::abi::{
     NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
     nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryLimits_v1_t, nvmlReturn_t,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::slice::{self, runtime::Runtime};
 
@@ -43,7 +43,7 @@ pub(crate) unsafe fn memory_info(
     let said = || {
         (code == SUCCESS).then(|| {
             // This struct does not contain the reserved memory; its successor does.
-            detail(call.slot, device).unwrap_or_else(|| {
+            detail(call.copy, device).unwrap_or_else(|| {
                 // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
                 let memory = unsafe { memory.read() };
                 Said {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn memory_info(
             })
         })
     };
-    let Some(view) = seen(call.slot, device, said) else {
+    let Some(view) = seen(call.copy, device, said) else {
         return code;
     };
     let filled = nvmlMemory_t {
@@ -97,7 +97,7 @@ pub(crate) unsafe fn memory_info_v2(
             }
         })
     };
-    let Some(view) = seen(call.slot, device, said) else {
+    let Some(view) = seen(call.copy, device, said) else {
         return code;
     };
     let filled = nvmlMemory_v2_t {
@@ -118,8 +118,8 @@ fn answerable(code: nvmlReturn_t) -> bool {
 }
 
 /// The values of `nvmlDeviceGetMemoryInfo_v2`.
-fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
-    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
+fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Said> {
+    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(copy)?;
     let mut memory = nvmlMemory_v2_t {
         version: NVML_MEMORY_V2,
         total: 0,
@@ -138,18 +138,18 @@ fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
 
 /// The answer for a device. None: the driver's answer stands.
 fn seen(
-    slot: Slot,
+    copy: CopyId,
     device: nvmlDevice_t,
     said: impl FnOnce() -> Option<Said>,
 ) -> Option<MemoryView> {
     let Some(runtime) = slice::current() else {
-        return seen_unsliced(slot, device);
+        return seen_unsliced(copy, device);
     };
     let said = said();
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     let mut instances = Instances::none();
     if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
-        instances.look(runtime, slot, device);
+        instances.look(runtime, copy, device);
     }
     let device = device::nvml(runtime, uuid)?;
     // A driver that reports no memory for a whole GPU: the device uses the host's memory.
@@ -161,7 +161,7 @@ fn seen(
         };
         // CUDA's total, if this process can query it, so that both APIs report one value.
         let total =
-            device::cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| info::total_of(slot, ordinal));
+            device::cuda_twin(uuid.bytes).and_then(|(copy, ordinal)| info::total_of(copy, ordinal));
         return answer::of_host(runtime, &device, total);
     }
     let said = said?;
@@ -190,8 +190,8 @@ impl Instances {
         }
     }
 
-    fn look(&mut self, runtime: &Runtime, slot: Slot, card: nvmlDevice_t) {
-        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
+    fn look(&mut self, runtime: &Runtime, copy: CopyId, card: nvmlDevice_t) {
+        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(copy) else {
             return;
         };
         let instance = |index| {
@@ -200,7 +200,7 @@ impl Instances {
             // own.
             let code = unsafe { ask(card, index, &raw mut instance) };
             (code == SUCCESS).then_some(())?;
-            let uuid = device::nvml_uuid(slot, instance)?;
+            let uuid = device::nvml_uuid(copy, instance)?;
             let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
             runtime.listed(uuid.bytes, budget)
         };
@@ -218,11 +218,11 @@ impl Instances {
 
 /// The answer where there is no slice: only for a device that shares the host's memory, for which
 /// NVML reports no memory or only a carve-out.
-fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
-    if !is_of_unified_kind(slot, device) {
+fn seen_unsliced(copy: CopyId, device: nvmlDevice_t) -> Option<MemoryView> {
+    if !is_of_unified_kind(copy, device) {
         return None;
     }
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     let Some((driver, ordinal)) = device::cuda_twin(uuid.bytes) else {
         return answer::unsliced_host(None);
     };
@@ -234,9 +234,9 @@ fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
 
 /// Whether the device is of a kind that shares the host's memory, as far as NVML can tell: by
 /// compute capability, or by name as in the container toolkit.
-fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
+fn is_of_unified_kind(copy: CopyId, device: nvmlDevice_t) -> bool {
     let (mut major, mut minor) = (0, 0);
-    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(slot) {
+    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(copy) {
         // SAFETY: nvmlDeviceGetCudaComputeCapability's contract; the handle is the caller's own.
         let code = unsafe { ask(device, &raw mut major, &raw mut minor) };
         if code == SUCCESS {
@@ -245,7 +245,7 @@ fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
     }
     const NAME: u32 = 96;
     let mut name = [0u8; NAME as usize];
-    let Some(ask) = functions::nvmlDeviceGetName::real(slot) else {
+    let Some(ask) = functions::nvmlDeviceGetName::real(copy) else {
         return false;
     };
     // SAFETY: nvmlDeviceGetName's contract; the handle is the caller's own.
@@ -267,7 +267,7 @@ pub(crate) unsafe fn protected_memory(
     let code = unsafe { (call.real)(device, memory) };
     if code == SUCCESS
         && !memory.is_null()
-        && let Some((runtime, device)) = limited(call.slot, device)
+        && let Some((runtime, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { memory.read() };
@@ -296,7 +296,7 @@ pub(crate) unsafe fn attributes(
     let code = unsafe { (call.real)(device, attributes) };
     if code == SUCCESS
         && !attributes.is_null()
-        && let Some((runtime, limited)) = limited(call.slot, device)
+        && let Some((runtime, limited)) = limited(call.copy, device)
     {
         let place = attributes
             .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
@@ -304,7 +304,7 @@ pub(crate) unsafe fn attributes(
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = Bytes::mib(unsafe { place.read() });
         // The field holds the whole instance; the available memory is that less NVML's reserve.
-        let said = detail(call.slot, device).map_or(said, |said| {
+        let said = detail(call.copy, device).map_or(said, |said| {
             Bytes::new(said.total).minus(Bytes::new(said.reserved))
         });
         let total = info::total_shown(runtime, &limited, said.get());
@@ -327,7 +327,7 @@ pub(crate) unsafe fn memory_limits(
     let code = unsafe { (call.real)(device, limits) };
     if code == SUCCESS
         && !limits.is_null()
-        && let Some((_, device)) = limited(call.slot, device)
+        && let Some((_, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { limits.read() };
@@ -344,8 +344,8 @@ pub(crate) unsafe fn memory_limits(
 }
 
 /// The slice and the device, if the slice limits it.
-fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
+fn limited(copy: CopyId, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
     let runtime = slice::current()?;
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     Some((runtime, device::nvml(runtime, uuid)?))
 }

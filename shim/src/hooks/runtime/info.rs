@@ -24,21 +24,21 @@ pub(crate) unsafe fn mem_get_info(
     let code = unsafe { (call.real)(free, total) };
     let Some(runtime) = slice::current() else {
         if code == SUCCESS
-            && let Some(slot) = copies::any_driver()
-            && device::shares(slot)
+            && let Some(copy) = copies::any_driver()
+            && device::shares(copy)
         {
             // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-            unsafe { info::show_unsliced(slot, free) };
+            unsafe { info::show_unsliced(copy, free) };
         }
         return code;
     };
     if code == SUCCESS
-        && let Some(slot) = copies::any_driver()
-        && let Some(driver) = info::facts(slot)
+        && let Some(copy) = copies::any_driver()
+        && let Some(driver) = info::facts(copy)
     {
         let said = (Some(driver.free.get()), Some(driver.total.get()));
         // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-        unsafe { info::show(runtime, slot, said, free, total) };
+        unsafe { info::show(runtime, copy, said, free, total) };
     }
     code
 }
@@ -59,7 +59,7 @@ pub(crate) unsafe fn device_attribute(
         && code == SUCCESS
         && !value.is_null()
         && slice::current().is_some()
-        && copies::any_driver().is_some_and(|slot| info::hidden(slot, device))
+        && copies::any_driver().is_some_and(|copy| info::hidden(copy, device))
     {
         // SAFETY: cudaSuccess, so the runtime has written to `value`.
         unsafe { value.write(0) };
