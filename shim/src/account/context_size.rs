@@ -38,7 +38,7 @@ const READINGS: usize = 4;
 
 /// The growth between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grown {
+pub(crate) enum ContextGrowth {
     /// The growth that NVML reports for a process, or a drop in free memory of a plausible size.
     By(u64),
     /// The drop in free memory is not a plausible size of a context.
@@ -58,15 +58,15 @@ pub(crate) struct Sample {
 
 /// A handle to NVML's view of the device.
 #[derive(Clone, Copy)]
-pub(crate) struct Scale {
+pub(crate) struct Meter {
     nvml: Option<(CopyId, nvmlDevice_t)>,
 }
 
-impl Scale {
+impl Meter {
     /// Prepares to measure a device.
-    pub(crate) fn of(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Scale {
+    pub(crate) fn new(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
         let identity = device::identity(runtime, copy, ordinal);
-        Scale {
+        Meter {
             nvml: identity.and_then(open),
         }
     }
@@ -98,8 +98,8 @@ impl Scale {
 
 /// The size of an existing context when no earlier sample of free memory is there: the device's
 /// memory in use less what the slice's processes hold. A neighbour's memory is included.
-pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> Grown {
-    let usual = |difference| Grown::Unlikely {
+pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> ContextGrowth {
+    let usual = |difference| ContextGrowth::Unlikely {
         difference,
         usual: USUAL,
     };
@@ -110,7 +110,7 @@ pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> Gro
     };
     let difference = in_use.minus(held).get();
     match SIZES.contains(&difference) {
-        true => Grown::By(difference),
+        true => ContextGrowth::By(difference),
         false => usual(difference),
     }
 }
@@ -144,7 +144,7 @@ fn open(uuid: DeviceUuid) -> Option<(CopyId, nvmlDevice_t)> {
     // ends in NUL.
     let code = unsafe { find(text.as_ptr().cast(), &raw mut device) };
     if code != SUCCESS {
-        Scale {
+        Meter {
             nvml: Some((nvml, device)),
         }
         .close();
@@ -193,7 +193,7 @@ fn free(nvml: CopyId, device: nvmlDevice_t) -> Option<u64> {
 }
 
 impl Sample {
-    fn of(&self, pid: u32) -> Option<u64> {
+    fn used_by(&self, pid: u32) -> Option<u64> {
         let mut listed = self.processes.iter().flatten();
         listed
             .find(|(other, _)| *other == pid)
@@ -201,27 +201,27 @@ impl Sample {
     }
 
     /// The growth from this sample to a later one. None: neither source reports it.
-    pub(crate) fn until(&self, later: &Sample) -> Option<Grown> {
+    pub(crate) fn until(&self, later: &Sample) -> Option<ContextGrowth> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
-        let is_new = |(pid, used): &&(u32, u64)| self.of(*pid).is_none() && *used != 0;
+        let is_new = |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && *used != 0;
         let mut fresh = later.processes.iter().flatten().filter(is_new);
         if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {
-            return Some(Grown::By(*used));
+            return Some(ContextGrowth::By(*used));
         }
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
-            return Some(Grown::By(*used));
+            return Some(ContextGrowth::By(*used));
         }
         // Inside a container another process may be listed under our pid: its growth is not a
         // context's.
-        let own = later.of(pid).zip(self.of(pid));
+        let own = later.used_by(pid).zip(self.used_by(pid));
         let grown = own.map_or(0, |(now, then)| now.saturating_sub(then));
         if SIZES.contains(&grown) {
-            return Some(Grown::By(grown));
+            return Some(ContextGrowth::By(grown));
         }
         let difference = self.free?.saturating_sub(later.free?);
         Some(match SIZES.contains(&difference) {
-            true => Grown::By(difference),
-            false => Grown::Unlikely {
+            true => ContextGrowth::By(difference),
+            false => ContextGrowth::Unlikely {
                 difference,
                 usual: USUAL,
             },

@@ -10,7 +10,7 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools;
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome};
 use crate::real::abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
     GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
@@ -153,23 +153,23 @@ impl Graphs {
     }
 
     /// Claims the memory that the driver may have to add before a graph can run.
-    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Given, ()> {
+    pub(crate) fn claim_steps(&self, need: Bytes) -> Result<Given, ()> {
         let reserve = self.reserve();
-        let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
+        let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
             let idle = reserve.count_on(need, self);
             let lacking = need.minus(idle);
             let claimed = stepped(lacking.get());
             let asked = match lacking == Bytes::ZERO {
-                true => Asked::Uncounted,
+                true => Outcome::Uncounted,
                 false => ask(&self.account, lacking, claimed),
             };
             let given = match asked {
-                Asked::Granted => Given { claimed, idle },
-                Asked::Uncounted => Given {
+                Outcome::Granted => Given { claimed, idle },
+                Outcome::Uncounted => Given {
                     claimed: Bytes::ZERO,
                     idle,
                 },
-                Asked::Refused(_) => {
+                Outcome::Refused(_) => {
                     reserve.let_go(idle);
                     return Err(());
                 }
@@ -178,7 +178,7 @@ impl Graphs {
             Ok(given)
         };
         let quietly =
-            |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
+            |account: &Account, request, bytes| account.try_claim_steps(request, bytes, Kind::Pool);
         if let Ok(given) = ask(quietly) {
             return Ok(given);
         }
@@ -187,7 +187,7 @@ impl Graphs {
         let private = self.account.private;
         let later = reservations::wait_for_others(private, &self.account, || ask(quietly).ok());
         let aloud =
-            |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
+            |account: &Account, request, bytes| account.claim_steps(request, bytes, Kind::Pool);
         later.map_or_else(|| ask(aloud), Ok)
     }
 

@@ -25,7 +25,7 @@ use gpuslice_config::ledger::{self, Claim, Class, Import, Kind, Ledger};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::context_size::Scale;
+use crate::account::context_size::Meter;
 use crate::answer::device::{self, Device};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
@@ -55,7 +55,7 @@ pub(crate) struct Account {
 
 /// The outcome of a request.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked {
+pub(crate) enum Outcome {
     /// Granted: charged to this process until it is released.
     Granted,
     /// The slice only counts and its ledger cannot record the request: the driver decides.
@@ -106,21 +106,21 @@ impl Account {
 
     /// Claims memory. A refusal is not recorded yet.
     #[inline]
-    pub(crate) fn ask(&self, bytes: Bytes, kind: Kind) -> Asked {
-        self.ask_for(bytes, bytes, kind)
+    pub(crate) fn try_claim(&self, bytes: Bytes, kind: Kind) -> Outcome {
+        self.try_claim_steps(bytes, bytes, kind)
     }
 
     /// Claims `bytes` (whole steps) for `request` bytes; the host's memory is checked against
     /// `request`.
     #[inline(always)]
-    pub(crate) fn ask_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
+    pub(crate) fn try_claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
         let budget = self.device.budget;
         let enforced = self.runtime.enforces();
         let mut charge = Bytes::ZERO;
         if enforced && self.unified() {
-            charge = match self.ask_host(request) {
+            charge = match self.check_host(request) {
                 Ok(charge) => charge,
-                Err(refusal) => return Asked::Refused(refusal),
+                Err(refusal) => return Outcome::Refused(refusal),
             };
         }
         let limit = admit::claim_limit(budget, charge, enforced);
@@ -130,37 +130,37 @@ impl Account {
                 if !enforced {
                     self.look(bytes);
                 }
-                Asked::Granted
+                Outcome::Granted
             }
             Claim::Refused { used } => {
                 let free = limit.minus(used);
-                Asked::Refused(Refusal {
+                Outcome::Refused(Refusal {
                     free,
                     short_by: bytes.minus(free),
                     host: None,
                 })
             }
-            Claim::Private(why) => self.without_slot(why, bytes, Some(Asked::Granted)),
+            Claim::Private(why) => self.without_slot(why, bytes, Some(Outcome::Granted)),
             Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
-            Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Asked::Uncounted)),
+            Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
         }
     }
 
     /// Logs why a process has no slot, and returns the outcome of its claim: refused, unless
-    /// `asked` says otherwise.
+    /// `outcome` says otherwise.
     #[cold]
     #[inline(never)]
-    fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, asked: Option<Asked>) -> Asked {
-        let (follows, asked) = match asked {
-            Some(Asked::Granted) => ("an allocation is counted here alone", Asked::Granted),
-            Some(asked) => ("an allocation is not counted", asked),
+    fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, outcome: Option<Outcome>) -> Outcome {
+        let (follows, outcome) = match outcome {
+            Some(Outcome::Granted) => ("an allocation is counted here alone", Outcome::Granted),
+            Some(outcome) => ("an allocation is not counted", outcome),
             None => {
                 let refusal = Refusal {
                     free: Bytes::ZERO,
                     short_by: bytes,
                     host: None,
                 };
-                ("GPU memory is refused", Asked::Refused(refusal))
+                ("GPU memory is refused", Outcome::Refused(refusal))
             }
         };
         // The next call uses the ledger again if it can be reopened.
@@ -170,23 +170,23 @@ impl Account {
             ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.runtime.enforces()),
             why => slice_ledger::say_no_slot(why, follows),
         }
-        asked
+        outcome
     }
 
     /// Claims memory; logs and records a refusal.
     #[inline]
-    pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Asked {
-        self.claim_for(bytes, bytes, kind)
+    pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Outcome {
+        self.claim_steps(bytes, bytes, kind)
     }
 
     /// Like `claim`, with `bytes` claimed in whole steps for `request` bytes.
     #[inline(always)]
-    pub(crate) fn claim_for(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Asked {
-        let asked = self.ask_for(request, bytes, kind);
-        if let Asked::Refused(refusal) = asked {
+    pub(crate) fn claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        let outcome = self.try_claim_steps(request, bytes, kind);
+        if let Outcome::Refused(refusal) = outcome {
             self.refuse(bytes, refusal);
         }
-        asked
+        outcome
     }
 
     /// Records memory that the driver has already allocated, whatever the limit.
@@ -237,8 +237,8 @@ impl Account {
     }
 
     /// Prepares to measure the size of a context.
-    pub(crate) fn scale(&self, copy: CopyId, ordinal: CudaOrdinal) -> Scale {
-        Scale::of(self.runtime, copy, ordinal)
+    pub(crate) fn meter(&self, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
+        Meter::new(self.runtime, copy, ordinal)
     }
 
     /// Records and logs a refusal.
@@ -262,7 +262,7 @@ impl Account {
             Str(" free of "),
             Dec(self.device.budget.memory.get()),
         ];
-        counters::REFUSED.say("limit", &line);
+        counters::REFUSED.warn("limit", &line);
     }
 
     /// In a slice that only counts: logs that it holds more than its limit, and records the part of
@@ -281,7 +281,7 @@ impl Account {
                 Str(" held of "),
                 Dec(memory.get()),
             ];
-            counters::REFUSED.say("limit", &line);
+            counters::REFUSED.warn("limit", &line);
         }
     }
 
@@ -292,7 +292,7 @@ impl Account {
         match allocations::put(self.private, address, held) {
             Put::Kept(None) | Put::Joined => {}
             Put::Kept(Some(old)) => self.instead_of(old),
-            Put::Elsewhere => self.stray(address, held),
+            Put::NoWord => self.stray(address, held),
         }
     }
 
@@ -305,7 +305,7 @@ impl Account {
             Put::Joined => return false,
             Put::Kept(Some(old)) => self.instead_of(old),
             Put::Kept(None) => {}
-            Put::Elsewhere => self.stray(address, held),
+            Put::NoWord => self.stray(address, held),
         }
         true
     }
@@ -349,7 +349,7 @@ impl Account {
             gone(self.ledger, old);
         }
         if !handles::put(self.private, space, number, held) {
-            counters::UNCOUNTED.say("held", &[Str("no memory: an allocation stays counted")]);
+            counters::UNCOUNTED.warn("held", &[Str("no memory: an allocation stays counted")]);
         }
     }
 }
@@ -358,7 +358,7 @@ impl Account {
 #[derive(Clone, Copy)]
 pub(crate) enum Memory {
     /// In `allocations`.
-    Grain(allocations::Found),
+    Word(allocations::Found),
     /// In `handles`.
     Stray(Found),
 }
@@ -374,7 +374,7 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
     {
         return Some(Memory::Stray(found));
     }
-    allocations::find(private, address).map(Memory::Grain)
+    allocations::find(private, address).map(Memory::Word)
 }
 
 /// Releases memory that the driver has freed.
@@ -387,7 +387,7 @@ pub(crate) fn memory_freed(memory: Memory) {
         return;
     };
     match memory {
-        Memory::Grain(found) => {
+        Memory::Word(found) => {
             if let Some(held) = found.take() {
                 give_back_in(runtime, ledger, held.device, held.bytes, held.kind);
             }

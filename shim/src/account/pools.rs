@@ -187,7 +187,7 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrd
 
 #[cold]
 fn uncounted() {
-    counters::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
+    counters::UNCOUNTED.warn("pools", &[Str("are too many: one is not counted")]);
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's

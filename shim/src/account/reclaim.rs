@@ -59,7 +59,7 @@ pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
                 Dec(freed.get()),
                 Str(" bytes"),
             ];
-            counters::RELEASED.say("release", &line);
+            counters::RELEASED.warn("release", &line);
             false
         }
         Growth::Refused => {
@@ -71,7 +71,7 @@ pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
                 ),
                 Dec(own.get()),
             ];
-            counters::RELEASED.say("release", &line);
+            counters::RELEASED.warn("release", &line);
             true
         }
     }
@@ -120,7 +120,7 @@ fn trim_host(account: &Account) {
             Dec(kept.get()),
             Str(" bytes that nobody uses: given back"),
         ];
-        counters::TRIMMED.say("release", &line);
+        counters::TRIMMED.warn("release", &line);
     }
 }
 

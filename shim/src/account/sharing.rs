@@ -96,7 +96,7 @@ pub(crate) fn export(copy: CopyId, address: CUdeviceptr, key: u64) {
         return;
     };
     let held = match memory {
-        Memory::Grain(found) => found.held(),
+        Memory::Word(found) => found.held(),
         Memory::Stray(found) => found.held(),
     };
     let exported = Exported {

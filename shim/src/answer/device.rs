@@ -171,7 +171,7 @@ fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
         Some(bytes) => runtime.budget(bytes, None),
         None if runtime.treats_all_alike() => runtime.unlisted(),
         None => {
-            counters::UUID.say("device", &[Str("no uuid of ordinal "), which]);
+            counters::UUID.warn("device", &[Str("no uuid of ordinal "), which]);
             return None;
         }
     };
@@ -190,7 +190,7 @@ fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
             which,
             Str(" is integrated is not known"),
         ];
-        counters::FACTS.say("device", &line);
+        counters::FACTS.warn("device", &line);
         return None;
     };
     let unified = if unified { UNIFIED } else { 0 };

@@ -237,7 +237,7 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
         Dec(pressed.keeps.get()),
         Str(" are reserved against large requests"),
     ];
-    counters::PRESSED.say("pressure", &line);
+    counters::PRESSED.warn("pressure", &line);
     Some(pressed)
 }
 
@@ -261,7 +261,7 @@ fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
     let allowance = runtime.host_allowance().unwrap_or(HOST_ALLOWANCE);
     if let Some(cgroup) = runtime.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP.say(
+            counters::CGROUP.warn(
                 "cgroup",
                 &[Str("cannot be read: host memory is not charged")],
             );

@@ -77,7 +77,7 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
         file.replace(descriptor)
     });
     if made.is_err() {
-        counters::MEMINFO_SHOWN.say("meminfo", &[Str("cannot be shown; the host's stays")]);
+        counters::MEMINFO_SHOWN.warn("meminfo", &[Str("cannot be shown; the host's stays")]);
     }
     0
 }

@@ -171,7 +171,7 @@ fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView
             Dec(host.memory.total.get()),
             Str(": the driver's answers stand"),
         ];
-        counters::COPY.say("meminfo", &line);
+        counters::COPY.warn("meminfo", &line);
         return None;
     }
     let facts = Facts {

@@ -36,7 +36,7 @@ fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> B
             Raw(path.to_bytes()),
             Str(" cannot be read: nothing is kept for other slices"),
         ];
-        counters::PROMISES.say("promises", &line);
+        counters::PROMISES.warn("promises", &line);
         return Bytes::ZERO;
     };
     let mut sum = Bytes::ZERO;
@@ -79,7 +79,7 @@ pub(crate) fn write(runtime: &Runtime, bytes: Bytes) {
         .filter(|file| file.stat().is_ok_and(|stat| stat.regular));
     let written = file.map(|file| file.write_at_start(&spent(bytes)));
     if !matches!(written, Some(Ok(HEAD))) {
-        counters::PROMISES.say(
+        counters::PROMISES.warn(
             "promises",
             &[
                 Raw(path.to_bytes()),

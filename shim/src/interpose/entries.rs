@@ -9,7 +9,7 @@ use crate::hooks::{cuda, libc, nvml, runtime};
 use crate::interpose;
 use crate::real::abi::*;
 use crate::real::copies::{self, CopyId, Library, MOST_COPIES};
-use crate::real::functions::{self, ASKED, Call, Row};
+use crate::real::functions::{self, Call, INTERNAL, Row};
 
 macro_rules! symbols {
     ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+
@@ -60,7 +60,7 @@ macro_rules! hook {
         pub(crate) mod $name {
             use super::*;
             /// The offset of its address among those of the first copy.
-            pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (ASKED + Row::$name as usize);
+            pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (INTERNAL + Row::$name as usize);
 
             pub(crate) fn entry_of(_: CopyId) -> *mut c_void {
                 super::$name as *const () as *mut c_void

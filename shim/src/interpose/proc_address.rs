@@ -271,7 +271,7 @@ fn stand_in(
             .last()
     };
     let Some(row) = exported.or_else(private) else {
-        counters::UNKNOWN.say(
+        counters::UNKNOWN.warn(
             "procaddress",
             &[
                 Raw(name.to_bytes()),

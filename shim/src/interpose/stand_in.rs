@@ -33,7 +33,7 @@ fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut 
 fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<CopyId> {
     let (library, name) = (functions::library(row), functions::name(row));
     let Some(object) = object else {
-        counters::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
+        counters::UNPLACED.warn("resolve", &[Str(name), Str(" lies in no library")]);
         return None;
     };
     if object.dynamic == elf::own_dynamic() {
@@ -46,7 +46,7 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Copy
             Dec(MOST_COPIES as u64),
             Str(", passed through"),
         ];
-        counters::COPIES.say("resolve", &line);
+        counters::COPIES.warn("resolve", &line);
         return None;
     };
     let cells = functions::cells(row);
@@ -111,7 +111,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         address = copies::elsewhere(library, name);
     }
     if address.is_null() {
-        counters::ABSENT.say(
+        counters::ABSENT.warn(
             "resolve",
             &[
                 Str(functions::name(row)),

@@ -15,7 +15,7 @@ impl Counter {
 
     /// Counts the event, and logs it when the count is a power of ten.
     #[cold]
-    pub(crate) fn say(&self, module: &str, pieces: &[Piece<'_>]) {
+    pub(crate) fn warn(&self, module: &str, pieces: &[Piece<'_>]) {
         let count = self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let mut power = 1u64;
         while power < count {

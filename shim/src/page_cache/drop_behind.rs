@@ -11,7 +11,7 @@ use super::files::{self, Number};
 use super::mappings::{self, Range};
 use super::pagemap::Pages;
 use super::queue::{Entry, Queue};
-use super::quiesce::Inside;
+use super::quiesce::InFlight;
 use super::window::{Consumed, Window};
 use super::{helper, range_locks};
 use crate::sys::file_calls::{self, Descriptor};
@@ -46,7 +46,7 @@ pub(super) fn copied(range: Range) {
     if mappings::meeting(range).next().is_none() {
         return;
     }
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     for piece in mappings::meeting(range) {
@@ -84,7 +84,7 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
     if length < SAID {
         return;
     }
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     if !file.is(fd) {
@@ -111,7 +111,7 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
 
 fn consumed(range: Consumed) {
     let length = range.end.saturating_sub(range.start);
-    if range.number.file().touched.has_stopped() || length == 0 {
+    if range.number.file().block_map.has_stopped() || length == 0 {
         return;
     }
     // A range that finds no room here is dropped at the end of the file's use.
@@ -187,7 +187,7 @@ fn drop_piece(piece: Consumed) {
     helper::enter(number);
     let file = number.file();
     if file.is_in_use(piece.serial)
-        && !file.touched.has_stopped()
+        && !file.block_map.has_stopped()
         && let Some(own) = file.own()
     {
         drop_pages(piece, own);
@@ -198,8 +198,8 @@ fn drop_piece(piece: Consumed) {
 fn drop_pages(piece: Consumed, own: Descriptor) {
     let file = piece.number.file();
     let size = file.size();
-    file.touched.used(piece.start..piece.end, size);
-    let is_used = |block: u64| file.touched.is_used(block, size);
+    file.block_map.used(piece.start..piece.end, size);
+    let is_used = |block: u64| file.block_map.is_used(block, size);
     // A block at the edge is dropped with the last range that lies in it. Its other ranges may be
     // cached already, because the kernel reads ahead and around.
     let (first, last) = (piece.start / BLOCK, piece.end / BLOCK);
@@ -225,12 +225,12 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     if piece.delta != 0 {
         let Some(pages) = Pages::open() else { return };
         let next = start / BLOCK..end / BLOCK;
-        if file.touched.is_again(size, next, |block| {
+        if file.block_map.is_remapped(size, next, |block| {
             let start = block.saturating_mul(BLOCK).wrapping_add(piece.delta);
             let end = start.saturating_add(BLOCK);
             pages.are_present(Range { start, end })
         }) {
-            file.touched.stop();
+            file.block_map.stop();
             pages.close();
             return;
         }
@@ -242,8 +242,8 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
         pages.close();
     }
     range_locks::drop_range(own, start, end.min(size));
-    if file.touched.dropped(first..last, size) {
-        file.touched.stop();
+    if file.block_map.dropped(first..last, size) {
+        file.block_map.stop();
     }
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 
-use super::block_map::Touched;
+use super::block_map::BlockMap;
 use super::{fork, helper, range_locks};
 use crate::sys;
 use crate::sys::file_calls::{self, Descriptor, Identity, Stat};
@@ -44,7 +44,7 @@ pub(super) struct File {
     serial: AtomicU64,
     /// The bytes read since the helper was last told.
     pub(super) unsaid: AtomicU64,
-    pub(super) touched: Touched,
+    pub(super) block_map: BlockMap,
 }
 
 const FREE: u8 = 0;
@@ -63,7 +63,7 @@ static TABLE: [File; FILES] = [const {
         size: AtomicU64::new(0),
         serial: AtomicU64::new(0),
         unsaid: AtomicU64::new(0),
-        touched: Touched::new(),
+        block_map: BlockMap::new(),
     }
 }; FILES];
 
@@ -230,7 +230,7 @@ impl Number {
     fn end(self, through: Option<Descriptor>) {
         let file = self.file();
         helper::wait_for(self);
-        file.touched.clear(file.size());
+        file.block_map.clear(file.size());
         let own = descriptor(file.own.swap(0, Ordering::AcqRel));
         // The program may have closed ours with all its others, and the number may be another
         // file's by now.

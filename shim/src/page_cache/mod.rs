@@ -24,8 +24,8 @@ use files::Number;
 use mappings::{Piece, Range};
 use open::drops_behind;
 pub(crate) use open::{drops, matters, opened};
-use quiesce::Inside;
-pub(crate) use quiesce::{be_alone, finish, is_another_process};
+use quiesce::InFlight;
+pub(crate) use quiesce::{finish, is_another_process, stop_helper};
 
 /// Records that a descriptor is about to be closed.
 #[inline]
@@ -38,7 +38,7 @@ pub(crate) fn closing(fd: i32) {
 #[cold]
 #[inline(never)]
 fn model_closing(fd: Descriptor) {
-    if let Some(_inside) = Inside::at_own_files() {
+    if let Some(_in_flight) = InFlight::at_own_files() {
         files::closing(fd);
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn may_be_model(fd: i32) -> bool {
 /// Records that all descriptors of a range are about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
     if files::any()
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
     {
         files::hinted(first, last).for_each(files::closing);
     }
@@ -70,7 +70,7 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     if files::may_be(Descriptor(from))
         && to >= 0
         && from != to
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
     {
         files::duplicated(Descriptor(from), Descriptor(to));
     }
@@ -88,7 +88,7 @@ pub(crate) fn locking(fd: i32) {
 #[inline(never)]
 fn model_locking(fd: Descriptor) {
     if open::shares()
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
         && let Some(number) = files::acquire(fd)
     {
         range_locks::gives_way(number);
@@ -114,7 +114,7 @@ impl Held {
 
     #[cold]
     fn release(self) {
-        let Some(_inside) = Inside::begin() else {
+        let Some(_in_flight) = InFlight::begin() else {
             return;
         };
         for number in self.0.into_iter().filter_map(Number::from_raw) {
@@ -138,7 +138,7 @@ pub(crate) fn unmapping(address: usize, length: usize) -> Held {
 #[inline(never)]
 fn model_unmapping(range: Range) -> Held {
     let mut held = Held::NOTHING;
-    let Some(_inside) = Inside::begin() else {
+    let Some(_in_flight) = InFlight::begin() else {
         return held;
     };
     if !mappings::meets(range) || !fork::is_this_process(1) {
@@ -193,7 +193,7 @@ pub(crate) fn mapped(mapping: Mapping) {
 #[cold]
 #[inline(never)]
 fn model_mapped(mapping: Mapping) {
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     let fd = Descriptor(mapping.fd);
@@ -227,7 +227,7 @@ pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
     if !mappings::may_meet(range) {
         return None;
     }
-    let _inside = Inside::begin()?;
+    let _in_flight = InFlight::begin()?;
     if !mappings::meets(range) || !fork::is_this_process(1) {
         return None;
     }
@@ -258,7 +258,7 @@ impl Moving {
     }
 
     fn lies(self, range: Range) {
-        let Some(_inside) = Inside::begin() else {
+        let Some(_in_flight) = InFlight::begin() else {
             return;
         };
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
@@ -282,7 +282,7 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[cold]
 #[inline(never)]
 fn model_written(range: Range) {
-    if let Some(_inside) = Inside::begin()
+    if let Some(_in_flight) = InFlight::begin()
         && mappings::meets(range)
         && fork::is_this_process(1)
     {

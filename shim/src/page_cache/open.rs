@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gpuslice_config::slice::{ModelFiles, PageCache};
 
-use super::quiesce::Inside;
+use super::quiesce::InFlight;
 use super::{file_names, files, range_locks};
 use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
@@ -71,7 +71,7 @@ fn first(path: &[u8], fd: i32) {
     if !file_names::is_plausible(path) {
         return;
     }
-    let Some(_inside) = Inside::begin() else {
+    let Some(_in_flight) = InFlight::begin() else {
         return;
     };
     let large = file_calls::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
@@ -100,7 +100,7 @@ extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
 #[cold]
 #[inline(never)]
 fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     if !file_calls::reads(fd) {

@@ -112,7 +112,7 @@ macro_rules! symbols {
 
         /// The cells with the real function's addresses.
         pub(crate) fn cells(row: Row) -> Cells {
-            Cells::of(ASKED.wrapping_add(row as usize))
+            Cells::of(INTERNAL.wrapping_add(row as usize))
         }
 
         /// Forgets the addresses in one copy of a library.
@@ -120,8 +120,8 @@ macro_rules! symbols {
             for row in rows().filter(|row| self::library(*row) == library) {
                 cells(row).forget(copy);
             }
-            for asked in (0..ASKED).filter(|asked| asked_of(*asked) == Some(library)) {
-                Cells::of(asked).forget(copy);
+            for internal in (0..INTERNAL).filter(|internal| library_of_internal(*internal) == Some(library)) {
+                Cells::of(internal).forget(copy);
             }
         }
     };
@@ -133,7 +133,7 @@ macro_rules! function {
         #[allow(non_snake_case, dead_code, reason = "C spelling; few of libc's are called from here")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::of(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The function that comes after ours: libc's, or another preload's.
@@ -158,7 +158,7 @@ macro_rules! function {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::of(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The real function in this copy of the library.
@@ -175,13 +175,13 @@ macro_rules! function {
 }
 
 /// Real functions that the library calls itself and does not intercept.
-macro_rules! asked {
+macro_rules! internal {
     ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
         $(
             #[expect(non_snake_case, reason = "C spelling")]
             pub(crate) mod $name {
                 use super::*;
-                const REAL: Cells = Cells::of(Asked::$name as usize);
+                const REAL: Cells = Cells::of(Internal::$name as usize);
 
                 /// The real function in this copy of the library.
                 #[inline]
@@ -198,16 +198,16 @@ macro_rules! asked {
         )*
         #[expect(non_camel_case_types, reason = "C spelling")]
         #[repr(u8)]
-        enum Asked { $( $name ),* }
+        enum Internal { $( $name ),* }
 
-        pub(crate) const ASKED: usize = [$( stringify!($name) ),*].len();
+        pub(crate) const INTERNAL: usize = [$( stringify!($name) ),*].len();
 
         /// The number of real functions with cached addresses.
-        pub(crate) const FUNCTIONS: usize = ROWS + ASKED;
+        pub(crate) const FUNCTIONS: usize = ROWS + INTERNAL;
 
         /// The library of the function with this number.
-        fn asked_of(number: usize) -> Option<Library> {
-            $( if number == Asked::$name as usize { return Some(Library::$lib); } )*
+        fn library_of_internal(number: usize) -> Option<Library> {
+            $( if number == Internal::$name as usize { return Some(Library::$lib); } )*
             None
         }
     };
@@ -222,7 +222,7 @@ const fn c_name(name: &'static str) -> &'static CStr {
 
 include!("../symbols.rs");
 
-asked! {
+internal! {
     Cuda fn cuArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;

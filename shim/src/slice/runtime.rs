@@ -264,7 +264,7 @@ impl Runtime {
         let mut head = [0u8; meminfo::HEAD];
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
         let Ok(Some(memory)) = read else {
-            counters::MEMINFO.say(
+            counters::MEMINFO.warn(
                 "meminfo",
                 &[Str(
                     "cannot be read: FREE is the driver's, and NVML reports no memory",

@@ -161,7 +161,7 @@ impl Named {
             Str("; "),
             Str(follows),
         ];
-        counters::LEDGER.say("ledger", &line);
+        counters::LEDGER.warn("ledger", &line);
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn say_damaged(enforced: bool) {
         Str("the ledger was overwritten while it was in use; "),
         Str(follows),
     ];
-    counters::LEDGER.say("ledger", &line);
+    counters::LEDGER.warn("ledger", &line);
 }
 
 /// Logs why a claim found no slot.
@@ -192,5 +192,5 @@ pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
         Str("; "),
         Str(follows),
     ];
-    counters::UNCOUNTED.say("ledger", &line);
+    counters::UNCOUNTED.warn("ledger", &line);
 }

@@ -90,7 +90,7 @@ pub(super) fn unusable(path: &CStr, why: &[u8]) {
         "; GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"
     };
     let line = [Raw(path.to_bytes()), Str(": "), Raw(why), Str(follows)];
-    counters::SLICE.say("slice", &line);
+    counters::SLICE.warn("slice", &line);
 }
 
 /// Reads the slice file into its place.

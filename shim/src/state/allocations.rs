@@ -27,21 +27,21 @@ pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Addresses have at most 49 bits: 15 select a leaf, 13 a word in it.
 const LEAVES: usize = 1 << 15;
-const GRAINS: usize = 1 << 13;
+const WORDS: usize = 1 << 13;
 
 /// The first level, for all addresses outside the near leaf.
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
 
-/// Base of the 16 GiB range that the near leaf serves, and the grain whose word comes first. The
+/// Base of the 16 GiB range that the near leaf serves, and the word that comes first. The
 /// range is that of the first allocation, stored as the leaf's number plus one. The first word lies
 /// on a page that is in use anyway.
 #[derive(Clone, Copy)]
 struct NearBy(u64);
 
 impl NearBy {
-    const GRAIN_BITS: u32 = GRAINS.trailing_zeros();
+    const WORD_BITS: u32 = WORDS.trailing_zeros();
 
-    fn of(private: &Private) -> NearBy {
+    fn load(private: &Private) -> NearBy {
         NearBy(private.near.load(Ordering::Acquire))
     }
 
@@ -51,25 +51,25 @@ impl NearBy {
 
     /// The base for an allocation with this number as the first.
     fn of_first(number: usize) -> NearBy {
-        let (leaf, grain) = (number / GRAINS, number % GRAINS);
+        let (leaf, index) = (number / WORDS, number % WORDS);
         // Drivers hand out addresses upwards, and sometimes downwards.
-        let first = grain.wrapping_sub(16) % GRAINS;
-        let leaf = (leaf as u64).wrapping_add(1) << Self::GRAIN_BITS;
+        let first = index.wrapping_sub(16) % WORDS;
+        let leaf = (leaf as u64).wrapping_add(1) << Self::WORD_BITS;
         NearBy(leaf | first as u64)
     }
 
     /// The index in the near leaf of the word with this number. None: it is in another leaf.
     #[inline]
     fn place(self, number: usize) -> Option<usize> {
-        let leaf = (number / GRAINS) as u64;
-        let first = usize::try_from(self.0).ok()? % GRAINS;
-        (self.0 >> Self::GRAIN_BITS == leaf.wrapping_add(1))
-            .then(|| number.wrapping_sub(first) % GRAINS)
+        let leaf = (number / WORDS) as u64;
+        let first = usize::try_from(self.0).ok()? % WORDS;
+        (self.0 >> Self::WORD_BITS == leaf.wrapping_add(1))
+            .then(|| number.wrapping_sub(first) % WORDS)
     }
 }
 
 /// 16 GiB of addresses.
-pub(crate) struct Leaf([AtomicU64; GRAINS]);
+pub(crate) struct Leaf([AtomicU64; WORDS]);
 
 // A word: flags, amount, start of the allocation, kind, device, context, and a write counter.
 const LIVE: u64 = 1 << 63;
@@ -95,17 +95,17 @@ fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    let near = NearBy::of(private);
+    let near = NearBy::load(private);
     if let Some(place) = near.place(number) {
         return private.leaf.0.get(place);
     }
     if !near.is_set() {
         return first_of_many(private, number);
     }
-    let leaf = private.root.0.get(number / GRAINS)?;
+    let leaf = private.root.0.get(number / WORDS)?;
     // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
     match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
-        Some(leaf) => leaf.0.get(number % GRAINS),
+        Some(leaf) => leaf.0.get(number % WORDS),
         None => first_of_many(private, number),
     }
 }
@@ -124,11 +124,11 @@ fn first_of_many(private: &'static Private, number: usize) -> Option<&'static At
         return private.leaf.0.get(place);
     }
     private.far.store(1, Ordering::Release);
-    let leaf = private.root.0.get(number / GRAINS)?;
+    let leaf = private.root.0.get(number / WORDS)?;
     let leaf = page::get(leaf, size_of::<Leaf>())?;
     // SAFETY: mapped for good; all zeros is a valid Leaf.
     let leaf = unsafe { leaf.as_ref() }?;
-    leaf.0.get(number % GRAINS)
+    leaf.0.get(number % WORDS)
 }
 
 fn unpack(word: u64) -> Held {
@@ -172,14 +172,14 @@ pub(crate) enum Put {
     /// It shares a step that is already paid for.
     Joined,
     /// There is no word for it.
-    Elsewhere,
+    NoWord,
 }
 
 /// Remembers an allocation that has its steps to itself.
 #[inline]
 pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
-        return Put::Elsewhere;
+        return Put::NoWord;
     };
     let fresh = pack(held, held.bytes.get() / STEP) | start(address);
     let mut old = word.load(Ordering::Relaxed);
@@ -191,7 +191,7 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     }
     loop {
         if old & LIVE != 0 && old & (SHARED | START) != start(address) {
-            return Put::Elsewhere;
+            return Put::NoWord;
         }
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         match word.compare_exchange(old, fresh | written(old), acquire, relaxed) {
@@ -206,7 +206,7 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
 #[inline]
 pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
     let Some(word) = word(private, address) else {
-        return Put::Elsewhere;
+        return Put::NoWord;
     };
     let mut old = word.load(Ordering::Relaxed);
     loop {
@@ -215,7 +215,7 @@ pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
             LIVE if old & START == start(address) => {
                 (pack(held, 1) | SHARED, Put::Kept(Some(unpack(old))))
             }
-            LIVE => return Put::Elsewhere,
+            LIVE => return Put::NoWord,
             _ => ((old & !TIMES).wrapping_add(1), Put::Joined),
         };
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -229,7 +229,7 @@ pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
 /// The record of an address.
 #[inline]
 pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
-    let near = NearBy::of(private).place(usize::try_from(address / STEP).ok()?);
+    let near = NearBy::load(private).place(usize::try_from(address / STEP).ok()?);
     if near.is_none() && private.far.load(Ordering::Acquire) == 0 {
         return None;
     }
@@ -301,7 +301,7 @@ impl Found {
 
 /// Removes all allocations of a context; calls `gone` for each.
 pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
-    if !NearBy::of(private).is_set() {
+    if !NearBy::load(private).is_set() {
         return;
     }
     let far = match private.far.load(Ordering::Acquire) {

@@ -9,7 +9,7 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome};
 use crate::answer::device;
 use crate::hooks::cuda::memory;
 use crate::hooks::out;
@@ -240,10 +240,10 @@ unsafe fn make(
     };
     let request = shape.bytes(requirements.is_some());
     let claimed = stepped(request);
-    match account.ask_for(Bytes::new(request), claimed, Kind::Array) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
+    match account.try_claim_steps(Bytes::new(request), claimed, Kind::Array) {
+        Outcome::Granted => {}
+        Outcome::Uncounted => return ask(),
+        Outcome::Refused(refusal) => {
             let is_valid = !place.is_null() && shape.is_valid() && device::has_context(copy);
             let undo = || {
                 // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
@@ -267,7 +267,7 @@ unsafe fn make(
     let bytes = required.unwrap_or(claimed);
     let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
     if more > Bytes::ZERO
-        && let Asked::Refused(_) = account.claim(more, Kind::Array)
+        && let Outcome::Refused(_) = account.claim(more, Kind::Array)
         && let Some(destroy) = destroy
     {
         // SAFETY: the driver has just created the array; no other thread knows it.

@@ -14,8 +14,8 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::context_size::Grown;
-use crate::account::{self, Account, Asked};
+use crate::account::context_size::ContextGrowth;
+use crate::account::{self, Account, Outcome};
 use crate::account::{context_size, graphs, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
@@ -169,24 +169,24 @@ pub(crate) fn make(
         // The context was created by a call that the hooks did not see.
         Some(size) if there => account.record(size, Kind::Context).then_some(size),
         Some(size) => match account.claim(size, Kind::Context) {
-            Asked::Granted => Some(size),
-            Asked::Uncounted => None,
-            Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+            Outcome::Granted => Some(size),
+            Outcome::Uncounted => None,
+            Outcome::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
         },
         None => None,
     };
     let measures = known.is_none() && !there;
-    let scale = measures.then(|| account.scale(copy, ordinal));
-    let before = scale.map(|scale| scale.sample(|| account.host()));
+    let meter = measures.then(|| account.meter(copy, ordinal));
+    let before = meter.map(|meter| meter.sample(|| account.host()));
     let code = ask();
     let mut held = claimed;
     let context = if code == SUCCESS { handle() } else { None };
-    if let (Some(scale), Some(before)) = (scale, before) {
+    if let (Some(meter), Some(before)) = (meter, before) {
         let measured = match code {
-            SUCCESS => before.until(&scale.sample(|| account.host())),
+            SUCCESS => before.until(&meter.sample(|| account.host())),
             _ => None,
         };
-        scale.close();
+        meter.close();
         if code == SUCCESS {
             let alone = || context_size::afterwards(copy, context, ledger.sum(listed));
             let size = believed(measured.unwrap_or_else(alone));
@@ -211,10 +211,10 @@ pub(crate) fn make(
 }
 
 /// The size to record for a measurement; logs an implausible one.
-fn believed(measured: Grown) -> Bytes {
+fn believed(measured: ContextGrowth) -> Bytes {
     let size = match measured {
-        Grown::By(size) => size,
-        Grown::Unlikely { difference, usual } => {
+        ContextGrowth::By(size) => size,
+        ContextGrowth::Unlikely { difference, usual } => {
             let line = [
                 Str("memory in use grew by "),
                 Dec(difference),
@@ -223,7 +223,7 @@ fn believed(measured: Grown) -> Bytes {
                 ),
                 Dec(usual),
             ];
-            counters::CONTEXT.say("context", &line);
+            counters::CONTEXT.warn("context", &line);
             usual
         }
     };

@@ -141,7 +141,7 @@ pub(crate) unsafe fn show<T: Amount>(
     pool::settled(copy);
     let ordinal = device::current(copy);
     if ordinal.is_none() {
-        counters::FACTS.say("query", &[Str("the current device is not known")]);
+        counters::FACTS.warn("query", &[Str("the current device is not known")]);
     }
     let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, copy, ordinal)) else {
         return;
@@ -152,7 +152,7 @@ pub(crate) unsafe fn show<T: Amount>(
         (free, total) => {
             let total = total.or_else(|| total_of(copy, ordinal?));
             let Some(total) = total else {
-                counters::FACTS.say("query", &[Str("the total is not known")]);
+                counters::FACTS.warn("query", &[Str("the total is not known")]);
                 return;
             };
             answer::driver(total, free.unwrap_or(total))

@@ -7,7 +7,7 @@ use gpuslice_config::answer::admit::Refusal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Asked, Memory};
+use crate::account::{self, Account, Memory, Outcome};
 use crate::answer::device;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
@@ -118,13 +118,13 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     let (Some(at), true) = (at, more > Bytes::ZERO) else {
         return code;
     };
-    if let Asked::Refused(_) = account.claim(more, Kind::Linear) {
+    if let Outcome::Refused(_) = account.claim(more, Kind::Linear) {
         give_back(call.copy, at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let bytes = claimed.plus(more);
     let kept = match account::memory(at) {
-        Some(Memory::Grain(found)) => found.held().bytes == claimed && found.resize(bytes),
+        Some(Memory::Word(found)) => found.held().bytes == claimed && found.resize(bytes),
         Some(Memory::Stray(found)) => found.replace(Held {
             bytes,
             ..found.held()
@@ -223,10 +223,10 @@ pub(crate) unsafe fn whole<P: Amount>(
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let bytes = stepped(request);
-    match account.ask_for(Bytes::new(request), bytes, kind) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
+    match account.try_claim_steps(Bytes::new(request), bytes, kind) {
+        Outcome::Granted => {}
+        Outcome::Uncounted => return ask(),
+        Outcome::Refused(refusal) => {
             // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
             return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
         }
@@ -254,10 +254,10 @@ unsafe fn small<P: Amount>(
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let step = Bytes::new(STEP);
-    match account.ask_for(Bytes::new(request), step, Kind::Linear) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
+    match account.try_claim_steps(Bytes::new(request), step, Kind::Linear) {
+        Outcome::Granted => {}
+        Outcome::Uncounted => return ask(),
+        Outcome::Refused(refusal) => {
             // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
             return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
         }

@@ -6,7 +6,7 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Asked};
+use crate::account::{self, Outcome};
 use crate::answer::device;
 use crate::hooks::cuda::memory;
 use crate::hooks::out::{self, Amount};
@@ -121,10 +121,10 @@ fn pin(
         return ask();
     };
     let bytes = stepped(request);
-    match account.ask_for(Bytes::new(request), bytes, Kind::Pinned) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
+    match account.try_claim_steps(Bytes::new(request), bytes, Kind::Pinned) {
+        Outcome::Granted => {}
+        Outcome::Uncounted => return ask(),
+        Outcome::Refused(refusal) => {
             let is_valid = is_valid && device::has_context(copy);
             return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
         }

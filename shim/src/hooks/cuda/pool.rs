@@ -14,7 +14,7 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools::{self, Pool};
 use crate::account::sharing;
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome};
 use crate::answer::device;
 use crate::hooks::out;
 use crate::real::abi::{
@@ -238,7 +238,7 @@ unsafe fn allocate_from(
     pools::trim(*copy, account);
     // The pool keeps memory freed in stream order until the stream has executed the free.
     reserve.settle(Growth::Kept, pool);
-    let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
+    let Outcome::Refused(refusal) = account.try_claim(stepped(request), Kind::Pool) else {
         account.release(stepped(request), Kind::Pool);
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
@@ -275,32 +275,32 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
 /// Claims the driver's usual growth, or else the least growth that the request needs.
 fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
     let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
-    match account.ask(Bytes::new(most), Kind::Pool) {
-        Asked::Granted => Ok(Bytes::new(most)),
-        Asked::Uncounted => Ok(Bytes::ZERO),
-        Asked::Refused(_) => sparingly(account, missing),
+    match account.try_claim(Bytes::new(most), Kind::Pool) {
+        Outcome::Granted => Ok(Bytes::new(most)),
+        Outcome::Uncounted => Ok(Bytes::ZERO),
+        Outcome::Refused(_) => sparingly(account, missing),
     }
 }
 
 fn sparingly(account: &Account, missing: u64) -> Result<Bytes, ()> {
     answered(
-        account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        account.try_claim_steps(Bytes::new(missing), stepped(missing), Kind::Pool),
         missing,
     )
 }
 
 fn aloud(account: &Account, missing: u64) -> Result<Bytes, ()> {
     answered(
-        account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool),
+        account.claim_steps(Bytes::new(missing), stepped(missing), Kind::Pool),
         missing,
     )
 }
 
-fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
-    match asked {
-        Asked::Granted => Ok(stepped(missing)),
-        Asked::Uncounted => Ok(Bytes::ZERO),
-        Asked::Refused(_) => Err(()),
+fn answered(outcome: Outcome, missing: u64) -> Result<Bytes, ()> {
+    match outcome {
+        Outcome::Granted => Ok(stepped(missing)),
+        Outcome::Uncounted => Ok(Bytes::ZERO),
+        Outcome::Refused(_) => Err(()),
     }
 }
 

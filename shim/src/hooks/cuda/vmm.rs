@@ -12,7 +12,7 @@ use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::sharing;
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome};
 use crate::answer::device;
 use crate::hooks::cuda::memory;
 use crate::hooks::out;
@@ -150,10 +150,10 @@ pub(crate) unsafe fn create(
         return ask();
     };
     let bytes = stepped(size as u64);
-    match account.ask_for(Bytes::new(size as u64), bytes, kind) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
+    match account.try_claim_steps(Bytes::new(size as u64), bytes, kind) {
+        Outcome::Granted => {}
+        Outcome::Uncounted => return ask(),
+        Outcome::Refused(refusal) => {
             let whole = (size as u64).is_multiple_of(STEP);
             let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
             let undo = || {

@@ -78,7 +78,7 @@ pub(crate) unsafe fn device_properties_v2(
 #[cold]
 fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
     let version = u64::try_from(version).unwrap_or(0);
-    counters::LAYOUT.say(
+    counters::LAYOUT.warn(
         "properties",
         &[
             Str("the layout of runtime "),
