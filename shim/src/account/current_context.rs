@@ -7,16 +7,16 @@ use crate::real::abi::SUCCESS;
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::contexts;
-use crate::state::page::Private;
+use crate::state::page::ProcessState;
 
 /// The number of the calling thread's current context. 0: the thread has none.
 #[inline]
-pub(crate) fn context(private: &Private, copy: CopyId) -> u8 {
-    contexts::only(private).unwrap_or_else(|| ask_context(private, copy))
+pub(crate) fn context(state: &ProcessState, copy: CopyId) -> u8 {
+    contexts::only(state).unwrap_or_else(|| ask_context(state, copy))
 }
 
 #[cold]
-fn ask_context(private: &Private, copy: CopyId) -> u8 {
+fn ask_context(state: &ProcessState, copy: CopyId) -> u8 {
     let mut context: *mut c_void = core::ptr::null_mut();
     let Some(ask) = functions::cuCtxGetCurrent::real(copy) else {
         return 0;
@@ -26,5 +26,5 @@ fn ask_context(private: &Private, copy: CopyId) -> u8 {
     if code != SUCCESS || context.is_null() {
         return 0;
     }
-    contexts::find(private, context as u64)
+    contexts::find(state, context as u64)
 }

@@ -139,7 +139,7 @@ impl Reserving for Graphs {
 impl Graphs {
     /// The graphs of a device. None: they are not counted.
     pub(crate) fn of(account: Account, copy: CopyId, ordinal: CudaOrdinal) -> Option<Graphs> {
-        let known = reservations::known(account.private, What::Graphs, Some(ordinal))?;
+        let known = reservations::known(account.state, What::Graphs, Some(ordinal))?;
         Some(Graphs {
             account,
             copy,
@@ -184,8 +184,8 @@ impl Graphs {
         }
         self.trim();
         pools::trim(self.copy, &self.account);
-        let private = self.account.private;
-        let later = reservations::wait_for_others(private, &self.account, || ask(quietly).ok());
+        let state = self.account.state;
+        let later = reservations::wait_for_others(state, &self.account, || ask(quietly).ok());
         let aloud =
             |account: &Account, request, bytes| account.claim_steps(request, bytes, Kind::Pool);
         later.map_or_else(|| ask(aloud), Ok)
@@ -211,10 +211,10 @@ impl Graphs {
 
 /// Corrects the ledger after a call by which graphs may have returned memory to the driver.
 pub(crate) fn settle_all(copy: CopyId) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if known.what() == What::Graphs
             && let Some(ordinal) = known.ordinal()
             && let Some(account) = account::of(copy, ordinal)

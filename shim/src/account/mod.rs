@@ -35,7 +35,7 @@ use crate::slice::slice_ledger;
 use crate::slice::{self, runtime::Runtime};
 use crate::state::allocations::{self, Put, STEP};
 use crate::state::handles::{self, Found, Held, Space};
-use crate::state::page::Private;
+use crate::state::page::ProcessState;
 use crate::state::{contexts, page};
 
 /// A device of the slice for which a ledger is kept.
@@ -48,7 +48,7 @@ pub(crate) struct Account {
     /// The device's number in the ledger.
     pub(crate) listed: ledger::Device,
     /// This process's record of what it holds.
-    pub(crate) private: &'static Private,
+    pub(crate) state: &'static ProcessState,
     /// The copy of the driver that is queried about the device.
     pub(crate) copy: CopyId,
 }
@@ -88,7 +88,7 @@ pub(crate) fn of(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> {
         device,
         ledger,
         listed: device.listed?,
-        private: page::page_or_none(runtime.enforces())?,
+        state: page::page_or_none(runtime.enforces())?,
         copy,
     })
 }
@@ -289,7 +289,7 @@ impl Account {
     #[inline(always)]
     pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
         let held = self.here(bytes, kind);
-        match allocations::put(self.private, address, held) {
+        match allocations::put(self.state, address, held) {
             Put::Kept(None) | Put::Joined => {}
             Put::Kept(Some(old)) => self.instead_of(old),
             Put::NoWord => self.stray(address, held),
@@ -301,7 +301,7 @@ impl Account {
     #[inline(always)]
     pub(crate) fn keep_small(&self, address: u64) -> bool {
         let held = self.here(Bytes::new(STEP), Kind::Linear);
-        match allocations::join(self.private, address, held) {
+        match allocations::join(self.state, address, held) {
             Put::Joined => return false,
             Put::Kept(Some(old)) => self.instead_of(old),
             Put::Kept(None) => {}
@@ -320,14 +320,14 @@ impl Account {
     #[cold]
     #[inline(never)]
     fn stray(&self, address: u64, held: Held) {
-        self.private.strays.store(1, Ordering::Release);
+        self.state.strays.store(1, Ordering::Release);
         self.remember(Space::Memory, address, held);
     }
 
     /// A record of memory held on this device in the current context.
     #[inline]
     pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
-        let context = context(self.private, self.copy);
+        let context = context(self.state, self.copy);
         self.held(bytes, kind, context)
     }
 
@@ -345,10 +345,10 @@ impl Account {
     /// numbers that are free: it is released.
     #[inline]
     pub(crate) fn remember(&self, space: Space, number: u64, held: Held) {
-        if let Some(old) = handles::find(self.private, space, number) {
+        if let Some(old) = handles::find(self.state, space, number) {
             gone(self.ledger, old);
         }
-        if !handles::put(self.private, space, number, held) {
+        if !handles::put(self.state, space, number, held) {
             counters::UNCOUNTED.warn("held", &[Str("no memory: an allocation stays counted")]);
         }
     }
@@ -367,14 +367,14 @@ pub(crate) enum Memory {
 #[inline(always)]
 pub(crate) fn memory(address: u64) -> Option<Memory> {
     slice::current()?.ledger()?;
-    let private = page::page()?;
+    let state = page::page()?;
     // Strays first: a shared word in `allocations` answers for every address of its step.
-    if private.strays.load(Ordering::Acquire) != 0
-        && let Some(found) = handles::find(private, Space::Memory, address)
+    if state.strays.load(Ordering::Acquire) != 0
+        && let Some(found) = handles::find(state, Space::Memory, address)
     {
         return Some(Memory::Stray(found));
     }
-    allocations::find(private, address).map(Memory::Word)
+    allocations::find(state, address).map(Memory::Word)
 }
 
 /// Releases memory that the driver has freed.
@@ -402,7 +402,7 @@ pub(crate) fn ledger() -> Option<&'static Ledger> {
 }
 
 /// This process's record of what it holds. None: it does not count.
-pub(crate) fn page() -> Option<&'static Private> {
+pub(crate) fn page() -> Option<&'static ProcessState> {
     ledger()?;
     page::page()
 }
@@ -461,22 +461,22 @@ fn give_back_in(
 
 /// Releases the memory of a context that no longer exists.
 pub(crate) fn context_gone(number: u8) {
-    let (Some(ledger), Some(private)) = (slice::current().and_then(Runtime::ledger), page::page())
+    let (Some(ledger), Some(state)) = (slice::current().and_then(Runtime::ledger), page::page())
     else {
         return;
     };
     if number == 0 {
         return;
     }
-    sharing::context_gone(private, number);
-    allocations::take_of_context(private, number, |held| {
+    sharing::context_gone(state, number);
+    allocations::take_of_context(state, number, |held| {
         give_back(ledger, held.device, held.bytes, held.kind);
     });
-    handles::each(private, |space, _, found| {
+    handles::each(state, |space, _, found| {
         let ends = matches!(space, Space::Memory | Space::Array | Space::Pinned);
         if ends && found.held().context == number {
             gone(ledger, found);
         }
     });
-    contexts::forget(private, number);
+    contexts::forget(state, number);
 }

@@ -17,7 +17,7 @@ use crate::real::abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::handles::{self, Space};
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::state::reservations::{self, Entered, Known, What};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -77,9 +77,9 @@ impl Pool {
 /// A pool that the program names. A pool not seen before is charged to the device that it belongs
 /// to. None: it is not counted. Other threads cannot destroy it until `Pool::leave`.
 pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
-    let private = page::page()?;
-    let known = reservations::pool(private, handle as u64)
-        .or_else(|| learn(private, handle, owner(copy, handle).unwrap_or(here)))?;
+    let state = page::page()?;
+    let known = reservations::pool(state, handle as u64)
+        .or_else(|| learn(state, handle, owner(copy, handle).unwrap_or(here)))?;
     of(copy, handle, known, Known::enter_later)
 }
 
@@ -87,14 +87,14 @@ pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Op
 pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
     /// The number of retries when another thread changes the current pool meanwhile.
     const ROUNDS: u32 = 16;
-    let private = page::page()?;
+    let state = page::page()?;
     for _ in 0..ROUNDS {
         let handle = current_handle(copy, here)?;
-        let known = match reservations::pool(private, handle as u64) {
+        let known = match reservations::pool(state, handle as u64) {
             Some(known) => known,
             // A pool destroyed just now is no longer the current one.
             None if current_handle(copy, here) != Some(handle) => continue,
-            None => learn(private, handle, here)?,
+            None => learn(state, handle, here)?,
         };
         let Some(pool) = of(copy, handle, known, Known::enter_later) else {
             continue;
@@ -141,8 +141,8 @@ fn owner(copy: CopyId, handle: CUmemoryPool) -> Option<CudaOrdinal> {
     })
 }
 
-fn learn(private: &'static Private, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
-    let known = reservations::known(private, What::Pool(handle as u64), Some(device));
+fn learn(state: &'static ProcessState, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
+    let known = reservations::known(state, What::Pool(handle as u64), Some(device));
     if known.is_none() {
         uncounted();
     }
@@ -167,20 +167,20 @@ fn of(
 /// Remembers a pool that was just created. `device`: the location of its memory; None: on the host
 /// of a discrete device.
 pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
     // The driver returns a handle again only after it was destroyed.
-    if let Some(old) = reservations::pool(private, handle as u64) {
+    if let Some(old) = reservations::pool(state, handle as u64) {
         destroyed(copy, old, 0);
     }
-    if let Some(old) = handles::find(private, Space::Doomed, handle as u64) {
+    if let Some(old) = handles::find(state, Space::Doomed, handle as u64) {
         account::freed(old);
     }
-    if let Some(old) = handles::find(private, Space::DoomedUse, handle as u64) {
+    if let Some(old) = handles::find(state, Space::DoomedUse, handle as u64) {
         old.take();
     }
-    if reservations::made(private, What::Pool(handle as u64), device).is_none() {
+    if reservations::made(state, What::Pool(handle as u64), device).is_none() {
         uncounted();
     }
 }
@@ -206,10 +206,10 @@ pub(crate) fn closed(copy: CopyId, ordinal: CudaOrdinal, gone: bool) {
 }
 
 fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if matches!(known.what(), What::Pool(_)) && known.ordinal() == Some(ordinal) {
             visit(known);
         }
@@ -234,11 +234,11 @@ pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
     if in_use == 0 {
         return account.release(bytes, Kind::Pool);
     }
-    let private = account.private;
-    private.dooms.store(1, Ordering::Release);
-    handles::put_payload(private, Space::DoomedUse, handle, in_use);
+    let state = account.state;
+    state.dooms.store(1, Ordering::Release);
+    handles::put_payload(state, Space::DoomedUse, handle, in_use);
     let left = account.held(bytes, Kind::Pool, 0);
-    handles::put(private, Space::Doomed, handle, left);
+    handles::put(state, Space::Doomed, handle, left);
 }
 
 /// Memory from a destroyed pool, about to be freed.
@@ -251,15 +251,15 @@ pub(crate) struct Leftover {
 /// The memory of a destroyed pool at an address.
 #[inline]
 pub(crate) fn leftover(copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
-    let private = page::page()?;
-    match private.dooms.load(Ordering::Acquire) {
+    let state = page::page()?;
+    match state.dooms.load(Ordering::Acquire) {
         0 => None,
-        _ => look(private, copy, address),
+        _ => look(state, copy, address),
     }
 }
 
 #[cold]
-fn look(private: &'static Private, copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
+fn look(state: &'static ProcessState, copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
     /// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
     const POOL: i32 = 17;
     let (mut pool, mut base, mut bytes) = (0u64, 0, 0usize);
@@ -267,7 +267,7 @@ fn look(private: &'static Private, copy: CopyId, address: CUdeviceptr) -> Option
     // SAFETY: cuPointerGetAttribute's contract: this attribute is a handle.
     let code = unsafe { ask((&raw mut pool).cast(), POOL, address) };
     (code == SUCCESS).then_some(())?;
-    handles::find(private, Space::Doomed, pool)?;
+    handles::find(state, Space::Doomed, pool)?;
     let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
     // SAFETY: cuMemGetAddressRange_v2's contract.
     let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
@@ -280,10 +280,10 @@ fn look(private: &'static Private, copy: CopyId, address: CUdeviceptr) -> Option
 impl Leftover {
     /// Records that the driver has freed it. Freeing the last of it releases the pool's reserve.
     pub(crate) fn freed(self) {
-        let Some(private) = page::page() else {
+        let Some(state) = page::page() else {
             return;
         };
-        while let Some(found) = handles::find(private, Space::DoomedUse, self.pool) {
+        while let Some(found) = handles::find(state, Space::DoomedUse, self.pool) {
             let left = found.payload().saturating_sub(self.bytes);
             if left != 0 && found.replace_payload(left) {
                 return;
@@ -292,7 +292,7 @@ impl Leftover {
                 break;
             }
         }
-        if let Some(pool) = handles::find(private, Space::Doomed, self.pool) {
+        if let Some(pool) = handles::find(state, Space::Doomed, self.pool) {
             account::freed(pool);
         }
     }
@@ -345,10 +345,10 @@ pub(crate) fn exchange(copy: CopyId, mode: Option<i32>) -> Option<i32> {
 
 #[inline]
 fn each(copy: CopyId, mut visit: impl FnMut(&Pool)) {
-    let Some(private) = page::page() else {
+    let Some(state) = page::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if let What::Pool(handle) = known.what()
             && let Some(pool) = of(copy, handle as CUmemoryPool, known, Known::enter)
         {

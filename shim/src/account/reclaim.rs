@@ -36,7 +36,7 @@ pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
     if short {
         trim_host(&account);
     }
-    let asked = &account.private.release;
+    let asked = &account.state.release;
     if !is_torch(caller) || asked.captures.load(Ordering::Acquire) != 0 {
         return false;
     }
@@ -98,7 +98,7 @@ fn is_torch(caller: usize) -> bool {
 
 /// Returns freed memory that malloc keeps to the kernel: only a large amount, and not often.
 fn trim_host(account: &Account) {
-    let asked = &account.private.release;
+    let asked = &account.state.release;
     let (now, last) = (sys::clock(), asked.trimmed.load(Ordering::Relaxed));
     if now == 0 || (last != 0 && now.wrapping_sub(last) < reclaim::HOST_TRIM_EVERY) {
         return;

@@ -24,7 +24,7 @@ use crate::answer::promises;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::slice::runtime::Runtime;
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::sys::{self, File};
 
 /// How long a reading of the host is reused, in nanoseconds.
@@ -59,32 +59,32 @@ pub(crate) fn now(
     held: Option<Bytes>,
     free: Option<Bytes>,
 ) -> Option<Reading> {
-    let private = page::page()?;
+    let state = page::page()?;
     let clock = sys::clock();
     let word = word_of(held, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, word)
+        && let Some(reading) = kept(runtime, state, clock, word)
     {
         return Some(reading);
     }
-    fresh(runtime, device, held, word, private, clock)
+    fresh(runtime, device, held, word, state, clock)
 }
 
 /// The host of a machine without a slice. `free` is the driver's, which is MemFree: it changes with
 /// every allocation.
 pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
-    let private = page::page()?;
+    let state = page::page()?;
     let clock = sys::clock();
     let word = word_of(None, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, word)
+        && let Some(reading) = kept(runtime, state, clock, word)
     {
         return Some(reading.host);
     }
     let memory = runtime.host()?;
     let (total, available) = (memory.total.get(), memory.available.get());
     let word = word.unwrap_or(NO_WORD);
-    private.host.keep([clock, word, total, available, 0, 0, 0]);
+    state.host.keep([clock, word, total, available, 0, 0, 0]);
     Some(Host {
         memory,
         reserve: runtime.reserve(),
@@ -120,15 +120,15 @@ pub(crate) fn just_now(
 }
 
 #[inline]
-fn kept(runtime: &Runtime, private: &Private, clock: u64, word: u64) -> Option<Reading> {
-    let (reading, word_then) = young(runtime, private, clock)?;
+fn kept(runtime: &Runtime, state: &ProcessState, clock: u64, word: u64) -> Option<Reading> {
+    let (reading, word_then) = young(runtime, state, clock)?;
     (word == word_then && word != NO_WORD).then_some(reading)
 }
 
 /// The last reading and its word, if it is young enough.
 #[inline]
-fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u64)> {
-    let [at, word, total, available, unused, keeps, charge] = private.host.words()?;
+fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
+    let [at, word, total, available, unused, keeps, charge] = state.host.words()?;
     if at == 0 || clock.wrapping_sub(at) >= VALID {
         return None;
     }
@@ -159,10 +159,10 @@ fn fresh(
     device: &Device<'_>,
     held: Option<Bytes>,
     word: Option<u64>,
-    private: &Private,
+    state: &ProcessState,
     clock: u64,
 ) -> Option<Reading> {
-    let charge = charge(runtime, device, private, clock);
+    let charge = charge(runtime, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
     let budget = device.budget.memory;
     let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
@@ -189,7 +189,7 @@ fn fresh(
     if let Some(spent) = spent {
         promises::write(runtime, spent);
     }
-    private.host.keep([
+    state.host.keep([
         clock,
         word.unwrap_or(NO_WORD),
         host.memory.total.get(),
@@ -242,8 +242,8 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
 }
 
 /// The part of the host's memory that is charged to the slice.
-fn charge(runtime: &Runtime, device: &Device<'_>, private: &Private, clock: u64) -> Bytes {
-    let kept = &private.host;
+fn charge(runtime: &Runtime, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
+    let kept = &state.host;
     let at = kept.charged_at.load(Ordering::Acquire);
     if at != 0 && clock.wrapping_sub(at) < CHARGE_VALID {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
@@ -329,14 +329,14 @@ fn of_process(pid: u32) -> Option<Bytes> {
 
 /// Publishes to the neighbours that the slice's holdings have changed.
 pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
-    let (Some(listed), Some(private)) = (device.listed, page::page()) else {
+    let (Some(listed), Some(state)) = (device.listed, page::page()) else {
         return;
     };
     // With a closed ledger the other processes' holdings are unknown: the published sum stands.
     if ledger.is_closed() {
         return;
     }
-    let charge = Bytes::new(private.host.charged.load(Ordering::Relaxed));
+    let charge = Bytes::new(state.host.charged.load(Ordering::Relaxed));
     let mut held = ledger.sum(listed);
     if held == Bytes::MAX {
         return;

@@ -145,9 +145,9 @@ impl SliceLedger {
 impl Named {
     fn open(self) -> Result<Ledger, LedgerError> {
         // The page is zeroed in a forked child.
-        let private = &page::page().ok_or(LedgerError::Memory)?.ledger;
+        let state = &page::page().ok_or(LedgerError::Memory)?.ledger;
         let open = self.id.map_or(Open::Existing, Open::Known);
-        Ledger::open_with(self.path, self.descriptor, open, private)
+        Ledger::open_with(self.path, self.descriptor, open, state)
     }
 
     #[cold]

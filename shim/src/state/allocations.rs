@@ -18,7 +18,7 @@ use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use crate::state::handles::Held;
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 
 /// The driver's step.
 pub(crate) use gpuslice_config::ledger::STEP;
@@ -41,8 +41,8 @@ struct NearBy(u64);
 impl NearBy {
     const WORD_BITS: u32 = WORDS.trailing_zeros();
 
-    fn load(private: &Private) -> NearBy {
-        NearBy(private.near.load(Ordering::Acquire))
+    fn load(state: &ProcessState) -> NearBy {
+        NearBy(state.near.load(Ordering::Acquire))
     }
 
     fn is_set(self) -> bool {
@@ -90,41 +90,41 @@ fn start(address: u64) -> u64 {
 
 /// The word of an address. None: there cannot be one.
 #[inline]
-fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
+fn word(state: &'static ProcessState, address: u64) -> Option<&'static AtomicU64> {
     if !address.is_multiple_of(512) {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    let near = NearBy::load(private);
+    let near = NearBy::load(state);
     if let Some(place) = near.place(number) {
-        return private.leaf.0.get(place);
+        return state.leaf.0.get(place);
     }
     if !near.is_set() {
-        return first_of_many(private, number);
+        return first_of_many(state, number);
     }
-    let leaf = private.root.0.get(number / WORDS)?;
+    let leaf = state.root.0.get(number / WORDS)?;
     // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
     match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
         Some(leaf) => leaf.0.get(number % WORDS),
-        None => first_of_many(private, number),
+        None => first_of_many(state, number),
     }
 }
 
 /// The word of an address for which there is no leaf yet. The first caller decides the near range.
 #[cold]
 #[inline(never)]
-fn first_of_many(private: &'static Private, number: usize) -> Option<&'static AtomicU64> {
+fn first_of_many(state: &'static ProcessState, number: usize) -> Option<&'static AtomicU64> {
     let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
     let first = NearBy::of_first(number);
-    let near = match private.near.compare_exchange(0, first.0, release, acquire) {
+    let near = match state.near.compare_exchange(0, first.0, release, acquire) {
         Ok(_) => first,
         Err(near) => NearBy(near),
     };
     if let Some(place) = near.place(number) {
-        return private.leaf.0.get(place);
+        return state.leaf.0.get(place);
     }
-    private.far.store(1, Ordering::Release);
-    let leaf = private.root.0.get(number / WORDS)?;
+    state.far.store(1, Ordering::Release);
+    let leaf = state.root.0.get(number / WORDS)?;
     let leaf = page::get(leaf, size_of::<Leaf>())?;
     // SAFETY: mapped for good; all zeros is a valid Leaf.
     let leaf = unsafe { leaf.as_ref() }?;
@@ -177,8 +177,8 @@ pub(crate) enum Put {
 
 /// Remembers an allocation that has its steps to itself.
 #[inline]
-pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
-    let Some(word) = word(private, address) else {
+pub(crate) fn put(state: &'static ProcessState, address: u64, held: Held) -> Put {
+    let Some(word) = word(state, address) else {
         return Put::NoWord;
     };
     let fresh = pack(held, held.bytes.get() / STEP) | start(address);
@@ -204,8 +204,8 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
 
 /// Remembers a small allocation; `held` describes its whole step.
 #[inline]
-pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
-    let Some(word) = word(private, address) else {
+pub(crate) fn join(state: &'static ProcessState, address: u64, held: Held) -> Put {
+    let Some(word) = word(state, address) else {
         return Put::NoWord;
     };
     let mut old = word.load(Ordering::Relaxed);
@@ -228,12 +228,12 @@ pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
 
 /// The record of an address.
 #[inline]
-pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
-    let near = NearBy::load(private).place(usize::try_from(address / STEP).ok()?);
-    if near.is_none() && private.far.load(Ordering::Acquire) == 0 {
+pub(crate) fn find(state: &'static ProcessState, address: u64) -> Option<Found> {
+    let near = NearBy::load(state).place(usize::try_from(address / STEP).ok()?);
+    if near.is_none() && state.far.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let word = word(private, address)?;
+    let word = word(state, address)?;
     let value = word.load(Ordering::Acquire);
     let own = value & (LIVE | SHARED | START) == LIVE | start(address);
     (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(Found { word, value })
@@ -300,19 +300,23 @@ impl Found {
 }
 
 /// Removes all allocations of a context; calls `gone` for each.
-pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
-    if !NearBy::load(private).is_set() {
+pub(crate) fn take_of_context(
+    state: &'static ProcessState,
+    context: u8,
+    mut gone: impl FnMut(Held),
+) {
+    if !NearBy::load(state).is_set() {
         return;
     }
-    let far = match private.far.load(Ordering::Acquire) {
+    let far = match state.far.load(Ordering::Acquire) {
         0 => &[][..],
-        _ => &private.root.0,
+        _ => &state.root.0,
     };
     let far = far.iter().filter_map(|leaf| {
         // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
         unsafe { leaf.load(Ordering::Acquire).as_ref() }
     });
-    for leaf in core::iter::once(&private.leaf).chain(far) {
+    for leaf in core::iter::once(&state.leaf).chain(far) {
         for word in &leaf.0 {
             let value = word.load(Ordering::Acquire);
             if value & LIVE != 0

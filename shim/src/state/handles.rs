@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 
 /// The kind of a key: equal numbers in different spaces are different keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,8 +137,8 @@ fn key(space: Space, number: u64) -> Option<u64> {
 
 /// The bucket of a key in a segment, if that segment exists.
 #[inline]
-fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'static Bucket> {
-    let base = base(private, segment)?;
+fn bucket(state: &'static ProcessState, segment: usize, key: u64) -> Option<&'static Bucket> {
+    let base = base(state, segment)?;
     let bits = length(segment).trailing_zeros();
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
     let at = base.wrapping_add(usize::try_from(mixed).ok()?);
@@ -149,21 +149,21 @@ fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'stati
 
 /// The start of a segment. None: it does not exist yet.
 #[inline]
-fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
+fn base(state: &'static ProcessState, segment: usize) -> Option<*const Bucket> {
     let Some(later) = segment.checked_sub(1) else {
-        return Some(private.first.as_ptr());
+        return Some(state.first.as_ptr());
     };
-    let base = private.segments.get(later)?.load(Ordering::Acquire);
+    let base = state.segments.get(later)?.load(Ordering::Acquire);
     (!base.is_null()).then_some(base.cast_const())
 }
 
 /// The number of segments that exist.
 #[inline]
-fn segments(private: &'static Private) -> usize {
+fn segments(state: &'static ProcessState) -> usize {
     let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
         !segment.load(Ordering::Acquire).is_null()
     };
-    let later = private.segments.iter().take_while(there).count();
+    let later = state.segments.iter().take_while(there).count();
     later.saturating_add(1)
 }
 
@@ -233,22 +233,22 @@ fn look(entry: &'static Entry, key: u64) -> Option<Found> {
 
 /// Looks a number up.
 #[inline]
-pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Option<Found> {
+pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> Option<Found> {
     let key = key(space, number)?;
-    (0..segments(private)).rev().find_map(|segment| {
-        let bucket = bucket(private, segment, key)?;
+    (0..segments(state)).rev().find_map(|segment| {
+        let bucket = bucket(state, segment, key)?;
         bucket.0.iter().find_map(|entry| look(entry, key))
     })
 }
 
 /// Remembers a number. False: there is no room for it.
-pub(crate) fn put(private: &'static Private, space: Space, number: u64, held: Held) -> bool {
-    put_payload(private, space, number, held.pack())
+pub(crate) fn put(state: &'static ProcessState, space: Space, number: u64, held: Held) -> bool {
+    put_payload(state, space, number, held.pack())
 }
 
 /// `put` for a payload of up to 57 bits that is not a [`Held`].
 pub(crate) fn put_payload(
-    private: &'static Private,
+    state: &'static ProcessState,
     space: Space,
     number: u64,
     payload: u64,
@@ -260,9 +260,9 @@ pub(crate) fn put_payload(
         return false;
     };
     loop {
-        let there = segments(private);
+        let there = segments(state);
         for segment in (0..there).rev() {
-            let Some(bucket) = bucket(private, segment, key) else {
+            let Some(bucket) = bucket(state, segment, key) else {
                 continue;
             };
             for entry in &bucket.0 {
@@ -284,7 +284,7 @@ pub(crate) fn put_payload(
             }
         }
         let later = there.checked_sub(1);
-        let Some(next) = later.and_then(|later| private.segments.get(later)) else {
+        let Some(next) = later.and_then(|later| state.segments.get(later)) else {
             return false;
         };
         let size = length(there).saturating_mul(size_of::<Bucket>());
@@ -295,7 +295,7 @@ pub(crate) fn put_payload(
 }
 
 /// Visits every entry of this process, each as of the moment of its visit.
-pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
+pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, Found)) {
     const SPACES: [Space; 16] = [
         Space::Memory,
         Space::Primary,
@@ -314,8 +314,8 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
         Space::Imported,
         Space::Object,
     ];
-    for segment in 0..segments(private) {
-        let Some(base) = base(private, segment) else {
+    for segment in 0..segments(state) {
+        let Some(base) = base(state, segment) else {
             return;
         };
         for place in 0..length(segment) {

@@ -14,7 +14,7 @@ use gpuslice_config::ledger::{Charged, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::sys;
 
 /// One pool, or the graphs of one device.
@@ -205,8 +205,8 @@ impl Known {
 }
 
 /// The places that exist so far.
-fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
-    let reserves = &private.reserves;
+fn places(state: &'static ProcessState) -> impl Iterator<Item = &'static Place> {
+    let reserves = &state.reserves;
     // SAFETY: the stored pointer is mapped for good, and all zeros is a valid place.
     let mapped = |more: &AtomicPtr<[Place; MORE]>| unsafe { more.load(SeqCst).as_ref() };
     let later = reserves.more.iter().map_while(mapped).flatten();
@@ -214,8 +214,8 @@ fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
 }
 
 /// All places; maps those that do not exist yet.
-fn all_places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
-    let reserves = &private.reserves;
+fn all_places(state: &'static ProcessState) -> impl Iterator<Item = &'static Place> {
+    let reserves = &state.reserves;
     let later = reserves.more.iter().map_while(more).flatten();
     reserves.first.iter().chain(later)
 }
@@ -233,15 +233,15 @@ fn look(place: &'static Place, number: u64) -> Option<Known> {
 
 /// The pool of a handle, if it is known.
 #[inline]
-pub(crate) fn pool(private: &'static Private, handle: u64) -> Option<Known> {
-    let used = places(private).take_while(|place| place.key.load(SeqCst) != 0);
+pub(crate) fn pool(state: &'static ProcessState, handle: u64) -> Option<Known> {
+    let used = places(state).take_while(|place| place.key.load(SeqCst) != 0);
     used.filter(|_| handle != 0)
         .find_map(|place| look(place, handle))
 }
 
 /// Finds a place, or takes a new one. None: no place is left.
 pub(crate) fn known(
-    private: &'static Private,
+    state: &'static ProcessState,
     what: What,
     device: Option<CudaOrdinal>,
 ) -> Option<Known> {
@@ -252,12 +252,12 @@ pub(crate) fn known(
         }
         look(place, key & NUMBER)
     };
-    all_places(private).find_map(take)
+    all_places(state).find_map(take)
 }
 
 /// Takes a place for a pool that the driver has just created: no other thread knows of it yet.
 pub(crate) fn made(
-    private: &'static Private,
+    state: &'static ProcessState,
     what: What,
     device: Option<CudaOrdinal>,
 ) -> Option<Known> {
@@ -271,12 +271,12 @@ pub(crate) fn made(
         let taken = place.key.compare_exchange(seen, key, SeqCst, SeqCst);
         taken.is_ok().then_some(Known { place, key })
     };
-    all_places(private).find_map(take)
+    all_places(state).find_map(take)
 }
 
 /// Visits all known owners, each as of the moment of its visit.
-pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
-    for place in places(private) {
+pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Known)) {
+    for place in places(state) {
         match place.key.load(SeqCst) {
             0 => return,
             key if is_used(key) => visit(Known { place, key }),
@@ -288,11 +288,11 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
 /// Waits and retries while calls are in progress on any of them: memory that they have claimed but
 /// do not need is released.
 pub(crate) fn wait_for_others<T>(
-    private: &'static Private,
+    state: &'static ProcessState,
     charged: &impl Charged,
     mut again: impl FnMut() -> Option<T>,
 ) -> Option<T> {
-    let used = || places(private).take_while(|place| place.key.load(SeqCst) != 0);
+    let used = || places(state).take_while(|place| place.key.load(SeqCst) != 0);
     let under_way = || {
         let each = used().filter_map(|place| place.reserve.under_way());
         each.reduce(u64::wrapping_add)

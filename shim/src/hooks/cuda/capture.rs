@@ -65,9 +65,9 @@ pub(crate) unsafe fn begin_to_graph(
 fn begun(code: CUresult) -> CUresult {
     if code == SUCCESS
         && reclaim::is_wanted()
-        && let Some(private) = page::page()
+        && let Some(state) = page::page()
     {
-        private.release.captures.fetch_add(1, Ordering::AcqRel);
+        state.release.captures.fetch_add(1, Ordering::AcqRel);
     }
     code
 }
@@ -90,10 +90,10 @@ pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_v
     );
     if !none
         && reclaim::is_wanted()
-        && let Some(private) = page::page()
+        && let Some(state) = page::page()
     {
         let less = |captures: u32| captures.checked_sub(1);
-        let captures = &private.release.captures;
+        let captures = &state.release.captures;
         let _ = captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
     code

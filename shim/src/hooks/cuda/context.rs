@@ -197,7 +197,7 @@ pub(crate) fn make(
     turn.take().map(ManuallyDrop::into_inner);
     match context {
         Some(context) => {
-            let number = contexts::number(account.private, context);
+            let number = contexts::number(account.state, context);
             let bytes = held.unwrap_or(Bytes::ZERO);
             let held = account.held(bytes, Kind::Context, number);
             match primary {
@@ -326,13 +326,13 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
     let code = unsafe { (call.real)(pctx, flags) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
-    if let (Some(context), Some(private)) = (context, account::page()) {
+    if let (Some(context), Some(state)) = (context, account::page()) {
         while let Some(found) = account::find(Space::Attached, context) {
             if found.replace_payload(found.payload().saturating_add(1)) {
                 return code;
             }
         }
-        handles::put_payload(private, Space::Attached, context, 1);
+        handles::put_payload(state, Space::Attached, context, 1);
     }
     code
 }

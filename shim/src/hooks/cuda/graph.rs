@@ -138,7 +138,7 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
     if let Some(account) = account::of(copy, ordinal) {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let need = account.held(rounded(bytes), Kind::Pool, next);
-        handles::put(account.private, Space::Exec, made, need);
+        handles::put(account.state, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of(account, copy, ordinal) {
             graphs.launched(Given::default());

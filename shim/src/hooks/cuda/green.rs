@@ -48,7 +48,7 @@ pub(crate) unsafe fn create(
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {
-        handles::put_payload(account.private, Space::Green, made, number);
+        handles::put_payload(account.state, Space::Green, made, number);
     }
     code
 }
@@ -104,25 +104,25 @@ pub(crate) unsafe fn context(
     if let (Some(made), Some(of)) = (made, of)
         && account::find(Space::GreenContext, made).is_none()
         && let Some(primary) = account::find(Space::Primary, of.payload())
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
     {
-        let number = contexts::number(private, made);
+        let number = contexts::number(state, made);
         let held = handles::Held {
             bytes: gpuslice_config::words::units::Bytes::ZERO,
             context: number,
             ..primary.held()
         };
-        handles::put(private, Space::GreenContext, made, held);
+        handles::put(state, Space::GreenContext, made, held);
     }
     code
 }
 
 /// Releases the memory allocated in the green contexts of a device whose primary context has ended.
 pub(crate) fn primary_ended(device: ledger::Device) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
-    handles::each(private, |space, _, found| {
+    handles::each(state, |space, _, found| {
         let held = found.held();
         match space {
             Space::GreenContext if held.device == device && found.take() => {

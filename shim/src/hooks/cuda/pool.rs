@@ -267,8 +267,8 @@ fn claim(pool: &Pool, request: u64) -> Result<Given, ()> {
         return Ok(given);
     }
     pools::trim(pool.copy, &pool.account);
-    let private = pool.account.private;
-    let later = reservations::wait_for_others(private, &pool.account, || ask(sparingly).ok());
+    let state = pool.account.state;
+    let later = reservations::wait_for_others(state, &pool.account, || ask(sparingly).ok());
     later.map_or_else(|| ask(aloud), Ok)
 }
 
@@ -377,7 +377,7 @@ pub(crate) unsafe fn create(
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
-    let known = account::page().and_then(|private| reservations::pool(private, pool as u64));
+    let known = account::page().and_then(|state| reservations::pool(state, pool as u64));
     let Some(known) = known else {
         // SAFETY: the caller's own argument.
         return unsafe { (call.real)(pool) };

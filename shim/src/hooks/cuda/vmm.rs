@@ -21,7 +21,7 @@ use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::STEP;
 use crate::state::handles::{self, Found, Space};
-use crate::state::page::Private;
+use crate::state::page::ProcessState;
 use gpuslice_config::ledger::stepped;
 
 type MemHandle = c_ulonglong;
@@ -182,13 +182,13 @@ pub(crate) unsafe fn create(
         whose: Whose::Own,
         class: Class::numbered(0),
     };
-    if let Some(old) = handles::find(account.private, Space::Physical, made)
+    if let Some(old) = handles::find(account.state, Space::Physical, made)
         && old.take()
     {
         // The driver has reused the handle.
         Physical::unpack(old.payload()).release(account.ledger);
     }
-    handles::put_payload(account.private, Space::Physical, made, physical.pack());
+    handles::put_payload(account.state, Space::Physical, made, physical.pack());
     code
 }
 
@@ -205,8 +205,8 @@ fn payer(copy: CopyId, wanted: &Properties) -> Option<(Account, Kind)> {
 }
 
 /// Adds a reference to physical memory that has a record.
-fn refer(private: &'static Private, handle: MemHandle) {
-    while let Some(found) = handles::find(private, Space::Physical, handle) {
+fn refer(state: &'static ProcessState, handle: MemHandle) {
+    while let Some(found) = handles::find(state, Space::Physical, handle) {
         let physical = Physical::unpack(found.payload());
         let more = Physical {
             references: physical.references.saturating_add(1).min(REFERENCES),
@@ -280,11 +280,11 @@ pub(crate) unsafe fn map(
         None => ask(),
     };
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
         && found.is_some()
-        && handles::put_payload(private, Space::Mapping, ptr, handle)
+        && handles::put_payload(state, Space::Mapping, ptr, handle)
     {
-        refer(private, handle);
+        refer(state, handle);
     }
     code
 }
@@ -343,15 +343,15 @@ pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> 
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(ptr, size) };
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
     {
         let end = ptr.saturating_add(size as u64);
         let mut at = ptr;
         while at < end {
-            if let Some(found) = handles::find(private, Space::Mapping, at)
+            if let Some(found) = handles::find(state, Space::Mapping, at)
                 && found.take()
             {
-                let physical = handles::find(private, Space::Physical, found.payload());
+                let physical = handles::find(state, Space::Physical, found.payload());
                 physical.into_iter().for_each(drop_reference);
             }
             at = at.saturating_add(STEP);
@@ -451,7 +451,7 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
         whose,
         class,
     };
-    handles::put_payload(account.private, Space::Physical, handle, physical.pack());
+    handles::put_payload(account.state, Space::Physical, handle, physical.pack());
     true
 }
 
@@ -517,12 +517,12 @@ fn exported(handle: MemHandle, class: Class) {
 /// On success the driver has written a handle to `handle`, or `handle` is null.
 unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
         // SAFETY: the caller guarantees that `handle` is null or written.
         && let Some(handle) = unsafe { out::got(handle) }
-        && handles::find(private, Space::Physical, handle).is_some()
+        && handles::find(state, Space::Physical, handle).is_some()
     {
-        refer(private, handle);
+        refer(state, handle);
         return true;
     }
     false
