@@ -34,7 +34,7 @@ use crate::real::copies::CopyId;
 use crate::slice::slice_ledger;
 use crate::slice::{self, runtime::Runtime};
 use crate::state::allocations::{self, Put, STEP};
-use crate::state::handles::{self, Found, Held, Space};
+use crate::state::handles::{self, Charge, FoundEntry, Space};
 use crate::state::page::ProcessState;
 use crate::state::{contexts, page};
 
@@ -288,11 +288,11 @@ impl Account {
     /// Remembers memory that the driver has allocated, so that it can be released.
     #[inline(always)]
     pub(crate) fn keep(&self, address: u64, bytes: Bytes, kind: Kind) {
-        let held = self.here(bytes, kind);
-        match allocations::put(self.state, address, held) {
+        let charge = self.charge_here(bytes, kind);
+        match allocations::put(self.state, address, charge) {
             Put::Kept(None) | Put::Joined => {}
             Put::Kept(Some(old)) => self.instead_of(old),
-            Put::NoWord => self.stray(address, held),
+            Put::NoWord => self.stray(address, charge),
         }
     }
 
@@ -300,12 +300,12 @@ impl Account {
     /// that is already paid for.
     #[inline(always)]
     pub(crate) fn keep_small(&self, address: u64) -> bool {
-        let held = self.here(Bytes::new(STEP), Kind::Linear);
-        match allocations::join(self.state, address, held) {
+        let charge = self.charge_here(Bytes::new(STEP), Kind::Linear);
+        match allocations::join(self.state, address, charge) {
             Put::Joined => return false,
             Put::Kept(Some(old)) => self.instead_of(old),
             Put::Kept(None) => {}
-            Put::NoWord => self.stray(address, held),
+            Put::NoWord => self.stray(address, charge),
         }
         true
     }
@@ -313,27 +313,27 @@ impl Account {
     /// Releases the old record of an address that the driver has returned again.
     #[cold]
     #[inline(never)]
-    fn instead_of(&self, old: Held) {
+    fn instead_of(&self, old: Charge) {
         give_back(self.ledger, old.device, old.bytes, old.kind);
     }
 
     #[cold]
     #[inline(never)]
-    fn stray(&self, address: u64, held: Held) {
+    fn stray(&self, address: u64, charge: Charge) {
         self.state.strays.store(1, Ordering::Release);
-        self.remember(Space::Memory, address, held);
+        self.remember(Space::Memory, address, charge);
     }
 
     /// A record of memory held on this device in the current context.
     #[inline]
-    pub(crate) fn here(&self, bytes: Bytes, kind: Kind) -> Held {
+    pub(crate) fn charge_here(&self, bytes: Bytes, kind: Kind) -> Charge {
         let context = context(self.state, self.copy);
-        self.held(bytes, kind, context)
+        self.charge_in(bytes, kind, context)
     }
 
     /// A record of memory held on this device in the given context.
-    pub(crate) fn held(&self, bytes: Bytes, kind: Kind, context: u8) -> Held {
-        Held {
+    pub(crate) fn charge_in(&self, bytes: Bytes, kind: Kind, context: u8) -> Charge {
+        Charge {
             bytes,
             device: self.listed,
             kind,
@@ -344,11 +344,11 @@ impl Account {
     /// Remembers a handle. An old record under its number is stale, because the driver reuses only
     /// numbers that are free: it is released.
     #[inline]
-    pub(crate) fn remember(&self, space: Space, number: u64, held: Held) {
+    pub(crate) fn remember(&self, space: Space, number: u64, charge: Charge) {
         if let Some(old) = handles::find(self.state, space, number) {
             gone(self.ledger, old);
         }
-        if !handles::put(self.state, space, number, held) {
+        if !handles::put(self.state, space, number, charge) {
             counters::UNCOUNTED.warn("held", &[Str("no memory: an allocation stays counted")]);
         }
     }
@@ -358,9 +358,9 @@ impl Account {
 #[derive(Clone, Copy)]
 pub(crate) enum Memory {
     /// In `allocations`.
-    Word(allocations::Found),
+    Word(allocations::FoundWord),
     /// In `handles`.
-    Stray(Found),
+    Stray(FoundEntry),
 }
 
 /// The record of an address.
@@ -388,8 +388,8 @@ pub(crate) fn memory_freed(memory: Memory) {
     };
     match memory {
         Memory::Word(found) => {
-            if let Some(held) = found.take() {
-                give_back_in(runtime, ledger, held.device, held.bytes, held.kind);
+            if let Some(charge) = found.take() {
+                give_back_in(runtime, ledger, charge.device, charge.bytes, charge.kind);
             }
         }
         Memory::Stray(found) => gone(ledger, found),
@@ -415,14 +415,14 @@ pub(crate) fn counts() -> bool {
 
 /// The record of a handle of this process.
 #[inline]
-pub(crate) fn find(space: Space, number: u64) -> Option<Found> {
+pub(crate) fn find(space: Space, number: u64) -> Option<FoundEntry> {
     slice::current()?.ledger()?;
     handles::find(page::page()?, space, number)
 }
 
 /// Releases a handle that the driver has freed.
 #[inline]
-pub(crate) fn freed(found: Found) {
+pub(crate) fn freed(found: FoundEntry) {
     if let Some(ledger) = slice::current().and_then(Runtime::ledger) {
         gone(ledger, found);
     }
@@ -430,10 +430,10 @@ pub(crate) fn freed(found: Found) {
 
 /// Releases the memory of an entry, unless another thread has already taken the entry.
 #[inline]
-fn gone(ledger: &Ledger, found: Found) {
+fn gone(ledger: &Ledger, found: FoundEntry) {
     if found.take() {
-        let held = found.held();
-        give_back(ledger, held.device, held.bytes, held.kind);
+        let charge = found.charge();
+        give_back(ledger, charge.device, charge.bytes, charge.kind);
     }
 }
 
@@ -469,12 +469,12 @@ pub(crate) fn context_gone(number: u8) {
         return;
     }
     sharing::context_gone(state, number);
-    allocations::take_of_context(state, number, |held| {
-        give_back(ledger, held.device, held.bytes, held.kind);
+    allocations::take_of_context(state, number, |charge| {
+        give_back(ledger, charge.device, charge.bytes, charge.kind);
     });
     handles::each(state, |space, _, found| {
         let ends = matches!(space, Space::Memory | Space::Array | Space::Pinned);
-        if ends && found.held().context == number {
+        if ends && found.charge().context == number {
             gone(ledger, found);
         }
     });

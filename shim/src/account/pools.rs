@@ -83,7 +83,7 @@ pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Op
     of(copy, handle, known, Known::enter_later)
 }
 
-/// The current pool of a device, which serves allocations that name no pool. Held as in `named`.
+/// The current pool of a device, which serves allocations that name no pool. Charge as in `named`.
 pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
     /// The number of retries when another thread changes the current pool meanwhile.
     const ROUNDS: u32 = 16;
@@ -237,7 +237,7 @@ pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
     let state = account.state;
     state.dooms.store(1, Ordering::Release);
     handles::put_payload(state, Space::DoomedUse, handle, in_use);
-    let left = account.held(bytes, Kind::Pool, 0);
+    let left = account.charge_in(bytes, Kind::Pool, 0);
     handles::put(state, Space::Doomed, handle, left);
 }
 

@@ -15,7 +15,7 @@ use crate::real::abi::{CUdeviceptr, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::allocations::STEP;
-use crate::state::handles::{self, Found, Space};
+use crate::state::handles::{self, FoundEntry, Space};
 use crate::state::page::{self, ProcessState};
 use crate::sys::Stat;
 use gpuslice_config::ledger::stepped;
@@ -96,8 +96,8 @@ pub(crate) fn export(copy: CopyId, address: CUdeviceptr, key: u64) {
         return;
     };
     let held = match memory {
-        Memory::Word(found) => found.held(),
-        Memory::Stray(found) => found.held(),
+        Memory::Word(found) => found.charge(),
+        Memory::Stray(found) => found.charge(),
     };
     let exported = Exported {
         bytes: stepped(size),
@@ -131,7 +131,7 @@ pub(crate) fn freed(address: u64) {
 }
 
 #[cold]
-fn unexport(found: Found) {
+fn unexport(found: FoundEntry) {
     if found.take()
         && let Some(ledger) = account::ledger()
     {
@@ -231,7 +231,7 @@ pub(crate) fn import(copy: CopyId, address: CUdeviceptr, key: u64) -> bool {
 }
 
 /// Records that the driver has closed an address.
-pub(crate) fn closed(mut found: Found) {
+pub(crate) fn closed(mut found: FoundEntry) {
     loop {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;

@@ -27,7 +27,7 @@ const MOST_FDS: usize = 1 << 20;
 pub(super) struct Number(u8);
 
 /// A file in use.
-pub(super) struct File {
+pub(super) struct ModelFile {
     state: AtomicU8,
     inherited: AtomicU8,
     /// Not 0: the program locks the file itself, and we do not.
@@ -51,8 +51,8 @@ const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const LIVE: u8 = 2;
 
-static TABLE: [File; FILES] = [const {
-    File {
+static TABLE: [ModelFile; FILES] = [const {
+    ModelFile {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
         locked: AtomicU8::new(0),
@@ -202,7 +202,7 @@ impl Number {
         self.0
     }
 
-    pub(super) fn file(self) -> &'static File {
+    pub(super) fn file(self) -> &'static ModelFile {
         // There is an entry for every number but 0, which a Number never holds.
         TABLE
             .get(usize::from(self.0).wrapping_sub(1))
@@ -256,7 +256,7 @@ fn descriptor(plus_one: i32) -> Option<Descriptor> {
     (number >= 0).then_some(Descriptor(number))
 }
 
-impl File {
+impl ModelFile {
     fn identity(&self) -> Identity {
         Identity {
             dev: self.dev.load(Ordering::Relaxed),

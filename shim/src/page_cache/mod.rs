@@ -99,10 +99,10 @@ fn model_locking(fd: Descriptor) {
 /// The files that a call is about to unmap. They stay in use until the call has returned, because
 /// mapped pages cannot be dropped.
 #[derive(Clone, Copy)]
-pub(crate) struct Held([u8; 4]);
+pub(crate) struct Unmapping([u8; 4]);
 
-impl Held {
-    const NOTHING: Held = Held([0; 4]);
+impl Unmapping {
+    const NOTHING: Unmapping = Unmapping([0; 4]);
 
     /// Releases the files after the call has returned.
     #[inline]
@@ -126,42 +126,42 @@ impl Held {
 
 /// Records that a range of memory is about to be unmapped, or mapped anew.
 #[inline]
-pub(crate) fn unmapping(address: usize, length: usize) -> Held {
+pub(crate) fn unmapping(address: usize, length: usize) -> Unmapping {
     let range = Range::of(address, length);
     match mappings::may_meet(range) {
         true => model_unmapping(range),
-        false => Held::NOTHING,
+        false => Unmapping::NOTHING,
     }
 }
 
 #[cold]
 #[inline(never)]
-fn model_unmapping(range: Range) -> Held {
-    let mut held = Held::NOTHING;
+fn model_unmapping(range: Range) -> Unmapping {
+    let mut unmapping = Unmapping::NOTHING;
     let Some(_in_flight) = InFlight::begin() else {
-        return held;
+        return unmapping;
     };
     if !mappings::meets(range) || !fork::is_this_process(1) {
-        return held;
+        return unmapping;
     }
     for piece in mappings::meeting(range) {
         let raw = piece.number.raw();
-        if !held.0.contains(&raw)
-            && let Some(place) = held.0.iter_mut().find(|place| **place == 0)
+        if !unmapping.0.contains(&raw)
+            && let Some(place) = unmapping.0.iter_mut().find(|place| **place == 0)
             && piece.number.acquire()
         {
             *place = raw;
         }
     }
     mappings::remove(range);
-    wait_for_helper(held);
-    held
+    wait_for_helper(unmapping);
+    unmapping
 }
 
 /// Waits until the helper has left files whose mappings are about to change: the addresses may then
 /// belong to another mapping.
-fn wait_for_helper(held: Held) {
-    for number in held.0.into_iter().filter_map(Number::from_raw) {
+fn wait_for_helper(unmapping: Unmapping) {
+    for number in unmapping.0.into_iter().filter_map(Number::from_raw) {
         helper::wait_for(number);
     }
 }

@@ -162,7 +162,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
     static HOST: OnceRef<'static, Runtime> = OnceRef::new();
     let loaded = Some(loaded()).filter(|loaded| loaded.unsliced)?;
     let usual = || {
-        let place = Place::map().ok_or(())?;
+        let place = Storage::map().ok_or(())?;
         let slice = begin(&mut place.slice);
         Ok::<_, ()>(
             (*place
@@ -177,7 +177,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
 
 /// The final place of a slice: only the pages that are used cost memory.
 #[repr(C)]
-struct Place {
+struct Storage {
     laid: LaidOut,
     slice: MaybeUninit<Slice>,
     text: [u8; MAX_FILE],
@@ -192,12 +192,12 @@ struct LaidOut {
 }
 
 /// The place of a process's first slice, as a static: a mapping would cost more.
-struct FirstPlace(UnsafeCell<MaybeUninit<Place>>);
+struct FirstStorage(UnsafeCell<MaybeUninit<Storage>>);
 
 // SAFETY: only the thread that has moved FIRST_TAKEN to true accesses it.
-unsafe impl Sync for FirstPlace {}
+unsafe impl Sync for FirstStorage {}
 
-static FIRST_PLACE: FirstPlace = FirstPlace(UnsafeCell::new(MaybeUninit::zeroed()));
+static FIRST_STORAGE: FirstStorage = FirstStorage(UnsafeCell::new(MaybeUninit::zeroed()));
 
 #[unsafe(link_section = ".data")]
 static FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -211,22 +211,22 @@ fn build() -> Built {
         }
         Opened::Failed(path, why) => (Err(why), path),
     };
-    match Place::map() {
+    match Storage::map() {
         Some(place) => Built::Slice(understand(file, path, place)),
         None => Built::NoMemory(path),
     }
 }
 
-impl Place {
-    fn map() -> Option<&'static mut Place> {
+impl Storage {
+    fn map() -> Option<&'static mut Storage> {
         let (relaxed, acquire) = (Ordering::Relaxed, Ordering::Acquire);
         let taken = FIRST_TAKEN.compare_exchange(false, true, acquire, relaxed);
         let place = match taken {
-            Ok(_) => FIRST_PLACE.0.get().cast::<Place>(),
-            Err(_) => sys::map(size_of::<Place>()).ok()?.cast::<Place>(),
+            Ok(_) => FIRST_STORAGE.0.get().cast::<Storage>(),
+            Err(_) => sys::map(size_of::<Storage>()).ok()?.cast::<Storage>(),
         };
         // SAFETY: exclusively ours: by FIRST_TAKEN, or as a fresh page-aligned mapping of that
-        // size. All zeros is a valid Place.
+        // size. All zeros is a valid Storage.
         Some(unsafe { &mut *place })
     }
 }
@@ -235,13 +235,13 @@ impl Place {
 fn understand(
     file: Result<File, sys::Errno>,
     path: &'static CStr,
-    place: &'static mut Place,
+    place: &'static mut Storage,
 ) -> &'static Loaded {
     let found = find(file, path, &mut place.text, &mut place.slice);
     if found.is_none() {
         refuse(&mut place.slice);
     }
-    let Place {
+    let Storage {
         laid,
         slice,
         listed,

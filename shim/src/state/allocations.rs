@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::handles::Held;
+use crate::state::handles::Charge;
 use crate::state::page::{self, ProcessState};
 
 /// The driver's step.
@@ -131,7 +131,7 @@ fn first_of_many(state: &'static ProcessState, number: usize) -> Option<&'static
     leaf.0.get(number % WORDS)
 }
 
-fn unpack(word: u64) -> Held {
+fn unpack(word: u64) -> Charge {
     let [kind, device, context] =
         [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (word >> at).to_le_bytes()[0] & 63);
     let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
@@ -139,7 +139,7 @@ fn unpack(word: u64) -> Held {
         0 => word & AMOUNT,
         _ => 1,
     };
-    Held {
+    Charge {
         bytes: Bytes::new(steps.wrapping_mul(STEP)),
         device: Device::numbered(device),
         kind: kind.unwrap_or(Kind::Linear),
@@ -147,11 +147,11 @@ fn unpack(word: u64) -> Held {
     }
 }
 
-fn pack(held: Held, amount: u64) -> u64 {
+fn pack(charge: Charge, amount: u64) -> u64 {
     LIVE | (amount & AMOUNT)
-        | (held.kind as u64) << KIND_AT
-        | u64::from(held.device.number()) << DEVICE_AT
-        | u64::from(held.context & 63) << CONTEXT_AT
+        | (charge.kind as u64) << KIND_AT
+        | u64::from(charge.device.number()) << DEVICE_AT
+        | u64::from(charge.context & 63) << CONTEXT_AT
 }
 
 fn written(old: u64) -> u64 {
@@ -160,7 +160,7 @@ fn written(old: u64) -> u64 {
 
 /// A word and its value when it was looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundWord {
     word: &'static AtomicU64,
     value: u64,
 }
@@ -168,7 +168,7 @@ pub(crate) struct Found {
 /// The outcome of remembering an allocation.
 pub(crate) enum Put {
     /// It has the word; the value is the stale entry that it replaced, if any.
-    Kept(Option<Held>),
+    Kept(Option<Charge>),
     /// It shares a step that is already paid for.
     Joined,
     /// There is no word for it.
@@ -177,11 +177,11 @@ pub(crate) enum Put {
 
 /// Remembers an allocation that has its steps to itself.
 #[inline]
-pub(crate) fn put(state: &'static ProcessState, address: u64, held: Held) -> Put {
+pub(crate) fn put(state: &'static ProcessState, address: u64, charge: Charge) -> Put {
     let Some(word) = word(state, address) else {
         return Put::NoWord;
     };
-    let fresh = pack(held, held.bytes.get() / STEP) | start(address);
+    let fresh = pack(charge, charge.bytes.get() / STEP) | start(address);
     let mut old = word.load(Ordering::Relaxed);
     if old & LIVE == 0 {
         // The steps belong to this allocation alone, and an absent entry is never freed. So the
@@ -202,18 +202,18 @@ pub(crate) fn put(state: &'static ProcessState, address: u64, held: Held) -> Put
     }
 }
 
-/// Remembers a small allocation; `held` describes its whole step.
+/// Remembers a small allocation; `charge` describes its whole step.
 #[inline]
-pub(crate) fn join(state: &'static ProcessState, address: u64, held: Held) -> Put {
+pub(crate) fn join(state: &'static ProcessState, address: u64, charge: Charge) -> Put {
     let Some(word) = word(state, address) else {
         return Put::NoWord;
     };
     let mut old = word.load(Ordering::Relaxed);
     loop {
         let (fresh, put) = match old & (LIVE | SHARED) {
-            0 | SHARED => (pack(held, 1) | SHARED, Put::Kept(None)),
+            0 | SHARED => (pack(charge, 1) | SHARED, Put::Kept(None)),
             LIVE if old & START == start(address) => {
-                (pack(held, 1) | SHARED, Put::Kept(Some(unpack(old))))
+                (pack(charge, 1) | SHARED, Put::Kept(Some(unpack(old))))
             }
             LIVE => return Put::NoWord,
             _ => ((old & !TIMES).wrapping_add(1), Put::Joined),
@@ -228,7 +228,7 @@ pub(crate) fn join(state: &'static ProcessState, address: u64, held: Held) -> Pu
 
 /// The record of an address.
 #[inline]
-pub(crate) fn find(state: &'static ProcessState, address: u64) -> Option<Found> {
+pub(crate) fn find(state: &'static ProcessState, address: u64) -> Option<FoundWord> {
     let near = NearBy::load(state).place(usize::try_from(address / STEP).ok()?);
     if near.is_none() && state.far.load(Ordering::Acquire) == 0 {
         return None;
@@ -236,14 +236,14 @@ pub(crate) fn find(state: &'static ProcessState, address: u64) -> Option<Found> 
     let word = word(state, address)?;
     let value = word.load(Ordering::Acquire);
     let own = value & (LIVE | SHARED | START) == LIVE | start(address);
-    (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(Found { word, value })
+    (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(FoundWord { word, value })
 }
 
-impl Found {
+impl FoundWord {
     /// Removes an allocation: one with its own steps, or one of several that share a step. Returns
     /// the memory that is no longer held.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Held> {
+    pub(crate) fn take(&self) -> Option<Charge> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.value & SHARED == 0 {
             let dead = self.value & TIMES;
@@ -272,7 +272,7 @@ impl Found {
 
     /// Removes everything that a context has in this word. Returns the memory that is no longer
     /// held.
-    fn take_all(&self) -> Option<Held> {
+    fn take_all(&self) -> Option<Charge> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         let dead = self.value & TIMES;
         let taken = self
@@ -282,7 +282,7 @@ impl Found {
     }
 
     /// The memory that the word stands for.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn charge(&self) -> Charge {
         unpack(self.value)
     }
 
@@ -303,7 +303,7 @@ impl Found {
 pub(crate) fn take_of_context(
     state: &'static ProcessState,
     context: u8,
-    mut gone: impl FnMut(Held),
+    mut gone: impl FnMut(Charge),
 ) {
     if !NearBy::load(state).is_set() {
         return;
@@ -321,9 +321,9 @@ pub(crate) fn take_of_context(
             let value = word.load(Ordering::Acquire);
             if value & LIVE != 0
                 && unpack(value).context == context
-                && let Some(held) = (Found { word, value }).take_all()
+                && let Some(charge) = (FoundWord { word, value }).take_all()
             {
-                gone(held);
+                gone(charge);
             }
         }
     }

@@ -58,7 +58,7 @@ pub(crate) enum Space {
 
 /// The record of a handle.
 #[derive(Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct Charge {
     /// The bytes charged in the ledger. A multiple of 512, less than a pebibyte.
     pub(crate) bytes: Bytes,
     /// The device in the ledger.
@@ -82,7 +82,7 @@ const TIMES: u64 = SIX << TIMES_AT;
 /// All other bits but `LIVE`.
 const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
 
-impl Held {
+impl Charge {
     fn pack(self) -> u64 {
         let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
         units
@@ -91,12 +91,12 @@ impl Held {
             | (u64::from(self.context) & SIX) << CONTEXT_AT
     }
 
-    fn unpack(value: u64) -> Held {
+    fn unpack(value: u64) -> Charge {
         let units = value & ((1 << UNITS) - 1);
         let [kind, device, context] =
             [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (value >> at).to_le_bytes()[0] & 63);
         let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
-        Held {
+        Charge {
             bytes: Bytes::new(units.wrapping_mul(UNIT)),
             device: Device::numbered(device),
             kind: kind.unwrap_or(Kind::Linear),
@@ -169,25 +169,25 @@ fn segments(state: &'static ProcessState) -> usize {
 
 /// An entry and its value when it was looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     entry: &'static Entry,
     value: u64,
 }
 
-impl Found {
+impl FoundEntry {
     /// The record of the entry.
-    pub(crate) fn held(&self) -> Held {
-        Held::unpack(self.value)
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::unpack(self.value)
     }
 
-    /// The payload of an entry that is not a [`Held`].
+    /// The payload of an entry that is not a [`Charge`].
     pub(crate) fn payload(&self) -> u64 {
         self.value & PAYLOAD
     }
 
     /// Removes the entry. False: it was no longer there. Of two threads that try, one succeeds.
     pub(crate) fn take(&self) -> bool {
-        let Found { entry, value } = self;
+        let FoundEntry { entry, value } = self;
         let dead = value & TIMES;
         let taken = entry
             .value
@@ -199,22 +199,22 @@ impl Found {
     }
 
     /// The entry with its current value. None: it was removed meanwhile.
-    pub(crate) fn again(&self) -> Option<Found> {
+    pub(crate) fn again(&self) -> Option<FoundEntry> {
         let value = self.entry.value.load(Ordering::Acquire);
         let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
         let entry = self.entry;
-        same.then_some(Found { entry, value })
+        same.then_some(FoundEntry { entry, value })
     }
 
     /// Replaces the record. False: the entry had changed or was no longer there.
-    pub(crate) fn replace(&self, held: Held) -> bool {
-        self.replace_payload(held.pack())
+    pub(crate) fn replace(&self, charge: Charge) -> bool {
+        self.replace_payload(charge.pack())
     }
 
-    /// `replace` for a payload that is not a [`Held`].
+    /// `replace` for a payload that is not a [`Charge`].
     pub(crate) fn replace_payload(&self, payload: u64) -> bool {
         let value = LIVE | payload & PAYLOAD | self.value & TIMES;
-        let Found { entry, value: old } = self;
+        let FoundEntry { entry, value: old } = self;
         entry
             .value
             .compare_exchange(*old, value, Ordering::AcqRel, Ordering::Relaxed)
@@ -222,18 +222,18 @@ impl Found {
     }
 }
 
-fn look(entry: &'static Entry, key: u64) -> Option<Found> {
+fn look(entry: &'static Entry, key: u64) -> Option<FoundEntry> {
     if entry.key.load(Ordering::Acquire) != key {
         return None;
     }
     let value = entry.value.load(Ordering::Acquire);
     let same = entry.key.load(Ordering::Acquire) == key;
-    (same && value & LIVE != 0).then_some(Found { entry, value })
+    (same && value & LIVE != 0).then_some(FoundEntry { entry, value })
 }
 
 /// Looks a number up.
 #[inline]
-pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> Option<Found> {
+pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> Option<FoundEntry> {
     let key = key(space, number)?;
     (0..segments(state)).rev().find_map(|segment| {
         let bucket = bucket(state, segment, key)?;
@@ -242,11 +242,11 @@ pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> O
 }
 
 /// Remembers a number. False: there is no room for it.
-pub(crate) fn put(state: &'static ProcessState, space: Space, number: u64, held: Held) -> bool {
-    put_payload(state, space, number, held.pack())
+pub(crate) fn put(state: &'static ProcessState, space: Space, number: u64, charge: Charge) -> bool {
+    put_payload(state, space, number, charge.pack())
 }
 
-/// `put` for a payload of up to 57 bits that is not a [`Held`].
+/// `put` for a payload of up to 57 bits that is not a [`Charge`].
 pub(crate) fn put_payload(
     state: &'static ProcessState,
     space: Space,
@@ -295,7 +295,7 @@ pub(crate) fn put_payload(
 }
 
 /// Visits every entry of this process, each as of the moment of its visit.
-pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, Found)) {
+pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
     const SPACES: [Space; 16] = [
         Space::Memory,
         Space::Primary,

@@ -281,7 +281,7 @@ unsafe fn make(
 }
 
 fn keep(account: &Account, array: u64, bytes: Bytes) {
-    account.remember(Space::Array, array, account.here(bytes, Kind::Array));
+    account.remember(Space::Array, array, account.charge_here(bytes, Kind::Array));
 }
 
 /// The memory of an array, as the driver reports it.

@@ -26,7 +26,7 @@ use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, 
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::contexts;
-use crate::state::handles::{self, Found, Held, Space};
+use crate::state::handles::{self, Charge, FoundEntry, Space};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -199,7 +199,7 @@ pub(crate) fn make(
         Some(context) => {
             let number = contexts::number(account.state, context);
             let bytes = held.unwrap_or(Bytes::ZERO);
-            let held = account.held(bytes, Kind::Context, number);
+            let held = account.charge_in(bytes, Kind::Context, number);
             match primary {
                 Some(ordinal) => account.remember(Space::Primary, ordinal, held),
                 None => account.remember(Space::Context, context, held),
@@ -276,10 +276,10 @@ pub(crate) fn primary_let_go(
         pools::closed(copy, ordinal, gone);
     }
     if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
-        let held = found.held();
+        let charge = found.charge();
         account::freed(found);
-        account::context_gone(held.context);
-        green::primary_ended(held.device);
+        account::context_gone(charge.context);
+        green::primary_ended(charge.device);
         ended(copy);
     }
     code
@@ -305,12 +305,12 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     code
 }
 
-fn destroyed(copy: CopyId, ctx: CUcontext, found: Option<Found>) {
+fn destroyed(copy: CopyId, ctx: CUcontext, found: Option<FoundEntry>) {
     if let Some(attached) = account::find(Space::Attached, ctx as u64) {
         attached.take();
     }
     if let Some(found) = found {
-        let Held { context, .. } = found.held();
+        let Charge { context, .. } = found.charge();
         account::freed(found);
         account::context_gone(context);
         ended(copy);

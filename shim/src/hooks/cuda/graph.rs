@@ -137,7 +137,7 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
     };
     if let Some(account) = account::of(copy, ordinal) {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
-        let need = account.held(rounded(bytes), Kind::Pool, next);
+        let need = account.charge_in(rounded(bytes), Kind::Pool, next);
         handles::put(account.state, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of(account, copy, ordinal) {
@@ -148,9 +148,9 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
 
 /// The memory that an executable graph needs, and its device.
 fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
-    let held = account::find(Space::Exec, exec as u64)?.held();
-    let ordinal = CudaOrdinal(u32::from(held.context.checked_sub(1)?));
-    Some((account::of(copy, ordinal)?, ordinal, held.bytes))
+    let charge = account::find(Space::Exec, exec as u64)?.charge();
+    let ordinal = CudaOrdinal(u32::from(charge.context.checked_sub(1)?));
+    Some((account::of(copy, ordinal)?, ordinal, charge.bytes))
 }
 
 /// `cuGraphLaunch`, `cuGraphUpload` and their twins.

@@ -107,12 +107,12 @@ pub(crate) unsafe fn context(
         && let Some(state) = account::page()
     {
         let number = contexts::number(state, made);
-        let held = handles::Held {
+        let charge = handles::Charge {
             bytes: gpuslice_config::words::units::Bytes::ZERO,
             context: number,
-            ..primary.held()
+            ..primary.charge()
         };
-        handles::put(state, Space::GreenContext, made, held);
+        handles::put(state, Space::GreenContext, made, charge);
     }
     code
 }
@@ -123,13 +123,13 @@ pub(crate) fn primary_ended(device: ledger::Device) {
         return;
     };
     handles::each(state, |space, _, found| {
-        let held = found.held();
+        let charge = found.charge();
         match space {
-            Space::GreenContext if held.device == device && found.take() => {
-                account::context_gone(held.context);
+            Space::GreenContext if charge.device == device && found.take() => {
+                account::context_gone(charge.context);
             }
             // The reserve of a destroyed pool on this device is gone too.
-            Space::Doomed if held.device == device => account::freed(found),
+            Space::Doomed if charge.device == device => account::freed(found),
             _ => {}
         }
     });

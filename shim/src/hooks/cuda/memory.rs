@@ -14,7 +14,7 @@ use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS}
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::{SMALL, STEP};
-use crate::state::handles::Held;
+use crate::state::handles::Charge;
 use gpuslice_config::ledger::stepped;
 
 type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
@@ -124,10 +124,10 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     }
     let bytes = claimed.plus(more);
     let kept = match account::memory(at) {
-        Some(Memory::Word(found)) => found.held().bytes == claimed && found.resize(bytes),
-        Some(Memory::Stray(found)) => found.replace(Held {
+        Some(Memory::Word(found)) => found.charge().bytes == claimed && found.resize(bytes),
+        Some(Memory::Stray(found)) => found.replace(Charge {
             bytes,
-            ..found.held()
+            ..found.charge()
         }),
         None => false,
     };

@@ -131,7 +131,7 @@ fn pin(
     }
     let code = ask();
     match (code == SUCCESS).then(made).flatten() {
-        Some(at) => account.remember(Space::Pinned, at, account.here(bytes, Kind::Pinned)),
+        Some(at) => account.remember(Space::Pinned, at, account.charge_here(bytes, Kind::Pinned)),
         None => account.release(bytes, Kind::Pinned),
     }
     code

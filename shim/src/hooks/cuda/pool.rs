@@ -335,7 +335,7 @@ pub(crate) unsafe fn free_async(
 
 /// The start of `CUmemPoolProps`.
 #[repr(C)]
-struct Properties {
+struct PoolProps {
     kind: i32,
     handles: i32,
     location: i32,
@@ -355,7 +355,7 @@ pub(crate) unsafe fn create(
     let code = unsafe { (call.real)(pool, properties) };
     if code == SUCCESS && !pool.is_null() && !properties.is_null() {
         // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
-        let wanted = unsafe { properties.cast::<Properties>().read() };
+        let wanted = unsafe { properties.cast::<PoolProps>().read() };
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pool`.
         let pool = unsafe { pool.read() };
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -441,5 +441,5 @@ pub(crate) fn settled(copy: CopyId) {
 
 const _: () = {
     assert!(size_of::<CUstream>() == size_of::<CUevent>());
-    assert!(core::mem::offset_of!(Properties, location) == 8);
+    assert!(core::mem::offset_of!(PoolProps, location) == 8);
 };

@@ -20,7 +20,7 @@ use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS}
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::STEP;
-use crate::state::handles::{self, Found, Space};
+use crate::state::handles::{self, FoundEntry, Space};
 use crate::state::page::ProcessState;
 use gpuslice_config::ledger::stepped;
 
@@ -110,14 +110,14 @@ impl Physical {
 
 /// The start of `CUmemAllocationProp`.
 #[repr(C)]
-struct Properties {
+struct AllocationProp {
     kind: i32,
     handles: i32,
     location: i32,
     id: i32,
 }
 
-impl Properties {
+impl AllocationProp {
     /// Whether the driver would accept them.
     fn is_valid(&self) -> bool {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -145,7 +145,7 @@ pub(crate) unsafe fn create(
         return ask();
     }
     // SAFETY: the caller guarantees the vendor's struct, which begins with these fields.
-    let wanted = unsafe { properties.cast::<Properties>().read() };
+    let wanted = unsafe { properties.cast::<AllocationProp>().read() };
     let Some((account, kind)) = payer(call.copy, &wanted) else {
         return ask();
     };
@@ -193,7 +193,7 @@ pub(crate) unsafe fn create(
 }
 
 /// The account that pays for physical memory, and the kind. None: it is not charged.
-fn payer(copy: CopyId, wanted: &Properties) -> Option<(Account, Kind)> {
+fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
     if wanted.location == DEVICE {
@@ -219,7 +219,7 @@ fn refer(state: &'static ProcessState, handle: MemHandle) {
 }
 
 /// Removes a reference; the last one releases the memory.
-fn drop_reference(mut found: Found) {
+fn drop_reference(mut found: FoundEntry) {
     loop {
         let physical = Physical::unpack(found.payload());
         if physical.references > 1 {
@@ -292,7 +292,7 @@ pub(crate) unsafe fn map(
 /// Maps imported memory up to `end`, which reveals its size.
 fn map_imported(
     copy: CopyId,
-    mut found: Found,
+    mut found: FoundEntry,
     end: usize,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -412,10 +412,10 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     /// `CUmemAllocationProp`, with room for later fields.
     #[repr(C)]
     struct Whole {
-        start: Properties,
+        start: AllocationProp,
         rest: [u64; 14],
     }
-    let nothing = Properties {
+    let nothing = AllocationProp {
         kind: 0,
         handles: 0,
         location: 0,

@@ -20,7 +20,7 @@ use crate::slice::{self, runtime::Runtime};
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
 /// The memory that the driver reports.
-struct Said {
+struct Reported {
     total: u64,
     reserved: u64,
     free: u64,
@@ -46,7 +46,7 @@ pub(crate) unsafe fn memory_info(
             detail(call.copy, device).unwrap_or_else(|| {
                 // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
                 let memory = unsafe { memory.read() };
-                Said {
+                Reported {
                     total: memory.total,
                     reserved: 0,
                     free: memory.free,
@@ -90,7 +90,7 @@ pub(crate) unsafe fn memory_info_v2(
         (code == SUCCESS).then(|| {
             // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
             let memory = unsafe { memory.read() };
-            Said {
+            Reported {
                 total: memory.total,
                 reserved: memory.reserved,
                 free: memory.free,
@@ -118,7 +118,7 @@ fn answerable(code: nvmlReturn_t) -> bool {
 }
 
 /// The values of `nvmlDeviceGetMemoryInfo_v2`.
-fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Said> {
+fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Reported> {
     let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(copy)?;
     let mut memory = nvmlMemory_v2_t {
         version: NVML_MEMORY_V2,
@@ -129,7 +129,7 @@ fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Said> {
     };
     // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract; the handle is the caller's own.
     let code = unsafe { ask(device, &raw mut memory) };
-    (code == SUCCESS).then_some(Said {
+    (code == SUCCESS).then_some(Reported {
         total: memory.total,
         reserved: memory.reserved,
         free: memory.free,
@@ -140,7 +140,7 @@ fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Said> {
 fn seen(
     copy: CopyId,
     device: nvmlDevice_t,
-    said: impl FnOnce() -> Option<Said>,
+    said: impl FnOnce() -> Option<Reported>,
 ) -> Option<MemoryView> {
     let Some(runtime) = slice::current() else {
         return seen_unsliced(copy, device);

@@ -10,7 +10,7 @@ use crate::real::copies::{self, CopyId};
 use crate::real::functions::{self, Call};
 use crate::slice;
 
-type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
+type GetProperties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
 
 /// The offsets of the two fields.
 struct Layout {
@@ -35,7 +35,7 @@ const FROM_13: Layout = Layout {
 /// # Safety
 /// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties(
-    call: Call<Properties>,
+    call: Call<GetProperties>,
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
@@ -58,7 +58,7 @@ pub(crate) unsafe fn device_properties(
 /// # Safety
 /// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties_v2(
-    call: Call<Properties>,
+    call: Call<GetProperties>,
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
