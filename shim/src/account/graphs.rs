@@ -138,7 +138,11 @@ impl Reserving for Graphs {
 
 impl Graphs {
     /// The graphs of a device. None: they are not counted.
-    pub(crate) fn of(account: Account, copy: CopyId, ordinal: CudaOrdinal) -> Option<Graphs> {
+    pub(crate) fn of_device(
+        account: Account,
+        copy: CopyId,
+        ordinal: CudaOrdinal,
+    ) -> Option<Graphs> {
         let known = reservations::known(account.state, What::Graphs, Some(ordinal))?;
         Some(Graphs {
             account,
@@ -217,7 +221,7 @@ pub(crate) fn settle_all(copy: CopyId) {
     reservations::each(state, |known| {
         if known.what() == What::Graphs
             && let Some(ordinal) = known.ordinal()
-            && let Some(account) = account::of(copy, ordinal)
+            && let Some(account) = account::by_ordinal(copy, ordinal)
         {
             let graphs = Graphs {
                 account,

@@ -90,7 +90,7 @@ pub(super) fn say_refused(bytes: Bytes, host: &Host) {
 
 /// Publishes to the neighbours that memory was released, on unified memory.
 #[cold]
-pub(super) fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
+pub(super) fn publish_release(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
     let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
     if let Some(device) = device {
         host::changed(runtime, &device, ledger);

@@ -69,17 +69,17 @@ pub(crate) enum Outcome {
 pub(crate) fn current(copy: CopyId) -> Option<Account> {
     let runtime = slice::current()?;
     runtime.ledger()?;
-    of(copy, device::current(copy)?)
+    by_ordinal(copy, device::current(copy)?)
 }
 
 /// The account of a device by its handle.
 pub(crate) fn by_handle(copy: CopyId, device: CUdevice) -> Option<Account> {
-    of(copy, device::ordinal(device)?)
+    by_ordinal(copy, device::ordinal(device)?)
 }
 
 /// The account of a device by its ordinal.
 #[inline(always)]
-pub(crate) fn of(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> {
+pub(crate) fn by_ordinal(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> {
     let runtime = slice::current()?;
     let ledger = runtime.ledger()?;
     let device = device::cuda(runtime, copy, ordinal)?;
@@ -455,7 +455,7 @@ fn give_back_in(
 ) {
     ledger.release(device, bytes, kind);
     if runtime.promise().is_some() {
-        host::tell_neighbours(runtime, ledger, device);
+        host::publish_release(runtime, ledger, device);
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Op
     let state = page::page()?;
     let known = reservations::pool(state, handle as u64)
         .or_else(|| learn(state, handle, owner(copy, handle).unwrap_or(here)))?;
-    of(copy, handle, known, Known::enter_later)
+    entered(copy, handle, known, Known::enter_later)
 }
 
 /// The current pool of a device, which serves allocations that name no pool. Charge as in `named`.
@@ -96,7 +96,7 @@ pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
             None if current_handle(copy, here) != Some(handle) => continue,
             None => learn(state, handle, here)?,
         };
-        let Some(pool) = of(copy, handle, known, Known::enter_later) else {
+        let Some(pool) = entered(copy, handle, known, Known::enter_later) else {
             continue;
         };
         if current_handle(copy, here) == Some(handle) {
@@ -149,14 +149,14 @@ fn learn(state: &'static ProcessState, handle: CUmemoryPool, device: CudaOrdinal
     known
 }
 
-fn of(
+fn entered(
     copy: CopyId,
     handle: CUmemoryPool,
     known: Known,
     enter: fn(&Known) -> Option<Entered>,
 ) -> Option<Pool> {
     Some(Pool {
-        account: account::of(copy, known.ordinal()?)?,
+        account: account::by_ordinal(copy, known.ordinal()?)?,
         copy,
         handle,
         known,
@@ -224,7 +224,9 @@ pub(crate) fn in_use(copy: CopyId, pool: CUmemoryPool) -> u64 {
 /// Forgets a destroyed pool. While memory from it is `in_use`, its whole reserve stays charged;
 /// freeing the last of it releases the reserve.
 pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
-    let account = known.ordinal().and_then(|one| account::of(copy, one));
+    let account = known
+        .ordinal()
+        .and_then(|one| account::by_ordinal(copy, one));
     let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
         return;
     };
@@ -350,7 +352,7 @@ fn each(copy: CopyId, mut visit: impl FnMut(&Pool)) {
     };
     reservations::each(state, |known| {
         if let What::Pool(handle) = known.what()
-            && let Some(pool) = of(copy, handle as CUmemoryPool, known, Known::enter)
+            && let Some(pool) = entered(copy, handle as CUmemoryPool, known, Known::enter)
         {
             visit(&pool);
             pool.leave();

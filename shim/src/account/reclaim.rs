@@ -98,9 +98,10 @@ fn is_torch(caller: usize) -> bool {
 
 /// Returns freed memory that malloc keeps to the kernel: only a large amount, and not often.
 fn trim_host(account: &Account) {
+    const TRIM_EVERY: u64 = sys::nanoseconds(reclaim::HOST_TRIM_EVERY);
     let asked = &account.state.release;
     let (now, last) = (sys::clock(), asked.trimmed.load(Ordering::Relaxed));
-    if now == 0 || (last != 0 && now.wrapping_sub(last) < reclaim::HOST_TRIM_EVERY) {
+    if now == 0 || (last != 0 && now.wrapping_sub(last) < TRIM_EVERY) {
         return;
     }
     let ours = asked

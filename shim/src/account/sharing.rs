@@ -322,5 +322,5 @@ fn at(copy: CopyId, address: CUdeviceptr) -> Option<Account> {
         SUCCESS => device::ordinal(ordinal)?,
         _ => device::current(copy)?,
     };
-    account::of(copy, ordinal)
+    account::by_ordinal(copy, ordinal)
 }

@@ -10,6 +10,7 @@
 //! µs.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use gpuslice_config::answer::view::{Host, Pressed};
 use gpuslice_config::host::cgroup;
@@ -27,11 +28,10 @@ use crate::slice::runtime::Runtime;
 use crate::state::page::{self, ProcessState};
 use crate::sys::{self, File};
 
-/// How long a reading of the host is reused, in nanoseconds.
-const VALID: u64 = 900_000;
-/// How long the host memory charged to the slice is reused, in nanoseconds. Programs touch mapped
-/// memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
-const CHARGE_VALID: u64 = 5_000_000;
+/// How long a reading of the host is reused.
+const VALID: Duration = Duration::from_micros(900);
+/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
+const CHARGE_VALID: Duration = Duration::from_millis(5);
 
 /// A reading of the host at one moment.
 #[derive(Clone, Copy)]
@@ -129,7 +129,7 @@ fn kept(runtime: &Runtime, state: &ProcessState, clock: u64, word: u64) -> Optio
 #[inline]
 fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
     let [at, word, total, available, unused, keeps, charge] = state.host.words()?;
-    if at == 0 || clock.wrapping_sub(at) >= VALID {
+    if at == 0 || clock.wrapping_sub(at) >= const { sys::nanoseconds(VALID) } {
         return None;
     }
     let memory = HostMemory {
@@ -245,7 +245,7 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
 fn charge(runtime: &Runtime, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
     let kept = &state.host;
     let at = kept.charged_at.load(Ordering::Acquire);
-    if at != 0 && clock.wrapping_sub(at) < CHARGE_VALID {
+    if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
     }
     let charge = measure(runtime, device);

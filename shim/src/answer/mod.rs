@@ -95,13 +95,17 @@ fn shared(
 
 /// The answer for a device, from the memory that its driver reports.
 #[inline]
-pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
-    of_card(runtime, device, driver, &[])
+pub(crate) fn view_of_device(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    driver: DriverMemory,
+) -> MemoryView {
+    view_of_card(runtime, device, driver, &[])
 }
 
 /// The answer for a card: memory held on its instances is held on it too.
 #[inline]
-pub(crate) fn of_card(
+pub(crate) fn view_of_card(
     runtime: &Runtime,
     device: &Device<'_>,
     driver: DriverMemory,
@@ -128,7 +132,7 @@ pub(crate) fn of_card(
     };
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
-        tell(&answer);
+        log_answer(&answer);
     }
     answer
 }
@@ -149,7 +153,7 @@ pub(crate) fn of_host(
     let facts = shared(device, &reading, held, driver);
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
-        tell(&answer);
+        log_answer(&answer);
     }
     Some(answer)
 }
@@ -200,7 +204,7 @@ pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
 }
 
 #[cold]
-fn tell(answer: &MemoryView) {
+fn log_answer(answer: &MemoryView) {
     let line = [
         Str("total "),
         Dec(answer.total.get()),

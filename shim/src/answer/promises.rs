@@ -23,11 +23,11 @@ pub(crate) fn promised(runtime: &Runtime) -> Bytes {
 pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
     let own = runtime.promise().and_then(|path| Stat::at(path).ok());
     sum(runtime, |folder, name, promise| {
-        of(folder, name, promise, own.as_ref())
+        unspent_of(folder, name, promise, own.as_ref())
     })
 }
 
-fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
+fn sum(runtime: &Runtime, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
     let Some(path) = runtime.promises() else {
         return Bytes::ZERO;
     };
@@ -44,14 +44,14 @@ fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> B
     while let Ok(listed @ [_, ..]) = folder.list(&mut listing) {
         for name in directory::names(listed) {
             if let Some(promise) = Promise::named(name.to_bytes()) {
-                sum = sum.plus(of(&folder, name, &promise));
+                sum = sum.plus(amount(&folder, name, &promise));
             }
         }
     }
     sum
 }
 
-fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
+fn unspent_of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
     let file = match folder.open_entry(name) {
         Ok(file) => file,
         // A link is not a promise, and neither is a file that has just been removed.

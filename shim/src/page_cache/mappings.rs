@@ -68,7 +68,7 @@ pub(super) struct Range {
 
 impl Range {
     /// The pages of `length` bytes at an address, as the kernel rounds them.
-    pub(super) fn of(address: usize, length: usize) -> Range {
+    pub(super) fn new(address: usize, length: usize) -> Range {
         let start = address as u64;
         let end = start.saturating_add(length as u64).saturating_add(PAGE - 1) & !(PAGE - 1);
         Range { start, end }

@@ -127,7 +127,7 @@ impl Unmapping {
 /// Records that a range of memory is about to be unmapped, or mapped anew.
 #[inline]
 pub(crate) fn unmapping(address: usize, length: usize) -> Unmapping {
-    let range = Range::of(address, length);
+    let range = Range::new(address, length);
     match mappings::may_meet(range) {
         true => model_unmapping(range),
         false => Unmapping::NOTHING,
@@ -214,7 +214,7 @@ fn model_mapped(mapping: Mapping) {
         kind |= mappings::WRITABLE;
     }
     mappings::add(Piece {
-        range: Range::of(mapping.address, mapping.length),
+        range: Range::new(mapping.address, mapping.length),
         offset: u64::try_from(mapping.offset).unwrap_or(0),
         number,
         kind,
@@ -223,7 +223,7 @@ fn model_mapped(mapping: Mapping) {
 
 /// Records that a mapping is about to be moved or resized. Returns the model file's part of it.
 pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
-    let range = Range::of(address, length);
+    let range = Range::new(address, length);
     if !mappings::may_meet(range) {
         return None;
     }
@@ -254,7 +254,7 @@ impl Moving {
 
     /// Records the mapping's new place.
     pub(crate) fn moved(self, address: usize, length: usize) {
-        self.lies(Range::of(address, length));
+        self.lies(Range::new(address, length));
     }
 
     fn lies(self, range: Range) {
@@ -273,7 +273,7 @@ impl Moving {
 /// Records that a range of memory gets another protection.
 #[inline]
 pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
-    let range = Range::of(address, length);
+    let range = Range::new(address, length);
     if prot & PROT_WRITE != 0 && mappings::may_meet(range) {
         model_written(range);
     }
@@ -299,7 +299,7 @@ pub(crate) fn copied(source: u64, length: usize) {
     if drops_behind()
         && let Ok(address) = usize::try_from(source)
     {
-        let range = Range::of(address, length);
+        let range = Range::new(address, length);
         if mappings::may_meet(range) {
             drop_behind::copied(range);
         }

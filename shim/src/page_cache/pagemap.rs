@@ -56,7 +56,7 @@ const NO_REGIONS: [Region; REGIONS] = [Region {
 }; REGIONS];
 
 impl Scan {
-    fn of(range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Scan {
+    fn new(range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Scan {
         Scan {
             size: size_of::<Scan>() as u64,
             flags: 0,
@@ -115,7 +115,7 @@ impl Pages {
         let mut rest = range;
         while rest.start < rest.end {
             let kind = IS_FILE | IS_PRESENT;
-            let mut scan = Scan::of(rest, 0, 0, kind, 0);
+            let mut scan = Scan::new(rest, 0, 0, kind, 0);
             let mut regions = NO_REGIONS;
             let Some(found) = self.ask(&mut scan, &mut regions) else {
                 // The kernel lacks PAGEMAP_SCAN: the whole range, or none of it.
@@ -139,7 +139,7 @@ impl Pages {
     fn scan(&self, range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Option<u64> {
         let mut regions = NO_REGIONS;
         let found = self.ask(
-            &mut Scan::of(range, most, inverted, mask, any),
+            &mut Scan::new(range, most, inverted, mask, any),
             &mut regions,
         )?;
         let pages = regions.iter().take(found).map(|region| {

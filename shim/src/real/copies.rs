@@ -241,7 +241,7 @@ static OTHERS: [Addresses; MOST_COPIES - 1] =
 
 impl Cells {
     /// The function with this number.
-    pub(crate) const fn of(function: usize) -> Cells {
+    pub(crate) const fn new(function: usize) -> Cells {
         Cells(function)
     }
 

@@ -112,7 +112,7 @@ macro_rules! symbols {
 
         /// The cells with the real function's addresses.
         pub(crate) fn cells(row: Row) -> Cells {
-            Cells::of(INTERNAL.wrapping_add(row as usize))
+            Cells::new(INTERNAL.wrapping_add(row as usize))
         }
 
         /// Forgets the addresses in one copy of a library.
@@ -121,7 +121,7 @@ macro_rules! symbols {
                 cells(row).forget(copy);
             }
             for internal in (0..INTERNAL).filter(|internal| library_of_internal(*internal) == Some(library)) {
-                Cells::of(internal).forget(copy);
+                Cells::new(internal).forget(copy);
             }
         }
     };
@@ -133,7 +133,7 @@ macro_rules! function {
         #[allow(non_snake_case, dead_code, reason = "C spelling; few of libc's are called from here")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(INTERNAL + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::new(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The function that comes after ours: libc's, or another preload's.
@@ -158,7 +158,7 @@ macro_rules! function {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(INTERNAL + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::new(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The real function in this copy of the library.
@@ -181,7 +181,7 @@ macro_rules! internal {
             #[expect(non_snake_case, reason = "C spelling")]
             pub(crate) mod $name {
                 use super::*;
-                const REAL: Cells = Cells::of(Internal::$name as usize);
+                const REAL: Cells = Cells::new(Internal::$name as usize);
 
                 /// The real function in this copy of the library.
                 #[inline]

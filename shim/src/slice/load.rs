@@ -168,7 +168,7 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
             (*place
                 .laid
                 .runtime
-                .write(Runtime::of(slice, &[], Mounted::No)))
+                .write(Runtime::new(slice, &[], Mounted::No)))
             .is_placed(),
         )
     };
@@ -279,7 +279,7 @@ fn lay_out(
         false => Mounted::No,
     };
     let listed = list(slice, listed);
-    let runtime = (*laid.runtime.write(Runtime::of(slice, listed, mounted))).is_placed();
+    let runtime = (*laid.runtime.write(Runtime::new(slice, listed, mounted))).is_placed();
     laid.loaded.write(Loaded {
         runtime: limits.then_some(runtime),
         unsliced: !limits,

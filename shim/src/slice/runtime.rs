@@ -54,7 +54,7 @@ const OTHERS: Budget = Budget(u8::MAX - 1);
 impl Runtime {
     /// Opens the files that the slice names.
     #[inline(always)]
-    pub(crate) fn of(
+    pub(crate) fn new(
         slice: &'static Slice,
         listed: &'static [DeviceSlice],
         mounted: Mounted,
@@ -73,7 +73,7 @@ impl Runtime {
         };
         let ledger = match refuses {
             true => SliceLedger::closed(),
-            false => SliceLedger::of(slice, mounted),
+            false => SliceLedger::open(slice, mounted),
         };
         Runtime {
             slice,

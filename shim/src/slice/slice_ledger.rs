@@ -6,6 +6,7 @@
 use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
 
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::slice::{self, Slice};
@@ -37,13 +38,13 @@ struct Named {
     id: Option<u64>,
 }
 
-/// The pause before a damaged ledger is opened again, in nanoseconds.
-const PAUSE: u64 = 1_000_000_000;
+/// The pause before a damaged ledger is opened again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl SliceLedger {
     /// Opens the slice's ledger. The hook always creates one for a slice that it mounts.
-    pub(crate) fn of(slice: &'static Slice, mounted: bool) -> SliceLedger {
-        let mut of = SliceLedger {
+    pub(crate) fn open(slice: &'static Slice, mounted: bool) -> SliceLedger {
+        let mut opened = SliceLedger {
             now: AtomicPtr::new(core::ptr::null_mut()),
             first: None,
             file: None,
@@ -52,7 +53,7 @@ impl SliceLedger {
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
             _ if mounted => paths::MOUNTED_LEDGER,
-            _ => return of,
+            _ => return opened,
         };
         let descriptor = slice.ledger_descriptor.as_ref();
         let file = Named {
@@ -62,15 +63,15 @@ impl SliceLedger {
         };
         let enforced = slice.enforce && slice.limits_something();
         match file.open() {
-            Ok(ledger) => of.first = Some(ledger),
+            Ok(ledger) => opened.first = Some(ledger),
             Err(why) if enforced => {
-                of.first = Some(Ledger::closed(page::page().map(|page| &page.ledger)));
-                of.put_off(file, why);
+                opened.first = Some(Ledger::closed(page::page().map(|page| &page.ledger)));
+                opened.put_off(file, why);
             }
             Err(why) => file.say(why, "nothing is counted"),
         }
-        of.file = Some(file);
-        of
+        opened.file = Some(file);
+        opened
     }
 
     /// The ledger of a slice that cannot be read.
@@ -122,7 +123,7 @@ impl SliceLedger {
             "GPU memory is refused until the ledger can be used again",
         );
         if !why.is_passing() {
-            let at = sys::clock().saturating_add(PAUSE);
+            let at = sys::clock().saturating_add(const { sys::nanoseconds(PAUSE) });
             self.again_at.store(at, Ordering::Relaxed);
         }
     }

@@ -119,7 +119,7 @@ fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'
 fn parse(text: &[u8], path: &CStr, place: &mut MaybeUninit<Slice>) -> bool {
     let parsed = slice::parse_into(text, begin(place));
     if let Err(error) = &parsed {
-        tell(path, error);
+        unparsable(path, error);
     }
     parsed.is_ok()
 }
@@ -173,7 +173,7 @@ pub(super) fn begin(place: &mut MaybeUninit<Slice>) -> &mut Slice {
 
 #[cold]
 #[inline(never)]
-fn tell(path: &CStr, error: &slice::SliceError) {
+fn unparsable(path: &CStr, error: &slice::SliceError) {
     let mut why = log::Text::<256>::new();
     let _ = write!(why, "{error}");
     unusable(path, why.as_bytes());

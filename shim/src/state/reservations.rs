@@ -9,6 +9,7 @@
 //! that is about to destroy the pool first closes its place, and waits until all others have left.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
+use core::time::Duration;
 
 use gpuslice_config::ledger::{Charged, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
@@ -62,9 +63,9 @@ const GENERATION: u64 = 1 << 32;
 const GENERATIONS: u64 = 0xffff << 32;
 const CLOSED: u64 = 1 << 48;
 
-/// How long a thread waits for those that have entered, in nanoseconds: a thread that was cancelled
-/// in the driver never leaves.
-const DESTROY_PATIENCE: u64 = 1_000_000_000;
+/// How long a thread waits for those that have entered: a thread that was cancelled in the driver
+/// never leaves.
+const DESTROY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The token of a thread that has entered a place. It has no destructor: the thread may be
 /// cancelled meanwhile.
@@ -147,7 +148,7 @@ impl Known {
 
     /// Like `enter`, but waits for a thread that may be about to destroy it.
     pub(crate) fn enter_later(&self) -> Option<Entered> {
-        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
         loop {
             let entered = self.enter();
             let here = self.place.key.load(SeqCst) == self.key;
@@ -174,7 +175,7 @@ impl Known {
 
     /// Waits until all threads that entered before have left.
     pub(crate) fn wait_until_left(&self) {
-        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
         while self.place.users.load(SeqCst) & ENTERED != 0 && sys::clock() < end {
             sys::nap();
         }

@@ -106,7 +106,7 @@ const UPLOAD: u64 = 2;
 fn upload(copy: CopyId, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
     let Need { bytes, device, .. } = graphs::need(copy, graph);
     let ordinal = device.and_then(device::ordinal)?;
-    let graphs = Graphs::of(account::of(copy, ordinal)?, copy, ordinal)?;
+    let graphs = Graphs::of_device(account::by_ordinal(copy, ordinal)?, copy, ordinal)?;
     Some((graphs, graphs.claim_steps(rounded(bytes))))
 }
 
@@ -135,12 +135,12 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
     let Some(ordinal) = ordinal else {
         return;
     };
-    if let Some(account) = account::of(copy, ordinal) {
+    if let Some(account) = account::by_ordinal(copy, ordinal) {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let need = account.charge_in(rounded(bytes), Kind::Pool, next);
         handles::put(account.state, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
-        if let Some(graphs) = Graphs::of(account, copy, ordinal) {
+        if let Some(graphs) = Graphs::of_device(account, copy, ordinal) {
             graphs.launched(Given::default());
         }
     }
@@ -150,7 +150,7 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
 fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
     let charge = account::find(Space::Exec, exec as u64)?.charge();
     let ordinal = CudaOrdinal(u32::from(charge.context.checked_sub(1)?));
-    Some((account::of(copy, ordinal)?, ordinal, charge.bytes))
+    Some((account::by_ordinal(copy, ordinal)?, ordinal, charge.bytes))
 }
 
 /// `cuGraphLaunch`, `cuGraphUpload` and their twins.
@@ -163,7 +163,7 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
     let Some((account, ordinal, need)) = known(call.copy, exec) else {
         return ask();
     };
-    let Some(graphs) = Graphs::of(account, call.copy, ordinal) else {
+    let Some(graphs) = Graphs::of_device(account, call.copy, ordinal) else {
         return ask();
     };
     let Ok(given) = graphs.claim_steps(need) else {

@@ -158,7 +158,7 @@ pub(crate) unsafe fn show<T: Amount>(
             answer::driver(total, free.unwrap_or(total))
         }
     };
-    let view = answer::of(runtime, &device, memory);
+    let view = answer::view_of_device(runtime, &device, memory);
     // SAFETY: the caller guarantees that `free` is null or writable.
     unsafe { out::put(free, view.free) };
     // SAFETY: the caller guarantees that `total` is null or writable.
@@ -222,7 +222,7 @@ unsafe fn show_total<T: Amount>(copy: CopyId, said: Option<u64>, bytes: *mut T, 
 
 /// TOTAL, which does not depend on free memory.
 pub(crate) fn total_shown(runtime: &Runtime, device: &Device<'_>, said: u64) -> Bytes {
-    answer::of(runtime, device, answer::driver(said, said)).total
+    answer::view_of_device(runtime, device, answer::driver(said, said)).total
 }
 
 /// `cuDeviceGetAttribute`.

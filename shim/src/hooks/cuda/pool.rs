@@ -364,7 +364,7 @@ pub(crate) unsafe fn create(
             DEVICE => device::ordinal(wanted.id),
             // On unified memory the host's memory is the device's.
             _ => device::current(call.copy).filter(|ordinal| {
-                account::of(call.copy, *ordinal).is_some_and(|account| account.unified())
+                account::by_ordinal(call.copy, *ordinal).is_some_and(|account| account.unified())
             }),
         };
         pools::created(call.copy, pool, device);

@@ -200,7 +200,7 @@ fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
         return Some((account::by_handle(copy, wanted.id)?, Kind::Vmm));
     }
     // On unified memory the host's memory is the device's.
-    let account = account::of(copy, device::current(copy)?)?;
+    let account = account::by_ordinal(copy, device::current(copy)?)?;
     account.unified().then_some((account, Kind::Pinned))
 }
 
@@ -308,7 +308,7 @@ fn map_imported(
         .into();
     let Physical { device, class, .. } = physical;
     let account = device::all(copy)
-        .filter_map(|ordinal| account::of(copy, ordinal))
+        .filter_map(|ordinal| account::by_ordinal(copy, ordinal))
         .find(|account| account.listed == device);
     if more != Bytes::ZERO
         && let Some(account) = account

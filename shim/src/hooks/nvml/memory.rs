@@ -170,7 +170,12 @@ fn seen(
         Bytes::new(said.reserved),
         Bytes::new(said.free),
     );
-    Some(answer::of_card(runtime, &device, driver, instances.held()))
+    Some(answer::view_of_card(
+        runtime,
+        &device,
+        driver,
+        instances.held(),
+    ))
 }
 
 /// The instances of a card that are listed in the ledger.
@@ -271,7 +276,7 @@ pub(crate) unsafe fn protected_memory(
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { memory.read() };
-        let view = answer::of(runtime, &device, answer::driver(said.total, said.free));
+        let view = answer::view_of_device(runtime, &device, answer::driver(said.total, said.free));
         let filled = nvmlMemory_t {
             total: view.total.get(),
             free: view.free.get(),
