@@ -157,7 +157,7 @@ impl Graphs {
     }
 
     /// Claims the memory that the driver may have to add before a graph can run.
-    pub(crate) fn claim_steps(&self, need: Bytes) -> Result<Given, ()> {
+    pub(crate) fn claim_launch(&self, need: Bytes) -> Result<Given, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
             let idle = reserve.count_on(need, self);

@@ -12,11 +12,13 @@ pub(crate) mod context_size;
 mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
+mod pay;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod sharing;
 
 pub(crate) use current_context::context;
+pub(crate) use pay::{Paid, Request};
 
 use core::sync::atomic::Ordering;
 

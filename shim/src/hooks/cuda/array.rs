@@ -9,13 +9,10 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Outcome};
+use crate::account::{self, Account, Outcome, Paid, Request};
 use crate::answer::device;
-use crate::hooks::cuda::memory;
 use crate::hooks::out;
-use crate::real::abi::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
-};
+use crate::real::abi::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::handles::Space;
@@ -238,32 +235,38 @@ unsafe fn make(
     let Some(account) = account::current(copy).filter(|_| shape.holds()) else {
         return ask();
     };
-    let request = shape.bytes(requirements.is_some());
-    let claimed = stepped(request);
-    match account.try_claim_steps(Bytes::new(request), claimed, Kind::Array) {
-        Outcome::Granted => {}
-        Outcome::Uncounted => return ask(),
-        Outcome::Refused(refusal) => {
-            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(copy);
-            let undo = || {
-                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-                let made = unsafe { out::got_handle(place) };
-                if let (Some(destroy), Some(array)) = (destroy, made) {
-                    // SAFETY: the driver has just created the array; no other thread knows it.
-                    unsafe { destroy(array as CUarray) };
-                }
-            };
-            return memory::refuse(&account, claimed, refusal, is_valid, ask, undo);
-        }
-    }
-    let code = ask();
-    // SAFETY: the caller guarantees that `ask` writes the array to `place`.
-    let made = unsafe { out::got_handle(place) }.filter(|_| code == SUCCESS);
-    let Some(array) = made else {
-        account.release(claimed, Kind::Array);
-        return code;
+    let bytes = shape.bytes(requirements.is_some());
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: stepped(bytes),
+        kind: Kind::Array,
     };
-    let required = requirements.and_then(|ask| required(copy, ask, array));
+    let is_valid = || !place.is_null() && shape.is_valid() && device::has_context(copy);
+    // SAFETY: `pay` calls both closures on CUDA_SUCCESS, so the driver has written the array to
+    // `place` if that is not null.
+    let made = || unsafe { out::got_handle(place) };
+    let record = || match made() {
+        Some(array) => correct(&account, array, request.claimed, requirements, destroy),
+        None => Paid::Released,
+    };
+    let undo = || {
+        if let (Some(destroy), Some(array)) = (destroy, made()) {
+            // SAFETY: the driver has just created the array; no other thread knows it.
+            unsafe { destroy(array as CUarray) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
+}
+
+/// Records a new array, and corrects its claim to the size that the driver reports.
+fn correct(
+    account: &Account,
+    array: u64,
+    claimed: Bytes,
+    requirements: Option<Require>,
+    destroy: Option<Destroy>,
+) -> Paid {
+    let required = requirements.and_then(|ask| required(account.copy, ask, array));
     let bytes = required.unwrap_or(claimed);
     let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
     if more > Bytes::ZERO
@@ -272,16 +275,12 @@ unsafe fn make(
     {
         // SAFETY: the driver has just created the array; no other thread knows it.
         unsafe { destroy(array as CUarray) };
-        account.release(claimed, Kind::Array);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return Paid::Exceeded;
     }
     account.release(less, Kind::Array);
-    keep(&account, array, bytes);
-    code
-}
-
-fn keep(account: &Account, array: u64, bytes: Bytes) {
-    account.remember(Space::Array, array, account.charge_here(bytes, Kind::Array));
+    let charge = account.charge_here(bytes, Kind::Array);
+    account.remember(Space::Array, array, charge);
+    Paid::Kept
 }
 
 /// The memory of an array, as the driver reports it.

@@ -107,7 +107,7 @@ fn upload(copy: CopyId, graph: CUgraph) -> Option<(Graphs, Result<Given, ()>)> {
     let Need { bytes, device, .. } = graphs::need(copy, graph);
     let ordinal = device.and_then(device::ordinal)?;
     let graphs = Graphs::of_device(account::by_ordinal(copy, ordinal)?, copy, ordinal)?;
-    Some((graphs, graphs.claim_steps(rounded(bytes))))
+    Some((graphs, graphs.claim_launch(rounded(bytes))))
 }
 
 /// Remembers the memory that an executable graph needs.
@@ -166,7 +166,7 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
     let Some(graphs) = Graphs::of_device(account, call.copy, ordinal) else {
         return ask();
     };
-    let Ok(given) = graphs.claim_steps(need) else {
+    let Ok(given) = graphs.claim_launch(need) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();

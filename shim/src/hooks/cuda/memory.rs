@@ -3,11 +3,10 @@
 
 use core::ffi::c_uint;
 
-use gpuslice_config::answer::admit::Refusal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Memory, Outcome};
+use crate::account::{self, Account, Memory, Outcome, Paid, Request};
 use crate::answer::device;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
@@ -161,53 +160,6 @@ fn counted(copy: CopyId, request: u64) -> Option<Account> {
     account::current(copy)
 }
 
-/// Refuses a request that there is no room for. If the driver has an error of its own for the
-/// request, the program gets that error, and no refusal is recorded. `undo` frees memory that the
-/// driver has allocated after all.
-#[cold]
-pub(crate) fn refuse(
-    account: &Account,
-    bytes: Bytes,
-    refusal: Refusal,
-    is_valid: bool,
-    ask: impl FnOnce() -> CUresult,
-    undo: impl FnOnce(),
-) -> CUresult {
-    if !is_valid {
-        let code = ask();
-        if code != SUCCESS {
-            return code;
-        }
-        undo();
-    }
-    account.refuse(bytes, refusal);
-    CUDA_ERROR_OUT_OF_MEMORY
-}
-
-/// `refuse` for linear memory.
-///
-/// # Safety
-/// `ask` is a driver call that writes its pointer to `place` if that is not null.
-#[cold]
-unsafe fn refuse_linear<P: Amount>(
-    account: &Account,
-    place: *const P,
-    (bytes, refusal): (Bytes, Refusal),
-    is_valid: impl FnOnce() -> bool,
-    ask: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let is_valid = is_valid() && device::has_context(account.copy);
-    let undo = || {
-        let free = functions::cuMemFree_v2::real(account.copy);
-        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
-            // SAFETY: the driver has just returned this pointer; no other thread knows it.
-            unsafe { free(at) };
-        }
-    };
-    refuse(account, bytes, refusal, is_valid, ask, undo)
-}
-
 /// Allocates memory that has its steps to itself. `is_valid`: whether the driver would accept the
 /// arguments.
 ///
@@ -217,27 +169,22 @@ unsafe fn refuse_linear<P: Amount>(
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
     place: *const P,
-    request: u64,
+    bytes: u64,
     kind: Kind,
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let bytes = stepped(request);
-    match account.try_claim_steps(Bytes::new(request), bytes, kind) {
-        Outcome::Granted => {}
-        Outcome::Uncounted => return ask(),
-        Outcome::Refused(refusal) => {
-            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-            return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
-        }
-    }
-    let code = ask();
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: stepped(bytes),
+        kind,
+    };
+    let record = |at| {
+        account.keep(at, request.claimed, kind);
+        Paid::Kept
+    };
     // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-    match unsafe { out::got(place) } {
-        Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
-        _ => account.release(bytes, kind),
-    }
-    code
+    unsafe { pay(account, place, request, is_valid, ask, record) }
 }
 
 /// Allocates memory that may share its step with other small allocations. Without room for a new
@@ -249,25 +196,53 @@ pub(crate) unsafe fn whole<P: Amount>(
 unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
-    request: u64,
+    bytes: u64,
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let step = Bytes::new(STEP);
-    match account.try_claim_steps(Bytes::new(request), step, Kind::Linear) {
-        Outcome::Granted => {}
-        Outcome::Uncounted => return ask(),
-        Outcome::Refused(refusal) => {
-            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-            return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
-        }
-    }
-    let code = ask();
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: Bytes::new(STEP),
+        kind: Kind::Linear,
+    };
+    let record = |at| match account.keep_small(at) {
+        true => Paid::Kept,
+        false => Paid::Released,
+    };
     // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-    let at = unsafe { out::got(place) }.filter(|_| code == SUCCESS);
-    let new_step = at.is_some_and(|at| account.keep_small(at));
-    if !new_step {
-        account.release(step, Kind::Linear);
-    }
-    code
+    unsafe { pay(account, place, request, is_valid, ask, record) }
+}
+
+/// `Account::pay` for linear memory. `record` gets the driver's pointer.
+///
+/// # Safety
+/// As `whole`.
+#[inline(always)]
+unsafe fn pay<P: Amount>(
+    account: &Account,
+    place: *const P,
+    request: Request,
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+    record: impl FnOnce(u64) -> Paid,
+) -> CUresult {
+    let is_valid = || is_valid() && device::has_context(account.copy);
+    let record = || {
+        // SAFETY: `pay` calls it on CUDA_SUCCESS, so the driver has written `place` if it is not
+        // null.
+        match unsafe { out::got(place) } {
+            Some(at) => record(at),
+            None => Paid::Released,
+        }
+    };
+    let undo = || {
+        let free = functions::cuMemFree_v2::real(account.copy);
+        // SAFETY: `pay` calls it on CUDA_SUCCESS, so the driver has written `place` if it is not
+        // null.
+        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
+            // SAFETY: the driver has just returned this pointer; no other thread knows it.
+            unsafe { free(at) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
 }

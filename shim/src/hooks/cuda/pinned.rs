@@ -6,9 +6,8 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Outcome};
+use crate::account::{self, Paid, Request};
 use crate::answer::device;
-use crate::hooks::cuda::memory;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -120,21 +119,21 @@ fn pin(
     let Some(account) = account else {
         return ask();
     };
-    let bytes = stepped(request);
-    match account.try_claim_steps(Bytes::new(request), bytes, Kind::Pinned) {
-        Outcome::Granted => {}
-        Outcome::Uncounted => return ask(),
-        Outcome::Refused(refusal) => {
-            let is_valid = is_valid && device::has_context(copy);
-            return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
+    let request = Request {
+        bytes: Bytes::new(request),
+        claimed: stepped(request),
+        kind: Kind::Pinned,
+    };
+    let is_valid = || is_valid && device::has_context(copy);
+    let record = || match made() {
+        Some(at) => {
+            let charge = account.charge_here(request.claimed, Kind::Pinned);
+            account.remember(Space::Pinned, at, charge);
+            Paid::Kept
         }
-    }
-    let code = ask();
-    match (code == SUCCESS).then(made).flatten() {
-        Some(at) => account.remember(Space::Pinned, at, account.charge_here(bytes, Kind::Pinned)),
-        None => account.release(bytes, Kind::Pinned),
-    }
-    code
+        None => Paid::Released,
+    };
+    account.pay(request, is_valid, ask, record, undo)
 }
 
 /// `cuMemFreeHost` and `cuMemHostUnregister`.

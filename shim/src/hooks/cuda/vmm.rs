@@ -12,9 +12,8 @@ use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::sharing;
-use crate::account::{self, Account, Outcome};
+use crate::account::{self, Account, Paid, Request};
 use crate::answer::device;
-use crate::hooks::cuda::memory;
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -149,47 +148,50 @@ pub(crate) unsafe fn create(
     let Some((account, kind)) = payer(call.copy, &wanted) else {
         return ask();
     };
-    let bytes = stepped(size as u64);
-    match account.try_claim_steps(Bytes::new(size as u64), bytes, kind) {
-        Outcome::Granted => {}
-        Outcome::Uncounted => return ask(),
-        Outcome::Refused(refusal) => {
-            let whole = (size as u64).is_multiple_of(STEP);
-            let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
-            let undo = || {
-                let release = functions::cuMemRelease::real(call.copy);
-                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-                if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
-                    // SAFETY: the driver has just returned this handle; no other thread knows it.
-                    unsafe { release(made) };
-                }
-            };
-            return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
-        }
-    }
-    let code = ask();
-    // SAFETY: on success the driver has written a handle to `handle`.
-    let made = unsafe { out::got(handle) }.filter(|_| code == SUCCESS);
-    let Some(made) = made else {
-        account.release(bytes, kind);
-        return code;
+    let request = Request {
+        bytes: Bytes::new(size as u64),
+        claimed: stepped(size as u64),
+        kind,
     };
+    let whole = (size as u64).is_multiple_of(STEP);
+    let is_valid = || !handle.is_null() && flags == 0 && whole && wanted.is_valid();
+    // SAFETY: `pay` calls both closures on CUDA_SUCCESS, so the driver has written the handle to
+    // `handle` if that is not null.
+    let made = || unsafe { out::got(handle) };
+    let record = || match made() {
+        Some(made) => {
+            created(&account, made, request);
+            Paid::Kept
+        }
+        None => Paid::Released,
+    };
+    let undo = || {
+        let release = functions::cuMemRelease::real(call.copy);
+        if let (Some(release), Some(made)) = (release, made()) {
+            // SAFETY: the driver has just returned this handle; no other thread knows it.
+            unsafe { release(made) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
+}
+
+/// Remembers physical memory that was created.
+fn created(account: &Account, handle: MemHandle, request: Request) {
     let physical = Physical {
-        steps: bytes.get() / STEP,
+        steps: request.claimed.get() / STEP,
         references: 1,
         device: account.listed,
-        kind,
+        kind: request.kind,
         whose: Whose::Own,
         class: Class::numbered(0),
     };
-    if let Some(old) = handles::find(account.state, Space::Physical, made)
+    if let Some(old) = handles::find(account.state, Space::Physical, handle)
         && old.take()
     {
         // The driver has reused the handle.
         Physical::unpack(old.payload()).release(account.ledger);
     }
-    handles::put_payload(account.state, Space::Physical, made, physical.pack());
-    code
+    handles::put_payload(account.state, Space::Physical, handle, physical.pack());
 }
 
 /// The account that pays for physical memory, and the kind. None: it is not charged.
