@@ -14,10 +14,8 @@ use core::ptr::null_mut;
 use gpuslice_config::words::device::{CudaOrdinal, DeviceUuid};
 use gpuslice_config::words::units::Bytes;
 
-use crate::answer::device;
-use crate::real::abi::{
-    CUcontext, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
-};
+use crate::answer::{device, driver_memory};
+use crate::real::abi::{CUcontext, SUCCESS, nvmlDevice_t, nvmlProcessInfo_t};
 use crate::real::copies::{self, CopyId};
 use crate::real::functions;
 use crate::slice::runtime::Runtime;
@@ -77,8 +75,12 @@ impl Meter {
         if let Some((nvml, device)) = self.nvml {
             list(nvml, device, &mut processes);
         }
-        let nvml = || self.nvml.and_then(|(nvml, device)| free(nvml, device));
-        let readings = (0..READINGS).filter_map(|_| host().or_else(nvml));
+        let nvml = || {
+            self.nvml
+                .and_then(|(nvml, device)| driver_memory::nvml(nvml, device))
+        };
+        let readings =
+            (0..READINGS).filter_map(|_| host().or_else(|| nvml().map(|memory| memory.free)));
         Sample {
             processes,
             free: readings.max(),
@@ -104,24 +106,16 @@ pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> Con
         usual: USUAL,
     };
     let context = context.map(|context| context as CUcontext);
-    let in_use = context.and_then(|context| device::within(copy, context, || in_use(copy)));
-    let Some(in_use) = in_use.flatten() else {
+    let memory =
+        context.and_then(|context| device::within(copy, context, || driver_memory::current(copy)));
+    let Some(memory) = memory.flatten() else {
         return usual(0);
     };
-    let difference = in_use.minus(held).get();
+    let difference = memory.total.minus(memory.free).minus(held).get();
     match SIZES.contains(&difference) {
         true => ContextGrowth::By(difference),
         false => usual(difference),
     }
-}
-
-/// The memory in use on the current device, as the driver reports it.
-fn in_use(copy: CopyId) -> Option<Bytes> {
-    let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(copy)?;
-    // SAFETY: cuMemGetInfo_v2's contract.
-    let code = unsafe { ask(&raw mut free, &raw mut total) };
-    (code == SUCCESS).then(|| Bytes::new(total as u64).minus(Bytes::new(free as u64)))
 }
 
 fn open(uuid: DeviceUuid) -> Option<(CopyId, nvmlDevice_t)> {
@@ -177,19 +171,6 @@ fn list(nvml: CopyId, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROC
     for (place, process) in into.iter_mut().zip(known) {
         *place = Some((process.pid, process.usedGpuMemory));
     }
-}
-
-fn free(nvml: CopyId, device: nvmlDevice_t) -> Option<u64> {
-    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
-    let mut memory = nvmlMemory_v2_t {
-        version: NVML_MEMORY_V2,
-        total: 0,
-        reserved: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract.
-    (unsafe { ask(device, &raw mut memory) } == SUCCESS).then_some(memory.free)
 }
 
 impl Sample {

@@ -3,6 +3,7 @@
 //! Law: decides nothing itself; writes only where the caller passes a place.
 
 pub(crate) mod device;
+pub(crate) mod driver_memory;
 pub(crate) mod host;
 pub(crate) mod meminfo_file;
 pub(crate) mod promises;

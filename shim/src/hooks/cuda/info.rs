@@ -1,19 +1,19 @@
 //! CUDA's queries for memory, and for whether a device shares the host's memory.
-//! Touches: the real function, then the out-parameters that the caller has passed.
+//! Touches: the real function, then the out-parameters that the caller has passed; the ledger, to
+//! correct the charges of this process's pools.
 
-use gpuslice_config::answer::view::DriverMemory;
-use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};
+use crate::answer::driver_memory;
 use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
-use crate::real::functions::{self, Call};
+use crate::real::functions::Call;
 use crate::slice::{self, runtime::Runtime};
 
 pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
@@ -30,23 +30,13 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for its own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = slice::current() else {
-        if code == SUCCESS && device::shares(call.copy) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.copy, free) };
-        }
-        return code;
-    };
-    if code != SUCCESS {
-        return code;
-    }
-    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    let said = unsafe { said(free, total) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    unsafe { show(runtime, call.copy, said, free, total) };
-    code
+    // SAFETY: `answer` calls it on CUDA_SUCCESS: the driver has written every place that is not
+    // null.
+    let said = |_| Some(unsafe { said(free, total) });
+    // SAFETY: `code` is the driver's for these places.
+    unsafe { answer(code, || Some(call.copy), said, free, total) }
 }
 
 /// `cuMemGetInfo`, which reports 32-bit sizes.
@@ -58,24 +48,51 @@ pub(crate) unsafe fn mem_get_info_v1(
     free: *mut u32,
     total: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for its own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = slice::current() else {
-        if code == SUCCESS && device::shares(call.copy) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.copy, free) };
-        }
-        return code;
+    // This driver function truncates at 4 GiB: its successor returns the full values.
+    let said = |copy| match driver_memory::current(copy) {
+        Some(driver) => Some((Some(driver.free.get()), Some(driver.total.get()))),
+        // SAFETY: `answer` calls it on CUDA_SUCCESS: the driver has written every place that is
+        // not null.
+        None => Some(unsafe { said(free, total) }),
     };
-    if code == SUCCESS {
-        // This driver function truncates at 4 GiB: its successor returns the full values.
-        let said = match facts(call.copy) {
-            Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            None => unsafe { said(free, total) },
-        };
-        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show(runtime, call.copy, said, free, total) };
+    // SAFETY: `code` is the driver's for these places.
+    unsafe { answer(code, || Some(call.copy), said, free, total) }
+}
+
+/// FREE and TOTAL as the driver reports them. None: the caller has passed no place for it.
+pub(crate) type Said = (Option<u64>, Option<u64>);
+
+/// Changes the answer of a query that has returned `code`. A failed query is left as it is, and so
+/// is every answer without a slice, except for memory that the device shares with the host. `said`
+/// returns the driver's own values; None: they are not known, and the answer stands.
+///
+/// # Safety
+/// If `code` is CUDA_SUCCESS, both places are null, or have just been written.
+#[inline]
+pub(crate) unsafe fn answer<T: Amount>(
+    code: CUresult,
+    copy: impl FnOnce() -> Option<CopyId>,
+    said: impl FnOnce(CopyId) -> Option<Said>,
+    free: *mut T,
+    total: *mut T,
+) -> CUresult {
+    let slice = slice::current();
+    if code != SUCCESS {
+        return code;
+    }
+    let Some(copy) = copy() else { return code };
+    match slice {
+        Some(runtime) => {
+            if let Some(said) = said(copy) {
+                // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the places.
+                unsafe { show(runtime, copy, said, free, total) };
+            }
+        }
+        // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the place.
+        None if device::shares(copy) => unsafe { show_unsliced(copy, free) },
+        None => {}
     }
     code
 }
@@ -85,9 +102,9 @@ pub(crate) unsafe fn mem_get_info_v1(
 /// # Safety
 /// `free` is null, or the driver has just written to it.
 #[cold]
-pub(crate) unsafe fn show_unsliced<T: Amount>(copy: CopyId, free: *mut T) {
+unsafe fn show_unsliced<T: Amount>(copy: CopyId, free: *mut T) {
     // The runtime's number may already be ours, so the driver is queried again.
-    let view = facts(copy).and_then(answer::unsliced);
+    let view = driver_memory::current(copy).and_then(answer::unsliced);
     if let Some(view) = view {
         // SAFETY: the caller guarantees that `free` is null or writable.
         unsafe { out::put(free, view.free) };
@@ -99,7 +116,7 @@ pub(crate) unsafe fn show_unsliced<T: Amount>(copy: CopyId, free: *mut T) {
 /// # Safety
 /// Both places are null, or the driver has just written to them.
 #[inline]
-unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
+unsafe fn said<T: Amount>(free: *const T, total: *const T) -> Said {
     // SAFETY: the caller guarantees that `free` is null or written.
     let free = unsafe { out::got(free) };
     // SAFETY: the caller guarantees that `total` is null or written.
@@ -107,37 +124,21 @@ unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Opti
     (free, total)
 }
 
-/// The memory of the current device, as the driver reports it.
-pub(crate) fn facts(copy: CopyId) -> Option<DriverMemory> {
-    let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(copy)?;
-    // SAFETY: cuMemGetInfo_v2's contract.
-    let code = unsafe { ask(&raw mut free, &raw mut total) };
-    (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
-}
-
-/// The total memory of a device, as the driver reports it.
-pub(crate) fn total_of(copy: CopyId, ordinal: CudaOrdinal) -> Option<u64> {
-    let mut total = 0usize;
-    let ask = functions::cuDeviceTotalMem_v2::real(copy)?;
-    let device = CUdevice::try_from(ordinal.0).ok()?;
-    // SAFETY: cuDeviceTotalMem_v2's contract.
-    let code = unsafe { ask(&raw mut total, device) };
-    (code == SUCCESS).then_some(total as u64)
-}
-
 /// Answers for the current device. `said`: the driver's own values.
 ///
 /// # Safety
 /// Both places are null, or the driver has just written to them.
 #[inline]
-pub(crate) unsafe fn show<T: Amount>(
+unsafe fn show<T: Amount>(
     runtime: &Runtime,
     copy: CopyId,
-    said: (Option<u64>, Option<u64>),
+    said: Said,
     free: *mut T,
     total: *mut T,
 ) {
+    // The driver returns a pool's unused memory whenever a stream is synchronised, also by calls
+    // that are not hooked. So a query corrects the charges of this process's pools first; a process
+    // without pools writes nothing here.
     pool::settled(copy);
     let ordinal = device::current(copy);
     if ordinal.is_none() {
@@ -150,7 +151,7 @@ pub(crate) unsafe fn show<T: Amount>(
         (Some(free), Some(total)) => answer::driver(total, free),
         // The caller has passed a null pointer for one value; the other still depends on it.
         (free, total) => {
-            let total = total.or_else(|| total_of(copy, ordinal?));
+            let total = total.or_else(|| driver_memory::total(copy, ordinal?));
             let Some(total) = total else {
                 counters::FACTS.warn("query", &[Str("the total is not known")]);
                 return;
@@ -197,7 +198,8 @@ pub(crate) unsafe fn device_total_mem_v1(
     // SAFETY: the caller's own arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS && slice::current().is_some() {
-        let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.copy, ordinal));
+        let whole =
+            device::ordinal(dev).and_then(|ordinal| driver_memory::total(call.copy, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.

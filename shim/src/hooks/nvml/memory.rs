@@ -8,6 +8,7 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};
+use crate::answer::driver_memory;
 use crate::hooks::cuda::info;
 use crate::real::abi::{
     NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
@@ -24,6 +25,30 @@ struct Reported {
     total: u64,
     reserved: u64,
     free: u64,
+}
+
+impl From<nvmlMemory_v2_t> for Reported {
+    fn from(memory: nvmlMemory_v2_t) -> Reported {
+        Reported {
+            total: memory.total,
+            reserved: memory.reserved,
+            free: memory.free,
+        }
+    }
+}
+
+/// The memory that the driver reports, with the part that it reserves.
+fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Reported> {
+    driver_memory::nvml(copy, device).map(Reported::from)
+}
+
+/// An answer in the struct of the first version.
+fn filled(view: &MemoryView) -> nvmlMemory_t {
+    nvmlMemory_t {
+        total: view.total.get(),
+        free: view.free.get(),
+        used: view.used.get(),
+    }
 }
 
 /// `nvmlDeviceGetMemoryInfo`.
@@ -57,13 +82,8 @@ pub(crate) unsafe fn memory_info(
     let Some(view) = seen(call.copy, device, said) else {
         return code;
     };
-    let filled = nvmlMemory_t {
-        total: view.total.get(),
-        free: view.free.get(),
-        used: view.used.get(),
-    };
     // SAFETY: `memory` is not null, so the caller guarantees a struct there.
-    unsafe { memory.write(filled) };
+    unsafe { memory.write(filled(&view)) };
     SUCCESS
 }
 
@@ -89,12 +109,7 @@ pub(crate) unsafe fn memory_info_v2(
     let said = || {
         (code == SUCCESS).then(|| {
             // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
-            let memory = unsafe { memory.read() };
-            Reported {
-                total: memory.total,
-                reserved: memory.reserved,
-                free: memory.free,
-            }
+            Reported::from(unsafe { memory.read() })
         })
     };
     let Some(view) = seen(call.copy, device, said) else {
@@ -115,25 +130,6 @@ pub(crate) unsafe fn memory_info_v2(
 /// Whether the driver has answered, or cannot answer because memory is unified.
 fn answerable(code: nvmlReturn_t) -> bool {
     code == SUCCESS || code == NVML_ERROR_NOT_SUPPORTED
-}
-
-/// The values of `nvmlDeviceGetMemoryInfo_v2`.
-fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Reported> {
-    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(copy)?;
-    let mut memory = nvmlMemory_v2_t {
-        version: NVML_MEMORY_V2,
-        total: 0,
-        reserved: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract; the handle is the caller's own.
-    let code = unsafe { ask(device, &raw mut memory) };
-    (code == SUCCESS).then_some(Reported {
-        total: memory.total,
-        reserved: memory.reserved,
-        free: memory.free,
-    })
 }
 
 /// The answer for a device. None: the driver's answer stands.
@@ -160,8 +156,8 @@ fn seen(
             ..device
         };
         // CUDA's total, if this process can query it, so that both APIs report one value.
-        let total =
-            device::cuda_twin(uuid.bytes).and_then(|(copy, ordinal)| info::total_of(copy, ordinal));
+        let total = device::cuda_twin(uuid.bytes)
+            .and_then(|(copy, ordinal)| driver_memory::total(copy, ordinal));
         return answer::of_host(runtime, &device, total);
     }
     let said = said?;
@@ -232,7 +228,7 @@ fn seen_unsliced(copy: CopyId, device: nvmlDevice_t) -> Option<MemoryView> {
         return answer::unsliced_host(None);
     };
     match device::integrated(driver, ordinal) {
-        Some(true) => answer::unsliced_host(info::total_of(driver, ordinal)),
+        Some(true) => answer::unsliced_host(driver_memory::total(driver, ordinal)),
         _ => None,
     }
 }
@@ -277,13 +273,8 @@ pub(crate) unsafe fn protected_memory(
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { memory.read() };
         let view = answer::view_of_device(runtime, &device, answer::driver(said.total, said.free));
-        let filled = nvmlMemory_t {
-            total: view.total.get(),
-            free: view.free.get(),
-            used: view.used.get(),
-        };
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
-        unsafe { memory.write(filled) };
+        unsafe { memory.write(filled(&view)) };
     }
     code
 }

@@ -1,7 +1,7 @@
 //! The runtime's queries for memory and attributes: `cudaMemGetInfo`, `cudaDeviceGetAttribute`.
 //! Touches: the real function, then the out-parameters that it has written.
 
-use crate::answer::device;
+use crate::answer::driver_memory;
 use crate::hooks::cuda::info::{self, Attribute, MemGetInfo};
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, SUCCESS, cudaError_t};
 use crate::real::copies;
@@ -20,27 +20,14 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for its own arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = slice::current() else {
-        if code == SUCCESS
-            && let Some(copy) = copies::any_driver()
-            && device::shares(copy)
-        {
-            // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-            unsafe { info::show_unsliced(copy, free) };
-        }
-        return code;
+    let said = |driver| {
+        let memory = driver_memory::current(driver)?;
+        Some((Some(memory.free.get()), Some(memory.total.get())))
     };
-    if code == SUCCESS
-        && let Some(copy) = copies::any_driver()
-        && let Some(driver) = info::facts(copy)
-    {
-        let said = (Some(driver.free.get()), Some(driver.total.get()));
-        // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-        unsafe { info::show(runtime, copy, said, free, total) };
-    }
-    code
+    // SAFETY: `code` is the runtime's for these places; cudaSuccess and CUDA_SUCCESS are both 0.
+    unsafe { info::answer(code, copies::any_driver, said, free, total) }
 }
 
 /// `cudaDeviceGetAttribute`.

@@ -1,7 +1,7 @@
 //! `cudaDeviceProp`: changes the total memory and `integrated`, where the layout is known.
 //! Touches: the real function, then two fields of the caller's struct.
 
-use crate::answer::device;
+use crate::answer::{device, driver_memory};
 use crate::hooks::cuda::info;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
@@ -107,7 +107,7 @@ unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
         return;
     };
     let ordinal = device::ordinal(dev);
-    let said = ordinal.and_then(|ordinal| info::total_of(copy, ordinal));
+    let said = ordinal.and_then(|ordinal| driver_memory::total(copy, ordinal));
     let device = slice::current()
         .zip(ordinal)
         .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, copy, ordinal)?)));
