@@ -9,8 +9,9 @@ use core::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 
-use super::block_map::BlockMap;
-use super::{fork, helper, range_locks};
+use super::drop_behind::block_map::BlockMap;
+use super::drop_behind::helper;
+use super::{fork, range_locks};
 use crate::sys;
 use crate::sys::file_calls::{self, Descriptor, Identity, Stat};
 

@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::drop_behind::helper;
 use super::files::{self, Number};
-use super::helper;
 use super::queue::{Entry, Queue};
 use crate::sys;
 

@@ -4,22 +4,19 @@
 //! Law: allocates nothing, takes no lock, leaves errno alone. Every real function is called exactly
 //! once. Without a slice that asks for eviction, it is one branch.
 
-pub(crate) mod block_map;
 pub(crate) mod drop_behind;
 pub(crate) mod file_names;
 mod files;
 pub(crate) mod fork;
-mod helper;
 pub(crate) mod mappings;
 pub(crate) mod open;
-mod pagemap;
 mod queue;
 pub(crate) mod quiesce;
 pub(crate) mod range_locks;
 pub(crate) mod seccomp;
-mod window;
 
 use crate::sys::file_calls::Descriptor;
+use drop_behind::helper;
 use files::Number;
 use mappings::{Piece, Range};
 use open::drops_behind;

@@ -5,7 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{fork, helper};
+use super::drop_behind::helper;
+use super::fork;
 use crate::sys;
 
 /// The number of threads at work on a model file.

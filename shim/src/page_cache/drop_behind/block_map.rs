@@ -5,12 +5,12 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::drop_behind::BLOCK;
+use super::BLOCK;
 use crate::sys;
 
 /// The state of one file's blocks. Written by the helper; cleared by the thread that ends the
 /// file's use.
-pub(super) struct BlockMap {
+pub(in crate::page_cache) struct BlockMap {
     /// For each block the number of bytes used, and whether it was dropped.
     blocks: AtomicPtr<AtomicU32>,
     /// The number of blocks dropped a second time.
@@ -32,7 +32,7 @@ const GAPS: u64 = 64 << 10;
 const PATIENCE: u64 = 64 << 20;
 
 impl BlockMap {
-    pub(super) const fn new() -> BlockMap {
+    pub(in crate::page_cache) const fn new() -> BlockMap {
         BlockMap {
             blocks: AtomicPtr::new(core::ptr::null_mut()),
             redropped: AtomicU64::new(0),
@@ -43,11 +43,11 @@ impl BlockMap {
     }
 
     /// Whether the file's pages are kept until the end of its use.
-    pub(super) fn has_stopped(&self) -> bool {
+    pub(in crate::page_cache) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stop(&self) {
+    pub(in crate::page_cache) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
@@ -75,12 +75,12 @@ impl BlockMap {
     }
 
     /// Whether a block is used up.
-    pub(super) fn is_used(&self, block: u64, size: u64) -> bool {
+    pub(in crate::page_cache) fn is_used(&self, block: u64, size: u64) -> bool {
         u64::from(self.value(block, size) & !DROPPED) >= BLOCK - GAPS
     }
 
     /// Records that these bytes were used.
-    pub(super) fn used(&self, bytes: Range<u64>, size: u64) {
+    pub(in crate::page_cache) fn used(&self, bytes: Range<u64>, size: u64) {
         if self.blocks.load(Ordering::Acquire).is_null()
             && let Some(length) = BlockMap::length(size)
             && let Ok(fresh) = sys::map(length)
@@ -103,7 +103,7 @@ impl BlockMap {
     }
 
     /// Records that these blocks are dropped. Returns whether too many were dropped twice.
-    pub(super) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
+    pub(in crate::page_cache) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
         for block in blocks {
             if let Some(word) = self.word(block, size)
                 && word.fetch_or(DROPPED, Ordering::Relaxed) & DROPPED != 0
@@ -117,7 +117,7 @@ impl BlockMap {
 
     /// Samples a few dropped blocks, not those about to be dropped. Returns whether most of them
     /// are mapped again, twice in a row.
-    pub(super) fn is_remapped(
+    pub(in crate::page_cache) fn is_remapped(
         &self,
         size: u64,
         next: Range<u64>,
@@ -148,7 +148,7 @@ impl BlockMap {
     }
 
     /// Clears the state: the file is no longer in use.
-    pub(super) fn clear(&self, size: u64) {
+    pub(in crate::page_cache) fn clear(&self, size: u64) {
         let blocks = self.blocks.swap(core::ptr::null_mut(), Ordering::AcqRel);
         if let (false, Some(length)) = (blocks.is_null(), BlockMap::length(size)) {
             // SAFETY: all threads that used the blocks have left the file.

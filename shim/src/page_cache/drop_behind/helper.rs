@@ -6,8 +6,8 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::drop_behind;
-use super::files::Number;
+use crate::page_cache::drop_behind;
+use crate::page_cache::files::Number;
 use crate::sys::file_calls;
 use crate::sys::file_calls::number;
 use crate::sys::{self, syscall};
@@ -38,7 +38,7 @@ struct Timespec {
 }
 
 /// Waits until a word has changed from `was`. False: the time was over first.
-pub(super) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+pub(in crate::page_cache) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     const WAIT_PRIVATE: usize = 128;
     wait_by(WAIT_PRIVATE, word, was, milliseconds)
 }
@@ -69,7 +69,7 @@ fn wait_by(how: usize, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
 }
 
 /// Sleeps for a millisecond, so that other threads run.
-pub(super) fn pause() {
+pub(in crate::page_cache) fn pause() {
     static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
     wait(&NOBODY_WAKES, 0, 1);
 }
@@ -89,7 +89,7 @@ fn wake(word: &AtomicU32) {
 }
 
 /// Calls the helper; starts it if it does not run.
-pub(super) fn call() {
+pub(in crate::page_cache) fn call() {
     CALLS.fetch_add(1, Ordering::AcqRel);
     if RUNS.swap(1, Ordering::SeqCst) != 0 {
         wake(&CALLS);
@@ -102,22 +102,22 @@ pub(super) fn call() {
 
 /// Whether a helper was ever started in this process.
 #[inline]
-pub(super) fn has_run() -> bool {
+pub(in crate::page_cache) fn has_run() -> bool {
     !STACK_PLACE.load(Ordering::Acquire).is_null()
 }
 
 /// Whether the helper runs, and may continue.
-pub(super) fn runs() -> bool {
+pub(in crate::page_cache) fn runs() -> bool {
     RUNS.load(Ordering::SeqCst) != 0 && !rests()
 }
 
 /// Whether the helper is required not to run.
-pub(super) fn rests() -> bool {
+pub(in crate::page_cache) fn rests() -> bool {
     RESTS.load(Ordering::SeqCst) != 0
 }
 
 /// Ends the helper, and waits at most `milliseconds` until it is gone.
-pub(super) fn rest(milliseconds: u32) {
+pub(in crate::page_cache) fn rest(milliseconds: u32) {
     RESTS.fetch_add(1, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::AcqRel);
     wake(&CALLS);
@@ -136,7 +136,7 @@ pub(super) fn rest(milliseconds: u32) {
 }
 
 /// Waits until the kernel no longer counts the thread, a moment after it has ended.
-pub(super) fn is_gone(milliseconds: u32) {
+pub(in crate::page_cache) fn is_gone(milliseconds: u32) {
     let last = LAST.load(Ordering::SeqCst);
     // A word that is never woken: the kernel reports no event for this.
     let never = AtomicU32::new(0);
@@ -150,12 +150,12 @@ pub(super) fn is_gone(milliseconds: u32) {
 }
 
 /// Allows the helper to run again: it processes notes made meanwhile at its next call.
-pub(super) fn resume() {
+pub(in crate::page_cache) fn resume() {
     RESTS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Waits until the helper has left a file, which must then not be forgotten or unmapped under it.
-pub(super) fn wait_for(number: Number) {
+pub(in crate::page_cache) fn wait_for(number: Number) {
     let raw = u32::from(number.raw());
     core::sync::atomic::fence(Ordering::SeqCst);
     if AT.load(Ordering::SeqCst) != raw {
@@ -169,13 +169,13 @@ pub(super) fn wait_for(number: Number) {
 }
 
 /// Publishes that the helper works on a file. Checks made after this stay valid until it leaves.
-pub(super) fn enter(number: Number) {
+pub(in crate::page_cache) fn enter(number: Number) {
     AT.store(u32::from(number.raw()), Ordering::SeqCst);
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Publishes that the helper has left its file.
-pub(super) fn leave() {
+pub(in crate::page_cache) fn leave() {
     AT.store(0, Ordering::SeqCst);
     if WAITING.load(Ordering::SeqCst) != 0 {
         wake(&AT);
@@ -183,7 +183,7 @@ pub(super) fn leave() {
 }
 
 /// Resets the state in a forked child: the thread was its parent's.
-pub(super) fn inherit() {
+pub(in crate::page_cache) fn inherit() {
     for word in [&THREAD, &LAST, &RUNS, &AT, &WAITING, &RESTS] {
         word.store(0, Ordering::SeqCst);
     }

@@ -5,15 +5,20 @@
 //! kernel reports every page as a file's. Uses MADV_PAGEOUT, which loses no data, on private
 //! writable mappings. Stops by itself when dropped pages are used again.
 
+pub(in crate::page_cache) mod block_map;
+pub(in crate::page_cache) mod helper;
+mod pagemap;
+mod window;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::files::{self, Number};
-use super::mappings::{self, Range};
-use super::pagemap::Pages;
-use super::queue::{Entry, Queue};
-use super::quiesce::InFlight;
-use super::window::{Consumed, Window};
-use super::{helper, range_locks};
+use self::pagemap::Pages;
+use self::window::{Consumed, Window};
+use crate::page_cache::files::{self, Number};
+use crate::page_cache::mappings::{self, Range};
+use crate::page_cache::queue::{Entry, Queue};
+use crate::page_cache::quiesce::InFlight;
+use crate::page_cache::range_locks;
 use crate::sys::file_calls::{self, Descriptor};
 
 /// The span of a large folio, in bytes: parts of one are not dropped.
