@@ -11,6 +11,7 @@ use crate::interpose::deepbind;
 use crate::interpose::{entries, stand_in};
 use crate::loader::dl::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::loader::elf::{self, LinkMap, Object};
+use crate::loader::image;
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::log::{self, Level};
@@ -276,7 +277,7 @@ fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
         };
     };
     // SAFETY: the caller's code is running, so its object is loaded.
-    if unsafe { elf::symbol(caller, name.to_bytes()) }.is_some() {
+    if unsafe { image::symbol(caller, name.to_bytes()) }.is_some() {
         return PASS;
     }
     let address = dl::within(caller.path(), name);

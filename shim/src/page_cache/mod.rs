@@ -8,6 +8,7 @@ pub(crate) mod drop_behind;
 pub(crate) mod file_names;
 mod files;
 pub(crate) mod fork;
+mod hints;
 pub(crate) mod mappings;
 pub(crate) mod open;
 mod queue;
@@ -27,7 +28,7 @@ pub(crate) use quiesce::{finish, is_another_process, stop_helper};
 /// Records that a descriptor is about to be closed.
 #[inline]
 pub(crate) fn closing(fd: i32) {
-    if files::may_be(Descriptor(fd)) {
+    if hints::may_be(Descriptor(fd)) {
         model_closing(Descriptor(fd));
     }
 }
@@ -49,7 +50,7 @@ pub(crate) fn in_use() -> bool {
 /// Whether a descriptor may be a model file's.
 #[inline]
 pub(crate) fn may_be_model(fd: i32) -> bool {
-    files::may_be(Descriptor(fd))
+    hints::may_be(Descriptor(fd))
 }
 
 /// Records that all descriptors of a range are about to be closed.
@@ -57,14 +58,14 @@ pub(crate) fn closing_range(first: u32, last: u32) {
     if files::any()
         && let Some(_in_flight) = InFlight::at_own_files()
     {
-        files::hinted(first, last).for_each(files::closing);
+        hints::hinted(first, last).for_each(files::closing);
     }
 }
 
 /// Records a duplicate of a descriptor.
 #[inline]
 pub(crate) fn duplicated(from: i32, to: i32) {
-    if files::may_be(Descriptor(from))
+    if hints::may_be(Descriptor(from))
         && to >= 0
         && from != to
         && let Some(_in_flight) = InFlight::at_own_files()
@@ -76,7 +77,7 @@ pub(crate) fn duplicated(from: i32, to: i32) {
 /// Records that the program is about to lock a file or to query its locks: ours would interfere.
 #[inline]
 pub(crate) fn locking(fd: i32) {
-    if files::may_be(Descriptor(fd)) {
+    if hints::may_be(Descriptor(fd)) {
         model_locking(Descriptor(fd));
     }
 }
@@ -182,7 +183,7 @@ const MAP_ANONYMOUS: i32 = 0x20;
 /// Records that a file was mapped.
 #[inline]
 pub(crate) fn mapped(mapping: Mapping) {
-    if files::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
+    if hints::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
         model_mapped(mapping);
     }
 }
@@ -307,7 +308,7 @@ pub(crate) fn copied(source: u64, length: usize) {
 /// position.
 #[inline]
 pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
-    if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {
+    if drops_behind() && length > 0 && hints::may_be(Descriptor(fd)) {
         drop_behind::read(Descriptor(fd), offset, length);
     }
 }

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::loader::dl;
 use crate::loader::elf::{self, Object};
+use crate::loader::image;
 use crate::real::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::real::functions::{self, FUNCTIONS, RARE};
 
@@ -291,7 +292,7 @@ impl Cells {
         let mut address = null_mut();
         if let Some(object) = object_at(library, copy) {
             // SAFETY: a function of this object is being called, so the object is loaded.
-            let own = unsafe { elf::symbol(&object, name.to_bytes()) };
+            let own = unsafe { image::symbol(&object, name.to_bytes()) };
             address = own.map_or(null_mut(), |own| own as *mut c_void);
         }
         if address.is_null() {

@@ -14,7 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use self::pagemap::Pages;
 use self::window::{Consumed, Window};
-use crate::page_cache::files::{self, Number};
+use crate::page_cache::files::Number;
+use crate::page_cache::hints;
 use crate::page_cache::mappings::{self, Range};
 use crate::page_cache::queue::{Entry, Queue};
 use crate::page_cache::quiesce::InFlight;
@@ -73,7 +74,7 @@ pub(super) fn copied(range: Range) {
 #[cold]
 #[inline(never)]
 pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
-    let (Ok(length), Some(number)) = (u64::try_from(length), files::hinted_at(fd)) else {
+    let (Ok(length), Some(number)) = (u64::try_from(length), hints::hinted_at(fd)) else {
         return;
     };
     let file = number.file();
