@@ -13,6 +13,7 @@ mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
 mod pay;
+pub(crate) mod physical;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod sharing;

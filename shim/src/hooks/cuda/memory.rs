@@ -1,4 +1,4 @@
-//! Linear memory: claims it, then calls the driver.
+//! Linear memory: claims it, then calls the driver; releases it after the driver has freed it.
 //! Touches: the ledger; the real function, unless the slice has no room.
 
 use core::ffi::c_uint;
@@ -7,7 +7,9 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Memory, Outcome, Paid, Request};
+use crate::account::{pools, sharing};
 use crate::answer::device;
+use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -17,6 +19,7 @@ use crate::state::handles::Charge;
 use gpuslice_config::ledger::stepped;
 
 type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
+type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
 type AllocPitch<P, S> = unsafe extern "C" fn(*mut P, *mut S, S, S, c_uint) -> CUresult;
 
@@ -132,6 +135,33 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     };
     if !kept {
         account.release(more, Kind::Linear);
+    }
+    code
+}
+
+/// `cuMemFree` and `cuMemFree_v2`. Memory without a record is left to the driver.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn free<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
+    let memory = account::memory(dptr.into_u64());
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.copy, dptr.into_u64()),
+    };
+    // SAFETY: the caller's own argument.
+    let code = unsafe { (call.real)(dptr) };
+    if code == SUCCESS
+        && let Some(memory) = memory
+    {
+        sharing::freed(dptr.into_u64());
+        account::memory_freed(memory);
+    } else if code == SUCCESS {
+        // Memory from a pool: the ordinary free synchronises, so pools may have shrunk.
+        pool::settled(call.copy);
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
     }
     code
 }
