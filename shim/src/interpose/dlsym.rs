@@ -34,14 +34,7 @@ const LM_ID_NEWLM: isize = -1;
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         "endbr64",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "mov rdx, qword ptr [rsp + 24]",
-        "call {filter}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
+        saving_arguments!(2: "mov rdx, qword ptr [rsp + 24]", "call {filter}"),
         "test rax, rax",
         "jz 2f",
         "cmp rax, 1",
@@ -64,9 +57,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char
 pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
         "endbr64",
-        "push rdi",
-        "call {flags}",
-        "pop rdi",
+        saving_arguments!(1: "call {flags}"),
         "mov esi, eax",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
@@ -90,17 +81,13 @@ pub(crate) unsafe extern "C" fn dlmopen(
 ) -> *mut c_void {
     core::arch::naked_asm!(
         "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {namespace}",
-        "mov qword ptr [rsp + 16], rax",
-        "mov rdi, qword ptr [rsp + 8]",
-        "mov esi, dword ptr [rsp]",
-        "call {flags}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        saving_arguments!(3:
+            "call {namespace}",
+            "mov qword ptr [rsp + 16], rax",
+            "mov rdi, qword ptr [rsp + 8]",
+            "mov esi, dword ptr [rsp]",
+            "call {flags}"
+        ),
         "mov edx, eax",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
@@ -121,14 +108,7 @@ pub(crate) unsafe extern "C" fn dlmopen(
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         "hint #34",
-        "stp x29, x30, [sp, #-32]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "mov x2, x30",
-        "bl {filter}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
+        saving_arguments!(2: "mov x2, x30", "bl {filter}", "mov x16, x0"),
         "cbz x16, 2f",
         "cmp x16, #1",
         "csel x0, xzr, x16, eq",
@@ -149,13 +129,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, symbol: *const c_char
 pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
         "hint #34",
-        "stp x29, x30, [sp, #-32]!",
-        "mov x29, sp",
-        "str x0, [sp, #16]",
-        "bl {flags}",
-        "mov w1, w0",
-        "ldr x0, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
+        saving_arguments!(1: "bl {flags}", "mov w1, w0"),
         "adrp x16, {real}",
         "ldr x16, [x16, :lo12:{real}]",
         "cbz x16, 2f",
@@ -168,7 +142,8 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
     )
 }
 
-/// dlmopen: libc's, into a namespace whose first library is this one.
+/// dlmopen: libc's, into a namespace whose first library is this one. With a frame of its own: it
+/// replaces its first argument and saves the two others.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
