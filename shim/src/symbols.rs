@@ -152,9 +152,9 @@ symbols! {
     Nvml fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = nvml::processes::others;
     Nvml fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, plist: *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t = nvml::processes::detail;
 
-    Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
-    Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;
-    Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlmopen;
+    Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = interpose::dlsym::dlsym;
+    Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = interpose::dlopen::dlopen;
+    Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = interpose::dlopen::dlmopen;
 
     Libc fn open(path: *const c_char, flags: i32, mode: u32) -> i32 = libc::open::open;
     Libc fn open64(path: *const c_char, flags: i32, mode: u32) -> i32 = libc::open::open;

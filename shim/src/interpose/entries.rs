@@ -43,13 +43,13 @@ macro_rules! entries {
 }
 
 macro_rules! hook {
-    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = dlsym :: $hook:ident) => {
-        /// Exported by `dlsym.rs`, in assembly.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = interpose :: $module:ident :: $hook:ident) => {
+        /// Exported by the hook's own file, in assembly.
         #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
         pub(crate) mod $name {
             use super::*;
             pub(crate) fn entry_of(_: CopyId) -> *mut c_void {
-                crate::interpose::dlsym::$hook as *const () as *mut c_void
+                crate::interpose::$module::$hook as *const () as *mut c_void
             }
         }
     };

@@ -7,6 +7,7 @@ pub(crate) mod registers;
 #[macro_use]
 pub(crate) mod export;
 pub(crate) mod deepbind;
+pub(crate) mod dlopen;
 pub(crate) mod dlsym;
 pub(crate) mod entries;
 pub(crate) mod proc_address;

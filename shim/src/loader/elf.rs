@@ -135,7 +135,7 @@ fn own_list() -> Option<*const LinkMap> {
 }
 
 /// libc in a namespace of dlmopen, where it follows this library, which is the first there and
-/// needs no other. Asks the loader once, which takes its lock. `dlsym::namespace` makes this happen
+/// needs no other. Asks the loader once, which takes its lock. `dlopen::namespace` asks here
 /// before any other code of the namespace runs.
 fn libc_of_namespace() -> Option<Object> {
     static DYNAMIC: AtomicUsize = AtomicUsize::new(0);
