@@ -21,7 +21,7 @@ fn ask_context(state: &ProcessState, copy: CopyId) -> u8 {
     let Some(ask) = functions::cuCtxGetCurrent::real(copy) else {
         return 0;
     };
-    // SAFETY: cuCtxGetCurrent's contract.
+    // SAFETY: cuCtxGetCurrent's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut context) };
     if code != SUCCESS || context.is_null() {
         return 0;

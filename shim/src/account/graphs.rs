@@ -72,7 +72,7 @@ fn add(copy: CopyId, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> 
 fn node_needs(copy: CopyId, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
     let mut kind = -1;
     let ask = functions::cuGraphNodeGetType::real(copy)?;
-    // SAFETY: cuGraphNodeGetType's contract.
+    // SAFETY: cuGraphNodeGetType's contract: it writes to locals of its types.
     let code = unsafe { ask(node, &raw mut kind) };
     match kind {
         GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
@@ -91,7 +91,7 @@ fn node_needs(copy: CopyId, node: *mut c_void, depth: u32, need: &mut Need) -> O
         GRAPH_NODE_GRAPH if code == SUCCESS => {
             let mut child = core::ptr::null_mut();
             let ask = functions::cuGraphChildGraphNodeGetGraph::real(copy)?;
-            // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
+            // SAFETY: cuGraphChildGraphNodeGetGraph's contract: it writes to locals of its types.
             let code = unsafe { ask(node, &raw mut child) };
             (code == SUCCESS).then_some(())?;
             add(copy, child, depth, need)?;

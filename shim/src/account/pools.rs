@@ -271,7 +271,7 @@ fn look(state: &'static ProcessState, copy: CopyId, address: CUdeviceptr) -> Opt
     (code == SUCCESS).then_some(())?;
     handles::find(state, Space::Doomed, pool)?;
     let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
-    // SAFETY: cuMemGetAddressRange_v2's contract.
+    // SAFETY: cuMemGetAddressRange_v2's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
     (code == SUCCESS).then_some(Leftover {
         pool,
@@ -340,7 +340,7 @@ pub(crate) fn relaxed(copy: CopyId) -> Option<i32> {
 pub(crate) fn exchange(copy: CopyId, mode: Option<i32>) -> Option<i32> {
     let mut mode = mode?;
     let exchange = functions::cuThreadExchangeStreamCaptureMode::real(copy)?;
-    // SAFETY: cuThreadExchangeStreamCaptureMode's contract.
+    // SAFETY: cuThreadExchangeStreamCaptureMode's contract: it writes to locals of its types.
     let code = unsafe { exchange(&raw mut mode) };
     (code == SUCCESS).then_some(mode)
 }

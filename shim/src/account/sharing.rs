@@ -305,7 +305,7 @@ pub(crate) fn context_gone(state: &'static ProcessState, number: u8) {
 fn range(copy: CopyId, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut size) = (0, 0usize);
     let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
-    // SAFETY: cuMemGetAddressRange_v2's contract.
+    // SAFETY: cuMemGetAddressRange_v2's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut base, &raw mut size, address) };
     (code == SUCCESS).then_some((base, size as u64))
 }

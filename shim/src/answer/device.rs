@@ -53,7 +53,7 @@ pub(crate) fn current(copy: CopyId) -> Option<CudaOrdinal> {
 fn first(copy: CopyId, alone: &AtomicU8) -> Option<CudaOrdinal> {
     let mut devices = 0;
     let count = functions::cuDeviceGetCount::real(copy)?;
-    // SAFETY: cuDeviceGetCount's contract.
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } == SUCCESS {
         alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ fn first(copy: CopyId, alone: &AtomicU8) -> Option<CudaOrdinal> {
 fn context_device(copy: CopyId) -> Option<CudaOrdinal> {
     let mut device: CUdevice = 0;
     let ask = functions::cuCtxGetDevice::real(copy)?;
-    // SAFETY: cuCtxGetDevice's contract.
+    // SAFETY: cuCtxGetDevice's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut device) };
     (code == SUCCESS).then_some(())?;
     ordinal(device)
@@ -113,7 +113,7 @@ pub(crate) fn within<T>(copy: CopyId, context: CUcontext, ask: impl FnOnce() -> 
 pub(crate) fn all(copy: CopyId) -> impl Iterator<Item = CudaOrdinal> {
     let mut devices = 0;
     if let Some(count) = functions::cuDeviceGetCount::real(copy) {
-        // SAFETY: cuDeviceGetCount's contract.
+        // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
         unsafe { count(&raw mut devices) };
     }
     (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
@@ -210,7 +210,7 @@ fn uuid(copy: CopyId, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     .into_iter()
     .flatten()
     {
-        // SAFETY: cuDeviceGetUuid's contract.
+        // SAFETY: cuDeviceGetUuid's contract: it writes to locals of its types.
         if unsafe { ask(&raw mut uuid, device) } == SUCCESS {
             return Some(uuid.bytes);
         }
@@ -239,7 +239,7 @@ fn look_at_all(copy: CopyId, shared: &AtomicU8) -> u8 {
     let Some(count) = functions::cuDeviceGetCount::real(copy) else {
         return 2;
     };
-    // SAFETY: cuDeviceGetCount's contract.
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } != SUCCESS {
         return 2;
     }
@@ -257,7 +257,7 @@ pub(crate) fn integrated(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
     let ask = functions::cuDeviceGetAttribute::real(copy)?;
-    // SAFETY: cuDeviceGetAttribute's contract.
+    // SAFETY: cuDeviceGetAttribute's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut integrated, ATTRIBUTE_INTEGRATED, device) };
     (code == SUCCESS).then_some(integrated == 1)
 }
@@ -267,7 +267,7 @@ pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(CopyId, CudaOrdinal)> {
     let copy = copies::any_driver()?;
     let mut devices = 0;
     let count = functions::cuDeviceGetCount::real(copy)?;
-    // SAFETY: cuDeviceGetCount's contract.
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } != SUCCESS {
         return None;
     }

@@ -100,7 +100,8 @@ unsafe extern "C" fn filter(
     if handle == RTLD_NEXT {
         return after(caller.as_ref(), row, name);
     }
-    // SAFETY: the caller's own arguments; RTLD_DEFAULT is handled below.
+    // SAFETY: the caller guarantees dlsym's contract for its handle and name. The scope of
+    // RTLD_DEFAULT would be ours, not the caller's: that is handled below.
     let mut address = unsafe { dlsym(handle, symbol) };
     if address.is_null() {
         return NULL;
@@ -177,7 +178,7 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
             functions::name(row).as_bytes(),
         )),
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees dlsym's contract for its handle; `name` is a C string.
     let address = unsafe { dlsym(handle, name.as_ptr()) };
     let is_absent = known.is_some_and(<*mut c_void>::is_null);
     if is_absent && address == entries::entry(row, copies::CopyId(0)) {

@@ -68,7 +68,8 @@ macro_rules! hook {
 
             pub(crate) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
                     Some(real) => unsafe { libc::isolation::$hook(Call { copy: CopyId(0), real } $(, $arg)*) },
                     None => copies::not_in_libc(),
                 }
@@ -86,7 +87,8 @@ macro_rules! hook {
             #[inline(never)]
             pub(crate) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the caller guarantees the contract of the function of this name. It is
+                    // known now, so the exported function does not come back here.
                     Some(_) => unsafe { super::$name($($arg),*) },
                     None => copies::not_in_libc(),
                 }
@@ -101,9 +103,10 @@ macro_rules! hook {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
             match functions::$name::known() {
-                // SAFETY: the arguments are the caller's own, for the function of this name.
+                // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
                 Some(real) => unsafe { $($hook)::+(Call { copy: CopyId(0), real } $(, $arg)*) },
-                // SAFETY: the caller's own arguments, for the function of this name.
+                // SAFETY: the caller guarantees the contract of the function of this name.
                 None => unsafe { $name::first($($arg),*) },
             }
         }
@@ -119,7 +122,8 @@ macro_rules! hook {
 
             unsafe extern "C" fn called<const COPY: u8>($($arg : $ty,)* caller: usize) -> $ret {
                 match real(CopyId(COPY)) {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
                     Some(real) => unsafe {
                         cuda::growth::$hook(Call { copy: CopyId(COPY), real }, $($arg,)* caller)
                     },
@@ -160,7 +164,8 @@ macro_rules! hook {
 
             unsafe extern "C" fn entry<const COPY: u8>($($arg : $ty),*) -> $ret {
                 match real(CopyId(COPY)) {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
                     Some(real) => unsafe { $($hook)::+(Call { copy: CopyId(COPY), real } $(, $arg)*) },
                     None => Library::$lib.absent(),
                 }

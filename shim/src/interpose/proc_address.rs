@@ -43,7 +43,7 @@ pub(crate) unsafe fn proc_address_v1(
     version: i32,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, Some(call.copy), symbol, pfn, version, flags) };
@@ -62,7 +62,7 @@ pub(crate) unsafe fn proc_address(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, Some(call.copy), symbol, pfn, version, flags) };
@@ -81,7 +81,7 @@ pub(crate) unsafe fn proc_address_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe {
@@ -116,7 +116,7 @@ pub(crate) unsafe fn entry_point(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, flags) };
@@ -134,7 +134,7 @@ pub(crate) unsafe fn entry_point_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, per_thread(flags)) };
@@ -153,7 +153,7 @@ pub(crate) unsafe fn entry_point_by_version(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
@@ -172,7 +172,7 @@ pub(crate) unsafe fn entry_point_by_version_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     let flags = per_thread(flags);
     // SAFETY: `code` is the real function's result for these arguments.

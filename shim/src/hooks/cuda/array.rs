@@ -129,7 +129,7 @@ pub(crate) unsafe fn create_v1(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Flat<u32>>(call, handle, described) }
 }
 
@@ -142,7 +142,7 @@ pub(crate) unsafe fn create(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Flat<usize>>(call, handle, described) }
 }
 
@@ -155,7 +155,7 @@ pub(crate) unsafe fn create_3d_v1(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Deep<u32>>(call, handle, described) }
 }
 
@@ -168,7 +168,7 @@ pub(crate) unsafe fn create_3d(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Deep<usize>>(call, handle, described) }
 }
 
@@ -179,7 +179,7 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described) };
     let requirements = functions::cuArrayGetMemoryRequirements::real(call.copy);
     let destroy = functions::cuArrayDestroy::real(call.copy);
@@ -203,7 +203,7 @@ pub(crate) unsafe fn create_mipmapped(
     described: *const c_void,
     levels: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described, levels) };
     let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.copy);
     let destroy = functions::cuMipmappedArrayDestroy::real(call.copy);
@@ -302,7 +302,7 @@ fn required(copy: CopyId, ask: Require, array: u64) -> Option<Bytes> {
 /// As `create_v1`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, array: CUarray) -> CUresult {
     let found = account::find(Space::Array, array as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(array) };
     if code == SUCCESS
         && let Some(found) = found

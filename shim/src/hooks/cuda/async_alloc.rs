@@ -37,7 +37,7 @@ pub(crate) unsafe fn alloc_async(
     bytesize: usize,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract; `alloc_in` requires no more.
     unsafe { alloc_in(call, dptr, bytesize, stream, stream) }
 }
 
@@ -51,7 +51,7 @@ pub(crate) unsafe fn alloc_async_ptsz(
     bytesize: usize,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract; `alloc_in` requires no more.
     unsafe { alloc_in(call, dptr, bytesize, stream, meant(stream)) }
 }
 
@@ -66,7 +66,7 @@ pub(crate) unsafe fn from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract; `from_pool_in` requires no more.
     unsafe { from_pool_in(call, dptr, bytesize, pool, stream, stream) }
 }
 
@@ -81,7 +81,7 @@ pub(crate) unsafe fn from_pool_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract; `from_pool_in` requires no more.
     unsafe { from_pool_in(call, dptr, bytesize, pool, stream, meant(stream)) }
 }
 
@@ -104,7 +104,7 @@ unsafe fn alloc_in(
     stream: CUstream,
     meant: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
     let request = bytesize as u64;
     let here = counted(call.copy, dptr, request, meant);
@@ -127,7 +127,7 @@ unsafe fn from_pool_in(
     stream: CUstream,
     meant: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
     let request = bytesize as u64;
     let here = counted(call.copy, dptr, request, meant).filter(|_| !pool.is_null());
@@ -168,7 +168,7 @@ fn is_capturing(copy: CopyId, stream: CUstream) -> Option<bool> {
     let Some(ask) = functions::cuStreamIsCapturing::real(copy) else {
         return Some(false);
     };
-    // SAFETY: cuStreamIsCapturing's contract.
+    // SAFETY: cuStreamIsCapturing's contract: it writes to locals of its types.
     let code = unsafe { ask(stream, &raw mut status) };
     (code == SUCCESS).then_some(status != 0)
 }

@@ -46,7 +46,7 @@ pub(crate) unsafe fn primary_retain(
     pctx: *mut CUcontext,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
     // The driver has its own error for a null pointer.
     let Some((account, ordinal)) = counted(call.copy, dev).filter(|_| !pctx.is_null()) else {
@@ -71,7 +71,7 @@ pub(crate) unsafe fn create(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
     match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
@@ -96,7 +96,7 @@ pub(crate) unsafe fn create_v3(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
     match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
@@ -120,7 +120,7 @@ pub(crate) unsafe fn create_v4(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
     match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
@@ -239,7 +239,7 @@ fn is_active(copy: CopyId, ordinal: CudaOrdinal) -> bool {
     let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(copy) else {
         return false;
     };
-    // SAFETY: cuDevicePrimaryCtxGetState's contract.
+    // SAFETY: cuDevicePrimaryCtxGetState's contract: it writes to locals of its types.
     let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
     code == SUCCESS && active != 0
 }
@@ -250,7 +250,7 @@ fn is_active(copy: CopyId, ordinal: CudaOrdinal) -> bool {
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let ask = || unsafe { (call.real)(dev) };
     match device::ordinal(dev) {
         Some(ordinal) => primary_let_go(call.copy, ordinal, ask),
@@ -297,7 +297,7 @@ fn ended(copy: CopyId) {
 /// As `primary_retain`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(ctx) };
     if code == SUCCESS {
         destroyed(call.copy, ctx, found);
@@ -322,7 +322,7 @@ fn destroyed(copy: CopyId, ctx: CUcontext, found: Option<FoundEntry>) {
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pctx, flags) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
@@ -343,7 +343,7 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
 /// As `primary_retain`.
 pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(ctx) };
     if code != SUCCESS {
         return code;

@@ -47,7 +47,7 @@ pub(crate) unsafe fn instantiate(
     log: *mut c_char,
     length: usize,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, node, log, length) };
     // SAFETY: `code` is the driver's result for these arguments.
     unsafe { instantiated(call.copy, code, exec, graph) };
@@ -64,7 +64,7 @@ pub(crate) unsafe fn with_flags(
     graph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, flags) };
     // SAFETY: `code` is the driver's result for these arguments.
     unsafe { instantiated(call.copy, code, exec, graph) };
@@ -89,7 +89,7 @@ pub(crate) unsafe fn with_params(
         Some((graphs, Ok(given))) => Some((graphs, given)),
         Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, params) };
     if let Some((graphs, given)) = given {
         graphs.launched(given);
@@ -158,7 +158,7 @@ fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(exec, stream) };
     let Some((account, ordinal, need)) = known(call.copy, exec) else {
         return ask();
@@ -180,7 +180,7 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
 /// As `instantiate`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
     let found = account::find(Space::Exec, exec as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(exec) };
     if code == SUCCESS
         && let Some(found) = found
@@ -196,7 +196,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn trim(call: Call<Trim>, dev: CUdevice) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dev) };
     if code == SUCCESS && account::counts() {
         graphs::settle_all(call.copy);

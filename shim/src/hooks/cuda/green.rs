@@ -32,7 +32,7 @@ pub(crate) unsafe fn create(
     dev: CUdevice,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(green, resources, dev, flags) };
     let Some((account, ordinal)) = context::counted(call.copy, dev) else {
         return ask();
@@ -58,7 +58,7 @@ fn primary(copy: CopyId, dev: CUdevice) -> Option<u64> {
     let retain = functions::cuDevicePrimaryCtxRetain::real(copy)?;
     let release = functions::cuDevicePrimaryCtxRelease_v2::real(copy)?;
     let mut context = core::ptr::null_mut();
-    // SAFETY: cuDevicePrimaryCtxRetain's contract.
+    // SAFETY: cuDevicePrimaryCtxRetain's contract: it writes to locals of its types.
     let code = unsafe { retain(&raw mut context, dev) };
     (code == SUCCESS).then_some(())?;
     // SAFETY: releases the reference that was just retained.
@@ -72,7 +72,7 @@ fn primary(copy: CopyId, dev: CUdevice) -> Option<u64> {
 /// As `create`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let ask = || unsafe { (call.real)(green) };
     let ordinal = found.and_then(|found| CUdevice::try_from(found.payload()).ok());
     let code = match ordinal.and_then(device::ordinal) {
@@ -96,7 +96,7 @@ pub(crate) unsafe fn context(
     context: *mut CUcontext,
     green: GreenCtx,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(context, green) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);

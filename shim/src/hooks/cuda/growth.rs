@@ -29,7 +29,7 @@ pub(crate) unsafe fn malloc(
     {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { (call.real)(place, size) }
 }
 
@@ -48,6 +48,6 @@ pub(crate) unsafe fn create(
     if reclaim::is_wanted() && reclaim::asks(call.copy, size as u64, caller) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees cuMemCreate's contract, which is that of `vmm::create`.
     unsafe { vmm::create(call, handle, size, properties, flags) }
 }

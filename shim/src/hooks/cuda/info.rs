@@ -30,7 +30,7 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> CUresult {
-    // SAFETY: the caller guarantees the real function's contract for its own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
     // SAFETY: `answer` calls it on CUDA_SUCCESS: the driver has written every place that is not
     // null.
@@ -48,7 +48,7 @@ pub(crate) unsafe fn mem_get_info_v1(
     free: *mut u32,
     total: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller guarantees the real function's contract for its own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
     // This driver function truncates at 4 GiB: its successor returns the full values.
     let said = |copy| match driver_memory::current(copy) {
@@ -175,7 +175,7 @@ pub(crate) unsafe fn device_total_mem(
     bytes: *mut usize,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS {
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
@@ -195,7 +195,7 @@ pub(crate) unsafe fn device_total_mem_v1(
     bytes: *mut u32,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS && slice::current().is_some() {
         let whole =
@@ -237,7 +237,7 @@ pub(crate) unsafe fn device_attribute(
     attrib: i32,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pi, attrib, dev) };
     if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.copy, dev)
     {

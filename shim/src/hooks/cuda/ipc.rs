@@ -28,7 +28,7 @@ pub(crate) unsafe fn get(
     handle: *mut CUipcMemHandle,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, dptr) };
     if code == SUCCESS && !handle.is_null() && account::counts() {
         // SAFETY: CUDA_SUCCESS, so the driver has written the handle.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn open(
     handle: CUipcMemHandle,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pdptr, handle, flags) };
     if code != SUCCESS || !account::counts() {
         return code;
@@ -75,7 +75,7 @@ pub(crate) unsafe fn open(
 /// As `get`.
 pub(crate) unsafe fn close(call: Call<Close>, dptr: CUdeviceptr) -> CUresult {
     let found = account::find(Space::Imported, dptr);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dptr) };
     if code == SUCCESS
         && let Some(found) = found

@@ -32,7 +32,7 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     dptr: *mut P,
     bytesize: S,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize) };
     let request = bytesize.into_u64();
     let Some(account) = counted(call.copy, request) else {
@@ -59,7 +59,7 @@ pub(crate) unsafe fn managed(
     bytesize: usize,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
     let request = bytesize.into_u64();
     let account = counted(call.copy, request).filter(Account::counts_managed);
@@ -85,7 +85,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     height: S,
     element: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, pitch, width, height, element) };
     /// The least alignment of lines in any driver, in bytes.
     const LINE: u64 = 512;
@@ -149,7 +149,7 @@ pub(crate) unsafe fn free<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
         Some(_) => None,
         None => pools::leftover(call.copy, dptr.into_u64()),
     };
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dptr) };
     if code == SUCCESS
         && let Some(memory) = memory

@@ -29,7 +29,7 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     pp: *mut *mut c_void,
     bytesize: S,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pp, bytesize) };
     // SAFETY: called on success: the driver has written a pointer to `pp`.
     let made = || unsafe { out::got_handle(pp) };
@@ -68,7 +68,7 @@ pub(crate) unsafe fn host_alloc(
     bytesize: usize,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pp, bytesize, flags) };
     // SAFETY: called on success: the driver has written a pointer to `pp`.
     let made = || unsafe { out::got_handle(pp) };
@@ -90,7 +90,7 @@ pub(crate) unsafe fn register(
     bytesize: usize,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(p, bytesize, flags) };
     /// All of `CU_MEMHOSTREGISTER_*`.
     const FLAGS: c_uint = 15;
@@ -142,7 +142,7 @@ fn pin(
 /// As `alloc_host`.
 pub(crate) unsafe fn release(call: Call<Release>, p: *mut c_void) -> CUresult {
     let found = account::find(Space::Pinned, p as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(p) };
     if code == SUCCESS
         && let Some(found) = found

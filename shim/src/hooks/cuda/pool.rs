@@ -33,7 +33,7 @@ pub(crate) unsafe fn free_async(
         Some(_) => None,
         None => pools::leftover(call.copy, dptr),
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(dptr, stream) };
     if code == SUCCESS {
         if let Some(memory) = memory {
@@ -65,7 +65,7 @@ pub(crate) unsafe fn create(
     pool: *mut CUmemoryPool,
     properties: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pool, properties) };
     if code == SUCCESS && !pool.is_null() && !properties.is_null() {
         // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
@@ -93,7 +93,7 @@ pub(crate) unsafe fn create(
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
     let known = account::page().and_then(|state| reservations::pool(state, pool as u64));
     let Some(known) = known else {
-        // SAFETY: the caller's own argument.
+        // SAFETY: the caller guarantees the real function's contract for this argument.
         return unsafe { (call.real)(pool) };
     };
     if pools::in_use(call.copy, pool) != 0 {
@@ -102,7 +102,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
     known.close();
     known.wait_until_left();
     let in_use = pools::in_use(call.copy, pool);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(pool) };
     match code {
         SUCCESS => pools::destroyed(call.copy, known, in_use),
@@ -116,7 +116,7 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pool, keep) };
     settled(call.copy);
     code
@@ -128,7 +128,7 @@ pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(what) };
     settled(call.copy);
     code

@@ -63,7 +63,7 @@ pub(crate) unsafe fn create(
     properties: *const c_void,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, size, properties, flags) };
     if properties.is_null() || size == 0 {
         return ask();
@@ -137,7 +137,7 @@ fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
 /// As `create`.
 pub(crate) unsafe fn release(call: Call<Release>, handle: MemHandle) -> CUresult {
     let found = account::find(Space::Physical, handle);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(handle) };
     if code == SUCCESS
         && let Some(found) = found
@@ -159,7 +159,7 @@ pub(crate) unsafe fn map(
     handle: MemHandle,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(ptr, size, offset, handle, flags) };
     let found = account::find(Space::Physical, handle);
     let imported = found.filter(|found| Physical::unpack(found.payload()).whose == Whose::Imported);
@@ -228,7 +228,7 @@ fn map_imported(
 /// # Safety
 /// As `create`.
 pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(ptr, size) };
     if code == SUCCESS
         && let Some(state) = account::page()
@@ -257,7 +257,7 @@ pub(crate) unsafe fn retain(
     handle: *mut MemHandle,
     addr: *mut c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, addr) };
     // SAFETY: on success the driver has written a handle to `handle`.
     unsafe { one_more(code, handle) };
@@ -274,7 +274,7 @@ pub(crate) unsafe fn import(
     os_handle: *mut c_void,
     kind: c_int,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, os_handle, kind) };
     // SAFETY: on success the driver has written a handle to `handle`.
     if unsafe { one_more(code, handle) } || code != SUCCESS || !account::counts() {
@@ -354,7 +354,7 @@ pub(crate) unsafe fn export(
     kind: c_int,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(shareable, handle, kind, flags) };
     if code != SUCCESS || shareable.is_null() || !account::counts() {
         return code;

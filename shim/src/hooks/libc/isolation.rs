@@ -80,7 +80,7 @@ pub(crate) unsafe fn prctl(
 ) -> c_int {
     let begun = option == PR_SET_SECCOMP && seccomp::begins();
     let helper = GIVEN_UP.contains(&option).then(page_cache::stop_helper);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(option, a, b, c, d) };
     if begun && answer < 0 {
         seccomp::failed();
@@ -99,7 +99,7 @@ pub(crate) unsafe fn prctl(
 /// As `prctl`.
 pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let answer = unsafe { (call.real)(id) };
     helper.resume();
     answer
@@ -111,7 +111,7 @@ pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
 /// As `prctl`.
 pub(crate) unsafe fn set_two(call: Call<SetTwo>, real: c_uint, effective: c_uint) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(real, effective) };
     helper.resume();
     answer
@@ -128,7 +128,7 @@ pub(crate) unsafe fn set_three(
     saved: c_uint,
 ) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(real, effective, saved) };
     helper.resume();
     answer
@@ -144,7 +144,7 @@ pub(crate) unsafe fn set_groups(
     groups: *const c_uint,
 ) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(count, groups) };
     helper.resume();
     answer
@@ -160,7 +160,7 @@ pub(crate) unsafe fn init_groups(
     group: c_uint,
 ) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(user, group) };
     helper.resume();
     answer
@@ -176,7 +176,7 @@ pub(crate) unsafe fn set_capabilities(
     data: *const c_void,
 ) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(header, data) };
     helper.resume();
     answer
@@ -188,7 +188,7 @@ pub(crate) unsafe fn set_capabilities(
 /// As `prctl`.
 pub(crate) unsafe fn unshare(call: Call<Unshare>, flags: c_int) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let answer = unsafe { (call.real)(flags) };
     helper.resume();
     answer
@@ -200,7 +200,7 @@ pub(crate) unsafe fn unshare(call: Call<Unshare>, flags: c_int) -> c_int {
 /// As `prctl`.
 pub(crate) unsafe fn setns(call: Call<Setns>, fd: c_int, kind: c_int) -> c_int {
     let helper = page_cache::stop_helper();
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(fd, kind) };
     helper.resume();
     answer
@@ -237,7 +237,7 @@ pub(crate) unsafe fn syscall(
     if number == number::CLOSE {
         page_cache::closing(int(a));
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(number, a, b, c, d, e, f) };
     if begun && answer < 0 {
         seccomp::failed();

@@ -60,7 +60,7 @@ pub(crate) unsafe fn memory_info(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if memory.is_null() || !answerable(code) {
         return code;
@@ -96,7 +96,7 @@ pub(crate) unsafe fn memory_info_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if memory.is_null() || !answerable(code) {
         return code;
@@ -264,7 +264,7 @@ pub(crate) unsafe fn protected_memory(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if code == SUCCESS
         && !memory.is_null()
@@ -288,7 +288,7 @@ pub(crate) unsafe fn attributes(
     device: nvmlDevice_t,
     attributes: *mut nvmlDeviceAttributes_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, attributes) };
     if code == SUCCESS
         && !attributes.is_null()
@@ -319,7 +319,7 @@ pub(crate) unsafe fn memory_limits(
     device: nvmlDevice_t,
     limits: *mut nvmlMemoryLimits_v1_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, limits) };
     if code == SUCCESS
         && !limits.is_null()

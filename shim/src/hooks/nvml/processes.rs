@@ -160,7 +160,7 @@ pub(crate) unsafe fn compute<T: Row>(
     let writable = room.is_some_and(|room| room == 0 || !infos.is_null());
     let listed = listed(call.copy, device).filter(|_| writable);
     let Some(listed) = listed else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         return unsafe { (call.real)(device, count, infos) };
     };
     let mut none = 0u32;
@@ -185,7 +185,7 @@ pub(crate) unsafe fn others<T: Row>(
     infos: *mut T,
 ) -> nvmlReturn_t {
     if count.is_null() || listed(call.copy, device).is_none() {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         return unsafe { (call.real)(device, count, infos) };
     }
     let mut none = 0u32;
@@ -210,7 +210,7 @@ pub(crate) unsafe fn detail(
     device: nvmlDevice_t,
     list: *mut nvmlProcessDetailList_v1_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(device, list) };
     if list.is_null() {
         return ask();

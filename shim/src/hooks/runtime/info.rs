@@ -20,7 +20,7 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> cudaError_t {
-    // SAFETY: the caller guarantees the real function's contract for its own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
     let said = |driver| {
         let memory = driver_memory::current(driver)?;
@@ -40,7 +40,7 @@ pub(crate) unsafe fn device_attribute(
     attr: i32,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(value, attr, device) };
     if attr == ATTRIBUTE_INTEGRATED
         && code == SUCCESS

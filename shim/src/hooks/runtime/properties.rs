@@ -39,7 +39,7 @@ pub(crate) unsafe fn device_properties(
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(prop, device) };
     if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
         let layout = match version(call.copy) {
@@ -62,7 +62,7 @@ pub(crate) unsafe fn device_properties_v2(
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(prop, device) };
     if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
         let layout = match version(call.copy) {
@@ -93,7 +93,7 @@ fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
 pub(crate) fn version(copy: CopyId) -> i32 {
     let mut version = 0;
     if let Some(ask) = functions::cudaRuntimeGetVersion::real(copy) {
-        // SAFETY: cudaRuntimeGetVersion's contract.
+        // SAFETY: cudaRuntimeGetVersion's contract: it writes to locals of its types.
         let _ = unsafe { ask(&raw mut version) };
     }
     version

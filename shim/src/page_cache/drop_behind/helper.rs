@@ -290,7 +290,8 @@ fn clone(top: *mut u8) -> isize {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as for x86-64 above; the kernel changes x0 only.
+    // SAFETY: the new thread begins on a stack of its own, calls `work` and ends. This thread
+    // continues behind the call. The kernel changes x0 only.
     unsafe {
         core::arch::asm!(
             "svc #0",
