@@ -15,11 +15,9 @@ use crate::sys;
 /// A part of a line.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
-    /// A text.
     Str(&'a str),
     /// A text from outside the library.
     Raw(&'a [u8]),
-    /// A number.
     Dec(u64),
 }
 

@@ -256,7 +256,6 @@ impl Cells {
         }
     }
 
-    /// The cached address.
     #[inline]
     pub(crate) fn known(self, copy: CopyId) -> *mut c_void {
         self.place(copy)

@@ -12,7 +12,6 @@ use crate::real::names::Names;
 pub(crate) struct Call<F> {
     /// The copy of the library that the call is meant for.
     pub(crate) copy: CopyId,
-    /// The real function.
     pub(crate) real: F,
 }
 
@@ -281,7 +280,6 @@ pub(crate) fn find(name: &CStr) -> Option<Row> {
     row(NAMES.find(name)?)
 }
 
-/// All rows.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
     (0..ROWS).filter_map(row)
 }
