@@ -22,13 +22,13 @@ symbols! {
     Cuda fn cuMemAllocPitch(dptr: *mut u32, pPitch: *mut u32, WidthInBytes: u32, Height: u32, ElementSizeBytes: u32) -> CUresult = cuda::memory::pitch, as "cuMemAllocPitch" since 2000;
     Cuda fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) -> CUresult = cuda::memory::pitch, as "cuMemAllocPitch" since 3020;
     Cuda fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) -> CUresult = cuda::memory::managed, as "cuMemAllocManaged" since 6000;
-    Cuda fn cuMemFree(dptr: u32) -> CUresult = cuda::free::linear, as "cuMemFree" since 2000;
-    Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = cuda::free::linear, as "cuMemFree" since 3020;
+    Cuda fn cuMemFree(dptr: u32) -> CUresult = cuda::memory::free, as "cuMemFree" since 2000;
+    Cuda fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = cuda::memory::free, as "cuMemFree" since 3020;
 
-    Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = cuda::pool::alloc_async, as "cuMemAllocAsync" since 11020;
-    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = cuda::pool::alloc_async_ptsz, as "cuMemAllocAsync" since 11020 per_thread;
-    Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = cuda::pool::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
-    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = cuda::pool::from_pool_ptsz, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = cuda::async_alloc::alloc_async, as "cuMemAllocAsync" since 11020;
+    Cuda fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult = cuda::async_alloc::alloc_async_ptsz, as "cuMemAllocAsync" since 11020 per_thread;
+    Cuda fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = cuda::async_alloc::from_pool, as "cuMemAllocFromPoolAsync" since 11020;
+    Cuda fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) -> CUresult = cuda::async_alloc::from_pool_ptsz, as "cuMemAllocFromPoolAsync" since 11020 per_thread;
     Cuda fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = cuda::pool::free_async, as "cuMemFreeAsync" since 11020;
     Cuda fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult = cuda::pool::free_async, as "cuMemFreeAsync" since 11020 per_thread;
     Cuda fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const c_void) -> CUresult = cuda::pool::create, as "cuMemPoolCreate" since 11020;
@@ -152,9 +152,9 @@ symbols! {
     Nvml fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut u32, infos: *mut nvmlProcessInfo_t) -> nvmlReturn_t = nvml::processes::others;
     Nvml fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, plist: *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t = nvml::processes::detail;
 
-    Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = dlsym::dlsym;
-    Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlopen;
-    Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = dlsym::dlmopen;
+    Libc fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void = interpose::dlsym::dlsym;
+    Libc fn dlopen(filename: *const c_char, flags: i32) -> *mut c_void = interpose::dlopen::dlopen;
+    Libc fn dlmopen(lmid: isize, filename: *const c_char, flags: i32) -> *mut c_void = interpose::dlopen::dlmopen;
 
     Libc fn open(path: *const c_char, flags: i32, mode: u32) -> i32 = libc::open::open;
     Libc fn open64(path: *const c_char, flags: i32, mode: u32) -> i32 = libc::open::open;

@@ -1,6 +1,8 @@
 //! Decides when to ask an allocator to release its cache, and interprets the result.
 //! Touches: its arguments.
 
+use core::time::Duration;
+
 use crate::answer::view::Host;
 use crate::slice::thresholds::Thresholds;
 use crate::words::units::Bytes;
@@ -9,8 +11,8 @@ use crate::words::units::Bytes;
 /// tenth of a second.
 pub const HOST_KEPT: Bytes = Bytes::mib(256);
 
-/// The minimum time between two trims of freed host memory, in nanoseconds.
-pub const HOST_TRIM_EVERY: u64 = 30_000_000_000;
+/// The minimum time between two trims of freed host memory.
+pub const HOST_TRIM_EVERY: Duration = Duration::from_secs(30);
 
 /// Whether memory is so short that an allocator should release its cache. The slice is nearly full,
 /// or the host has no more than its reserve.

@@ -4,12 +4,12 @@
 use gpuslice_config::ledger::{self, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use super::{Account, Asked};
+use super::{Account, Outcome};
 use crate::sys;
 
 impl ledger::Account for Account {
     fn claim(&self, bytes: Bytes) -> bool {
-        !matches!(self.ask(bytes, Kind::Pool), Asked::Refused(_))
+        !matches!(self.try_claim(bytes, Kind::Pool), Outcome::Refused(_))
     }
 
     fn record(&self, bytes: Bytes) {

@@ -14,11 +14,9 @@ use core::ptr::null_mut;
 use gpuslice_config::words::device::{CudaOrdinal, DeviceUuid};
 use gpuslice_config::words::units::Bytes;
 
-use crate::answer::device;
-use crate::real::abi::{
-    CUcontext, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
-};
-use crate::real::copies::{self, Slot};
+use crate::answer::{device, driver_memory};
+use crate::real::abi::{CUcontext, SUCCESS, nvmlDevice_t, nvmlProcessInfo_t};
+use crate::real::copies::{self, CopyId};
 use crate::real::functions;
 use crate::slice::runtime::Runtime;
 use crate::sys;
@@ -38,7 +36,7 @@ const READINGS: usize = 4;
 
 /// The growth between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grown {
+pub(crate) enum ContextGrowth {
     /// The growth that NVML reports for a process, or a drop in free memory of a plausible size.
     By(u64),
     /// The drop in free memory is not a plausible size of a context.
@@ -58,15 +56,15 @@ pub(crate) struct Sample {
 
 /// A handle to NVML's view of the device.
 #[derive(Clone, Copy)]
-pub(crate) struct Scale {
-    nvml: Option<(Slot, nvmlDevice_t)>,
+pub(crate) struct Meter {
+    nvml: Option<(CopyId, nvmlDevice_t)>,
 }
 
-impl Scale {
+impl Meter {
     /// Prepares to measure a device.
-    pub(crate) fn of(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Scale {
-        let identity = device::identity(runtime, slot, ordinal);
-        Scale {
+    pub(crate) fn new(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
+        let identity = device::identity(runtime, copy, ordinal);
+        Meter {
             nvml: identity.and_then(open),
         }
     }
@@ -77,8 +75,12 @@ impl Scale {
         if let Some((nvml, device)) = self.nvml {
             list(nvml, device, &mut processes);
         }
-        let nvml = || self.nvml.and_then(|(nvml, device)| free(nvml, device));
-        let readings = (0..READINGS).filter_map(|_| host().or_else(nvml));
+        let nvml = || {
+            self.nvml
+                .and_then(|(nvml, device)| driver_memory::nvml(nvml, device))
+        };
+        let readings =
+            (0..READINGS).filter_map(|_| host().or_else(|| nvml().map(|memory| memory.free)));
         Sample {
             processes,
             free: readings.max(),
@@ -98,33 +100,25 @@ impl Scale {
 
 /// The size of an existing context when no earlier sample of free memory is there: the device's
 /// memory in use less what the slice's processes hold. A neighbour's memory is included.
-pub(crate) fn afterwards(slot: Slot, context: Option<u64>, held: Bytes) -> Grown {
-    let usual = |difference| Grown::Unlikely {
+pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> ContextGrowth {
+    let usual = |difference| ContextGrowth::Unlikely {
         difference,
         usual: USUAL,
     };
     let context = context.map(|context| context as CUcontext);
-    let in_use = context.and_then(|context| device::within(slot, context, || in_use(slot)));
-    let Some(in_use) = in_use.flatten() else {
+    let memory =
+        context.and_then(|context| device::within(copy, context, || driver_memory::current(copy)));
+    let Some(memory) = memory.flatten() else {
         return usual(0);
     };
-    let difference = in_use.minus(held).get();
+    let difference = memory.total.minus(memory.free).minus(held).get();
     match SIZES.contains(&difference) {
-        true => Grown::By(difference),
+        true => ContextGrowth::By(difference),
         false => usual(difference),
     }
 }
 
-/// The memory in use on the current device, as the driver reports it.
-fn in_use(slot: Slot) -> Option<Bytes> {
-    let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(slot)?;
-    // SAFETY: cuMemGetInfo_v2's contract.
-    let code = unsafe { ask(&raw mut free, &raw mut total) };
-    (code == SUCCESS).then(|| Bytes::new(total as u64).minus(Bytes::new(free as u64)))
-}
-
-fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
+fn open(uuid: DeviceUuid) -> Option<(CopyId, nvmlDevice_t)> {
     let nvml = copies::any_nvml()?;
     let init = functions::nvmlInit_v2::real(nvml)?;
     let find = functions::nvmlDeviceGetHandleByUUID::real(nvml)?;
@@ -144,7 +138,7 @@ fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
     // ends in NUL.
     let code = unsafe { find(text.as_ptr().cast(), &raw mut device) };
     if code != SUCCESS {
-        Scale {
+        Meter {
             nvml: Some((nvml, device)),
         }
         .close();
@@ -153,7 +147,7 @@ fn open(uuid: DeviceUuid) -> Option<(Slot, nvmlDevice_t)> {
     Some((nvml, device))
 }
 
-fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
+fn list(nvml: CopyId, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
     let nobody = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -179,21 +173,8 @@ fn list(nvml: Slot, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCES
     }
 }
 
-fn free(nvml: Slot, device: nvmlDevice_t) -> Option<u64> {
-    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(nvml)?;
-    let mut memory = nvmlMemory_v2_t {
-        version: NVML_MEMORY_V2,
-        total: 0,
-        reserved: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract.
-    (unsafe { ask(device, &raw mut memory) } == SUCCESS).then_some(memory.free)
-}
-
 impl Sample {
-    fn of(&self, pid: u32) -> Option<u64> {
+    fn used_by(&self, pid: u32) -> Option<u64> {
         let mut listed = self.processes.iter().flatten();
         listed
             .find(|(other, _)| *other == pid)
@@ -201,27 +182,27 @@ impl Sample {
     }
 
     /// The growth from this sample to a later one. None: neither source reports it.
-    pub(crate) fn until(&self, later: &Sample) -> Option<Grown> {
+    pub(crate) fn until(&self, later: &Sample) -> Option<ContextGrowth> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
-        let is_new = |(pid, used): &&(u32, u64)| self.of(*pid).is_none() && *used != 0;
+        let is_new = |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && *used != 0;
         let mut fresh = later.processes.iter().flatten().filter(is_new);
         if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {
-            return Some(Grown::By(*used));
+            return Some(ContextGrowth::By(*used));
         }
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
-            return Some(Grown::By(*used));
+            return Some(ContextGrowth::By(*used));
         }
         // Inside a container another process may be listed under our pid: its growth is not a
         // context's.
-        let own = later.of(pid).zip(self.of(pid));
+        let own = later.used_by(pid).zip(self.used_by(pid));
         let grown = own.map_or(0, |(now, then)| now.saturating_sub(then));
         if SIZES.contains(&grown) {
-            return Some(Grown::By(grown));
+            return Some(ContextGrowth::By(grown));
         }
         let difference = self.free?.saturating_sub(later.free?);
         Some(match SIZES.contains(&difference) {
-            true => Grown::By(difference),
-            false => Grown::Unlikely {
+            true => ContextGrowth::By(difference),
+            false => ContextGrowth::Unlikely {
                 difference,
                 usual: USUAL,
             },

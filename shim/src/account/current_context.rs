@@ -4,27 +4,27 @@
 use core::ffi::c_void;
 
 use crate::real::abi::SUCCESS;
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::contexts;
-use crate::state::page::Private;
+use crate::state::page::ProcessState;
 
 /// The number of the calling thread's current context. 0: the thread has none.
 #[inline]
-pub(crate) fn context(private: &Private, slot: Slot) -> u8 {
-    contexts::only(private).unwrap_or_else(|| ask_context(private, slot))
+pub(crate) fn context(state: &ProcessState, copy: CopyId) -> u8 {
+    contexts::only(state).unwrap_or_else(|| ask_context(state, copy))
 }
 
 #[cold]
-fn ask_context(private: &Private, slot: Slot) -> u8 {
+fn ask_context(state: &ProcessState, copy: CopyId) -> u8 {
     let mut context: *mut c_void = core::ptr::null_mut();
-    let Some(ask) = functions::cuCtxGetCurrent::real(slot) else {
+    let Some(ask) = functions::cuCtxGetCurrent::real(copy) else {
         return 0;
     };
-    // SAFETY: cuCtxGetCurrent's contract.
+    // SAFETY: cuCtxGetCurrent's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut context) };
     if code != SUCCESS || context.is_null() {
         return 0;
     }
-    contexts::find(private, context as u64)
+    contexts::find(state, context as u64)
 }

@@ -10,12 +10,12 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools;
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome};
 use crate::real::abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
     GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::reservations::{self, Known, What};
 use crate::sys;
@@ -34,15 +34,15 @@ pub(crate) struct Need {
 const DEPTH: u32 = 8;
 
 /// Sums the allocations of a graph.
-pub(crate) fn need(slot: Slot, graph: CUgraph) -> Need {
+pub(crate) fn need(copy: CopyId, graph: CUgraph) -> Need {
     let mut need = Need::default();
-    need.and_more = add(slot, graph, DEPTH, &mut need).is_none();
+    need.and_more = add(copy, graph, DEPTH, &mut need).is_none();
     need
 }
 
-fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
+fn add(copy: CopyId, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     let depth = depth.checked_sub(1)?;
-    let list = functions::cuGraphGetNodes::real(slot)?;
+    let list = functions::cuGraphGetNodes::real(copy)?;
     let mut count = 0usize;
     // SAFETY: cuGraphGetNodes's contract: with a null pointer it returns the count.
     let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
@@ -61,7 +61,7 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
         for at in 0..count.min(room) {
             // SAFETY: within the mapping; the driver has filled the first `count` entries.
             let node = unsafe { nodes.wrapping_add(at).read() };
-            all = node_needs(slot, node, depth, need).and(all);
+            all = node_needs(copy, node, depth, need).and(all);
         }
     }
     // SAFETY: no pointer into the mapping is left.
@@ -69,15 +69,15 @@ fn add(slot: Slot, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
     all
 }
 
-fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
+fn node_needs(copy: CopyId, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
     let mut kind = -1;
-    let ask = functions::cuGraphNodeGetType::real(slot)?;
-    // SAFETY: cuGraphNodeGetType's contract.
+    let ask = functions::cuGraphNodeGetType::real(copy)?;
+    // SAFETY: cuGraphNodeGetType's contract: it writes to locals of its types.
     let code = unsafe { ask(node, &raw mut kind) };
     match kind {
         GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
             let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::uninit();
-            let ask = functions::cuGraphMemAllocNodeGetParams::real(slot)?;
+            let ask = functions::cuGraphMemAllocNodeGetParams::real(copy)?;
             // SAFETY: cuGraphMemAllocNodeGetParams's contract.
             let code = unsafe { ask(node, params.as_mut_ptr().cast()) };
             (code == SUCCESS).then_some(())?;
@@ -90,20 +90,20 @@ fn node_needs(slot: Slot, node: *mut c_void, depth: u32, need: &mut Need) -> Opt
         }
         GRAPH_NODE_GRAPH if code == SUCCESS => {
             let mut child = core::ptr::null_mut();
-            let ask = functions::cuGraphChildGraphNodeGetGraph::real(slot)?;
-            // SAFETY: cuGraphChildGraphNodeGetGraph's contract.
+            let ask = functions::cuGraphChildGraphNodeGetGraph::real(copy)?;
+            // SAFETY: cuGraphChildGraphNodeGetGraph's contract: it writes to locals of its types.
             let code = unsafe { ask(node, &raw mut child) };
             (code == SUCCESS).then_some(())?;
-            add(slot, child, depth, need)?;
+            add(copy, child, depth, need)?;
         }
         _ => {}
     }
     Some(())
 }
 
-fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
+fn attribute(copy: CopyId, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
-    let ask = functions::cuDeviceGetGraphMemAttribute::real(slot)?;
+    let ask = functions::cuDeviceGetGraphMemAttribute::real(copy)?;
     let dev = CUdevice::try_from(ordinal.0).ok()?;
     // SAFETY: cuDeviceGetGraphMemAttribute's contract: these attributes are 64 bits long.
     let code = unsafe { ask(dev, attribute, (&raw mut value).cast()) };
@@ -114,7 +114,7 @@ fn attribute(slot: Slot, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
 #[derive(Clone, Copy)]
 pub(crate) struct Graphs {
     account: Account,
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     known: Known,
 }
@@ -122,12 +122,12 @@ pub(crate) struct Graphs {
 impl Reservable for Graphs {
     fn reserved(&self) -> Option<Bytes> {
         // A device without a context holds no graph memory, and the query fails.
-        let reserved = attribute(self.slot, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
+        let reserved = attribute(self.copy, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
         Some(ledger::rounded(reserved))
     }
 
     fn used(&self) -> Bytes {
-        let used = attribute(self.slot, self.ordinal, GRAPH_MEM_USED);
+        let used = attribute(self.copy, self.ordinal, GRAPH_MEM_USED);
         used.map_or(Bytes::MAX, Bytes::new)
     }
 
@@ -138,11 +138,15 @@ impl Reservable for Graphs {
 
 impl Graphs {
     /// The graphs of a device. None: they are not counted.
-    pub(crate) fn of(account: Account, slot: Slot, ordinal: CudaOrdinal) -> Option<Graphs> {
-        let known = reservations::known(account.private, What::Graphs, Some(ordinal))?;
+    pub(crate) fn of_device(
+        account: Account,
+        copy: CopyId,
+        ordinal: CudaOrdinal,
+    ) -> Option<Graphs> {
+        let known = reservations::known(account.state, What::Graphs, Some(ordinal))?;
         Some(Graphs {
             account,
-            slot,
+            copy,
             ordinal,
             known,
         })
@@ -153,23 +157,23 @@ impl Graphs {
     }
 
     /// Claims the memory that the driver may have to add before a graph can run.
-    pub(crate) fn claim_for(&self, need: Bytes) -> Result<Grant, ()> {
+    pub(crate) fn claim_launch(&self, need: Bytes) -> Result<Grant, ()> {
         let reserve = self.reserve();
-        let ask = |ask: fn(&Account, Bytes, Bytes) -> Asked| {
+        let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
             let idle = reserve.count_on(need, self);
             let lacking = need.minus(idle);
             let claimed = stepped(lacking.get());
             let asked = match lacking == Bytes::ZERO {
-                true => Asked::Uncounted,
+                true => Outcome::Uncounted,
                 false => ask(&self.account, lacking, claimed),
             };
             let given = match asked {
-                Asked::Granted => Grant { claimed, idle },
-                Asked::Uncounted => Grant {
+                Outcome::Granted => Grant { claimed, idle },
+                Outcome::Uncounted => Grant {
                     claimed: Bytes::ZERO,
                     idle,
                 },
-                Asked::Refused(_) => {
+                Outcome::Refused(_) => {
                     reserve.let_go(idle);
                     return Err(());
                 }
@@ -178,26 +182,26 @@ impl Graphs {
             Ok(given)
         };
         let quietly =
-            |account: &Account, request, bytes| account.ask_for(request, bytes, Kind::Pool);
+            |account: &Account, request, bytes| account.try_claim_steps(request, bytes, Kind::Pool);
         if let Ok(given) = ask(quietly) {
             return Ok(given);
         }
         self.trim();
-        pools::trim(self.slot, &self.account);
-        let private = self.account.private;
-        let later = reservations::wait_for_others(private, &self.account, || ask(quietly).ok());
+        pools::trim(self.copy, &self.account);
+        let state = self.account.state;
+        let later = reservations::wait_for_others(state, &self.account, || ask(quietly).ok());
         let aloud =
-            |account: &Account, request, bytes| account.claim_for(request, bytes, Kind::Pool);
+            |account: &Account, request, bytes| account.claim_steps(request, bytes, Kind::Pool);
         later.map_or_else(|| ask(aloud), Ok)
     }
 
     fn trim(&self) {
-        let trim = functions::cuDeviceGraphMemTrim::real(self.slot);
+        let trim = functions::cuDeviceGraphMemTrim::real(self.copy);
         if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
-            let mode = pools::relaxed(self.slot);
+            let mode = pools::relaxed(self.copy);
             // SAFETY: cuDeviceGraphMemTrim's contract.
             unsafe { trim(dev) };
-            pools::exchange(self.slot, mode);
+            pools::exchange(self.copy, mode);
             self.reserve().settle(Growth::OfOthers, self);
         }
     }
@@ -210,18 +214,18 @@ impl Graphs {
 }
 
 /// Corrects the ledger after a call by which graphs may have returned memory to the driver.
-pub(crate) fn settle_all(slot: Slot) {
-    let Some(private) = account::page() else {
+pub(crate) fn settle_all(copy: CopyId) {
+    let Some(state) = account::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if known.what() == What::Graphs
             && let Some(ordinal) = known.ordinal()
-            && let Some(account) = account::of(slot, ordinal)
+            && let Some(account) = account::by_ordinal(copy, ordinal)
         {
             let graphs = Graphs {
                 account,
-                slot,
+                copy,
                 ordinal,
                 known,
             };

@@ -53,7 +53,7 @@ impl Account {
     /// Checks a request against the host's available memory, on unified memory. Granted: returns
     /// the part of the host's memory that is charged to the slice.
     #[cold]
-    pub(super) fn ask_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
+    pub(super) fn check_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
         let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
         let budget = self.device.budget;
         if let Some((facts, charge)) = ask(Moment::Lately)
@@ -85,12 +85,12 @@ pub(super) fn say_refused(bytes: Bytes, host: &Host) {
         Str("; other slices may still take "),
         Dec(host.others_unused.get()),
     ];
-    counters::REFUSED_BY_HOST.say("host", &line);
+    counters::REFUSED_BY_HOST.warn("host", &line);
 }
 
 /// Publishes to the neighbours that memory was released, on unified memory.
 #[cold]
-pub(super) fn tell_neighbours(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
+pub(super) fn publish_release(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
     let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
     if let Some(device) = device {
         host::changed(runtime, &device, ledger);

@@ -14,10 +14,10 @@ use crate::answer::device;
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::handles::{self, Space};
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::state::reservations::{self, Entered, Known, What};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -25,9 +25,9 @@ const RESERVED: i32 = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED: i32 = 7;
 
-fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
+fn attribute(copy: CopyId, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
-    let ask = functions::cuMemPoolGetAttribute::real(slot)?;
+    let ask = functions::cuMemPoolGetAttribute::real(copy)?;
     // SAFETY: cuMemPoolGetAttribute's contract: these attributes are 64 bits long.
     let code = unsafe { ask(pool, attribute, (&raw mut value).cast()) };
     (code == SUCCESS).then_some(value)
@@ -37,7 +37,7 @@ fn attribute(slot: Slot, pool: CUmemoryPool, attribute: i32) -> Option<u64> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     pub(crate) account: Account,
-    pub(crate) slot: Slot,
+    pub(crate) copy: CopyId,
     handle: CUmemoryPool,
     known: Known,
     entered: Entered,
@@ -45,11 +45,11 @@ pub(crate) struct Pool {
 
 impl Reservable for Pool {
     fn reserved(&self) -> Option<Bytes> {
-        attribute(self.slot, self.handle, RESERVED).map(ledger::rounded)
+        attribute(self.copy, self.handle, RESERVED).map(ledger::rounded)
     }
 
     fn used(&self) -> Bytes {
-        attribute(self.slot, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
+        attribute(self.copy, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
     }
 
     fn account(&self) -> &impl ledger::Account {
@@ -65,7 +65,7 @@ impl Pool {
 
     /// Forgets the handle: the driver does not know it as a pool.
     pub(crate) fn forget(&self) {
-        destroyed(self.slot, self.known, 0);
+        destroyed(self.copy, self.known, 0);
     }
 
     /// Ends the use of the pool in a driver call: from here on another thread may destroy it.
@@ -76,30 +76,30 @@ impl Pool {
 
 /// A pool that the program names. A pool not seen before is charged to the device that it belongs
 /// to. None: it is not counted. Other threads cannot destroy it until `Pool::leave`.
-pub(crate) fn named(slot: Slot, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
-    let private = page::page()?;
-    let known = reservations::pool(private, handle as u64)
-        .or_else(|| learn(private, handle, owner(slot, handle).unwrap_or(here)))?;
-    of(slot, handle, known, Known::enter_later)
+pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
+    let state = page::page()?;
+    let known = reservations::pool(state, handle as u64)
+        .or_else(|| learn(state, handle, owner(copy, handle).unwrap_or(here)))?;
+    entered(copy, handle, known, Known::enter_later)
 }
 
-/// The current pool of a device, which serves allocations that name no pool. Held as in `named`.
-pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
+/// The current pool of a device, which serves allocations that name no pool. Charge as in `named`.
+pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
     /// The number of retries when another thread changes the current pool meanwhile.
     const ROUNDS: u32 = 16;
-    let private = page::page()?;
+    let state = page::page()?;
     for _ in 0..ROUNDS {
-        let handle = current_handle(slot, here)?;
-        let known = match reservations::pool(private, handle as u64) {
+        let handle = current_handle(copy, here)?;
+        let known = match reservations::pool(state, handle as u64) {
             Some(known) => known,
             // A pool destroyed just now is no longer the current one.
-            None if current_handle(slot, here) != Some(handle) => continue,
-            None => learn(private, handle, here)?,
+            None if current_handle(copy, here) != Some(handle) => continue,
+            None => learn(state, handle, here)?,
         };
-        let Some(pool) = of(slot, handle, known, Known::enter_later) else {
+        let Some(pool) = entered(copy, handle, known, Known::enter_later) else {
             continue;
         };
-        if current_handle(slot, here) == Some(handle) {
+        if current_handle(copy, here) == Some(handle) {
             return Some(pool);
         }
         pool.leave();
@@ -107,8 +107,8 @@ pub(crate) fn current(slot: Slot, here: CudaOrdinal) -> Option<Pool> {
     None
 }
 
-fn current_handle(slot: Slot, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
-    ask_handle(functions::cuDeviceGetMemPool::real(slot)?, ordinal)
+fn current_handle(copy: CopyId, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
+    ask_handle(functions::cuDeviceGetMemPool::real(copy)?, ordinal)
 }
 
 type AskHandle = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
@@ -123,41 +123,41 @@ fn ask_handle(ask: AskHandle, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
 
 /// The device whose default or current pool this is, or else the pool's location as the driver
 /// reports it.
-fn owner(slot: Slot, handle: CUmemoryPool) -> Option<CudaOrdinal> {
+fn owner(copy: CopyId, handle: CUmemoryPool) -> Option<CudaOrdinal> {
     /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, since CUDA 13.
     const LOCATION: [i32; 2] = [11, 12];
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: u64 = 1;
-    let default = functions::cuDeviceGetDefaultMemPool::real(slot);
+    let default = functions::cuDeviceGetDefaultMemPool::real(copy);
     let is_its = |ordinal: &CudaOrdinal| {
         let default = default.and_then(|ask| ask_handle(ask, *ordinal));
-        default == Some(handle) || current_handle(slot, *ordinal) == Some(handle)
+        default == Some(handle) || current_handle(copy, *ordinal) == Some(handle)
     };
-    let found = device::all(slot).find(is_its);
+    let found = device::all(copy).find(is_its);
     found.or_else(|| {
-        let [id, kind] = LOCATION.map(|one| attribute(slot, handle, one));
+        let [id, kind] = LOCATION.map(|one| attribute(copy, handle, one));
         let id = id.filter(|_| kind == Some(DEVICE))?;
         u32::try_from(id).ok().map(CudaOrdinal)
     })
 }
 
-fn learn(private: &'static Private, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
-    let known = reservations::known(private, What::Pool(handle as u64), Some(device));
+fn learn(state: &'static ProcessState, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
+    let known = reservations::known(state, What::Pool(handle as u64), Some(device));
     if known.is_none() {
         uncounted();
     }
     known
 }
 
-fn of(
-    slot: Slot,
+fn entered(
+    copy: CopyId,
     handle: CUmemoryPool,
     known: Known,
     enter: fn(&Known) -> Option<Entered>,
 ) -> Option<Pool> {
     Some(Pool {
-        account: account::of(slot, known.ordinal()?)?,
-        slot,
+        account: account::by_ordinal(copy, known.ordinal()?)?,
+        copy,
         handle,
         known,
         entered: enter(&known)?,
@@ -166,28 +166,28 @@ fn of(
 
 /// Remembers a pool that was just created. `device`: the location of its memory; None: on the host
 /// of a discrete device.
-pub(crate) fn created(slot: Slot, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
-    let Some(private) = account::page() else {
+pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
+    let Some(state) = account::page() else {
         return;
     };
     // The driver returns a handle again only after it was destroyed.
-    if let Some(old) = reservations::pool(private, handle as u64) {
-        destroyed(slot, old, 0);
+    if let Some(old) = reservations::pool(state, handle as u64) {
+        destroyed(copy, old, 0);
     }
-    if let Some(old) = handles::find(private, Space::Doomed, handle as u64) {
+    if let Some(old) = handles::find(state, Space::Doomed, handle as u64) {
         account::freed(old);
     }
-    if let Some(old) = handles::find(private, Space::DoomedUse, handle as u64) {
+    if let Some(old) = handles::find(state, Space::DoomedUse, handle as u64) {
         old.take();
     }
-    if reservations::made(private, What::Pool(handle as u64), device).is_none() {
+    if reservations::made(state, What::Pool(handle as u64), device).is_none() {
         uncounted();
     }
 }
 
 #[cold]
 fn uncounted() {
-    counters::UNCOUNTED.say("pools", &[Str("are too many: one is not counted")]);
+    counters::UNCOUNTED.warn("pools", &[Str("are too many: one is not counted")]);
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's
@@ -198,18 +198,18 @@ pub(crate) fn close_all(ordinal: CudaOrdinal) {
 }
 
 /// Follows `close_all`: forgets the closed pools if the primary context ended, else reopens them.
-pub(crate) fn closed(slot: Slot, ordinal: CudaOrdinal, gone: bool) {
+pub(crate) fn closed(copy: CopyId, ordinal: CudaOrdinal, gone: bool) {
     each_on(ordinal, |known| match gone {
-        true => destroyed(slot, known, 0),
+        true => destroyed(copy, known, 0),
         false => known.open(),
     });
 }
 
 fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if matches!(known.what(), What::Pool(_)) && known.ordinal() == Some(ordinal) {
             visit(known);
         }
@@ -217,14 +217,16 @@ fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
 }
 
 /// The memory from a pool that is still in use; read before the pool is destroyed.
-pub(crate) fn in_use(slot: Slot, pool: CUmemoryPool) -> u64 {
-    attribute(slot, pool, USED).unwrap_or(0)
+pub(crate) fn in_use(copy: CopyId, pool: CUmemoryPool) -> u64 {
+    attribute(copy, pool, USED).unwrap_or(0)
 }
 
 /// Forgets a destroyed pool. While memory from it is `in_use`, its whole reserve stays charged;
 /// freeing the last of it releases the reserve.
-pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
-    let account = known.ordinal().and_then(|one| account::of(slot, one));
+pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
+    let account = known
+        .ordinal()
+        .and_then(|one| account::by_ordinal(copy, one));
     let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
         return;
     };
@@ -234,11 +236,11 @@ pub(crate) fn destroyed(slot: Slot, known: Known, in_use: u64) {
     if in_use == 0 {
         return account.release(bytes, Kind::Pool);
     }
-    let private = account.private;
-    private.dooms.store(1, Ordering::Release);
-    handles::put_payload(private, Space::DoomedUse, handle, in_use);
-    let left = account.held(bytes, Kind::Pool, 0);
-    handles::put(private, Space::Doomed, handle, left);
+    let state = account.state;
+    state.dooms.store(1, Ordering::Release);
+    handles::put_payload(state, Space::DoomedUse, handle, in_use);
+    let left = account.charge_in(bytes, Kind::Pool, 0);
+    handles::put(state, Space::Doomed, handle, left);
 }
 
 /// Memory from a destroyed pool, about to be freed.
@@ -250,26 +252,26 @@ pub(crate) struct Leftover {
 
 /// The memory of a destroyed pool at an address.
 #[inline]
-pub(crate) fn leftover(slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
-    let private = page::page()?;
-    match private.dooms.load(Ordering::Acquire) {
+pub(crate) fn leftover(copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
+    let state = page::page()?;
+    match state.dooms.load(Ordering::Acquire) {
         0 => None,
-        _ => look(private, slot, address),
+        _ => look(state, copy, address),
     }
 }
 
 #[cold]
-fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<Leftover> {
+fn look(state: &'static ProcessState, copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
     /// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
     const POOL: i32 = 17;
     let (mut pool, mut base, mut bytes) = (0u64, 0, 0usize);
-    let ask = functions::cuPointerGetAttribute::real(slot)?;
+    let ask = functions::cuPointerGetAttribute::real(copy)?;
     // SAFETY: cuPointerGetAttribute's contract: this attribute is a handle.
     let code = unsafe { ask((&raw mut pool).cast(), POOL, address) };
     (code == SUCCESS).then_some(())?;
-    handles::find(private, Space::Doomed, pool)?;
-    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
-    // SAFETY: cuMemGetAddressRange_v2's contract.
+    handles::find(state, Space::Doomed, pool)?;
+    let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
+    // SAFETY: cuMemGetAddressRange_v2's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut base, &raw mut bytes, address) };
     (code == SUCCESS).then_some(Leftover {
         pool,
@@ -280,10 +282,10 @@ fn look(private: &'static Private, slot: Slot, address: CUdeviceptr) -> Option<L
 impl Leftover {
     /// Records that the driver has freed it. Freeing the last of it releases the pool's reserve.
     pub(crate) fn freed(self) {
-        let Some(private) = page::page() else {
+        let Some(state) = page::page() else {
             return;
         };
-        while let Some(found) = handles::find(private, Space::DoomedUse, self.pool) {
+        while let Some(found) = handles::find(state, Space::DoomedUse, self.pool) {
             let left = found.payload().saturating_sub(self.bytes);
             if left != 0 && found.replace_payload(left) {
                 return;
@@ -292,7 +294,7 @@ impl Leftover {
                 break;
             }
         }
-        if let Some(pool) = handles::find(private, Space::Doomed, self.pool) {
+        if let Some(pool) = handles::find(state, Space::Doomed, self.pool) {
             account::freed(pool);
         }
     }
@@ -306,51 +308,51 @@ fn settle(pool: &Pool) {
 
 /// Calls `settle` for every pool of this process.
 #[inline]
-pub(crate) fn settle_all(slot: Slot) {
-    each(slot, settle);
+pub(crate) fn settle_all(copy: CopyId) {
+    each(copy, settle);
 }
 
 /// Returns the unused memory of a device's pools to the driver and to the ledger.
-pub(crate) fn trim(slot: Slot, device: &Account) {
-    let Some(trim) = functions::cuMemPoolTrimTo::real(slot) else {
+pub(crate) fn trim(copy: CopyId, device: &Account) {
+    let Some(trim) = functions::cuMemPoolTrimTo::real(copy) else {
         return;
     };
-    let mode = relaxed(slot);
-    each(slot, |pool| {
+    let mode = relaxed(copy);
+    each(copy, |pool| {
         if pool.account.listed == device.listed {
             // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
             unsafe { trim(pool.handle, 0) };
             settle(pool);
         }
     });
-    exchange(slot, mode);
+    exchange(copy, mode);
 }
 
 /// Switches this thread to relaxed stream-capture mode: calls that the program did not make must
 /// not end another thread's capture. Returns the previous mode.
-pub(crate) fn relaxed(slot: Slot) -> Option<i32> {
+pub(crate) fn relaxed(copy: CopyId) -> Option<i32> {
     /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
     const RELAXED: i32 = 2;
-    exchange(slot, Some(RELAXED))
+    exchange(copy, Some(RELAXED))
 }
 
 /// Sets this thread's stream-capture mode. Returns the previous mode.
-pub(crate) fn exchange(slot: Slot, mode: Option<i32>) -> Option<i32> {
+pub(crate) fn exchange(copy: CopyId, mode: Option<i32>) -> Option<i32> {
     let mut mode = mode?;
-    let exchange = functions::cuThreadExchangeStreamCaptureMode::real(slot)?;
-    // SAFETY: cuThreadExchangeStreamCaptureMode's contract.
+    let exchange = functions::cuThreadExchangeStreamCaptureMode::real(copy)?;
+    // SAFETY: cuThreadExchangeStreamCaptureMode's contract: it writes to locals of its types.
     let code = unsafe { exchange(&raw mut mode) };
     (code == SUCCESS).then_some(mode)
 }
 
 #[inline]
-fn each(slot: Slot, mut visit: impl FnMut(&Pool)) {
-    let Some(private) = page::page() else {
+fn each(copy: CopyId, mut visit: impl FnMut(&Pool)) {
+    let Some(state) = page::page() else {
         return;
     };
-    reservations::each(private, |known| {
+    reservations::each(state, |known| {
         if let What::Pool(handle) = known.what()
-            && let Some(pool) = of(slot, handle as CUmemoryPool, known, Known::enter)
+            && let Some(pool) = entered(copy, handle as CUmemoryPool, known, Known::enter)
         {
             visit(&pool);
             pool.leave();

@@ -15,28 +15,28 @@ use crate::account::{self, Account};
 use crate::loader::{dl, elf};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
-use crate::real::copies::Slot;
-use crate::slice::runtime;
+use crate::real::copies::CopyId;
+use crate::slice;
 use crate::sys;
 
 /// Whether the slice asks for this. A slice that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    runtime::slice().is_some_and(|runtime| runtime.releases() && runtime.enforces())
+    slice::current().is_some_and(|runtime| runtime.releases() && runtime.enforces())
 }
 
 /// Whether to refuse an allocation by which an allocator grows, so that it frees its cache.
 #[cold]
 #[inline(never)]
-pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
-    let Some(account) = account::current(slot) else {
+pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
+    let Some(account) = account::current(copy) else {
         return false;
     };
     let short = account.is_short(Bytes::new(request));
     if short {
         trim_host(&account);
     }
-    let asked = &account.private.release;
+    let asked = &account.state.release;
     if !is_torch(caller) || asked.captures.load(Ordering::Acquire) != 0 {
         return false;
     }
@@ -59,7 +59,7 @@ pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
                 Dec(freed.get()),
                 Str(" bytes"),
             ];
-            counters::RELEASED.say("release", &line);
+            counters::RELEASED.warn("release", &line);
             false
         }
         Growth::Refused => {
@@ -71,7 +71,7 @@ pub(crate) fn asks(slot: Slot, request: u64, caller: usize) -> bool {
                 ),
                 Dec(own.get()),
             ];
-            counters::RELEASED.say("release", &line);
+            counters::RELEASED.warn("release", &line);
             true
         }
     }
@@ -98,9 +98,10 @@ fn is_torch(caller: usize) -> bool {
 
 /// Returns freed memory that malloc keeps to the kernel: only a large amount, and not often.
 fn trim_host(account: &Account) {
-    let asked = &account.private.release;
+    const TRIM_EVERY: u64 = sys::nanoseconds(reclaim::HOST_TRIM_EVERY);
+    let asked = &account.state.release;
     let (now, last) = (sys::clock(), asked.trimmed.load(Ordering::Relaxed));
-    if now == 0 || (last != 0 && now.wrapping_sub(last) < reclaim::HOST_TRIM_EVERY) {
+    if now == 0 || (last != 0 && now.wrapping_sub(last) < TRIM_EVERY) {
         return;
     }
     let ours = asked
@@ -120,7 +121,7 @@ fn trim_host(account: &Account) {
             Dec(kept.get()),
             Str(" bytes that nobody uses: given back"),
         ];
-        counters::TRIMMED.say("release", &line);
+        counters::TRIMMED.warn("release", &line);
     }
 }
 

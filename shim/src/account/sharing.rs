@@ -12,11 +12,11 @@ use gpuslice_config::words::units::Bytes;
 use crate::account::{self, Account, Memory};
 use crate::answer::device;
 use crate::real::abi::{CUdeviceptr, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::allocations::STEP;
-use crate::state::handles::{self, Found, Space};
-use crate::state::page::{self, Private};
+use crate::state::handles::{self, FoundEntry, Space};
+use crate::state::page::{self, ProcessState};
 use crate::sys::Stat;
 use gpuslice_config::ledger::stepped;
 
@@ -88,16 +88,16 @@ impl Exported {
 }
 
 /// Records that the driver has returned an IPC handle with this key for an address.
-pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
-    let Some((base, size)) = range(slot, address) else {
+pub(crate) fn export(copy: CopyId, address: CUdeviceptr, key: u64) {
+    let Some((base, size)) = range(copy, address) else {
         return;
     };
-    let (Some(memory), Some(private)) = (account::memory(base), account::page()) else {
+    let (Some(memory), Some(state)) = (account::memory(base), account::page()) else {
         return;
     };
     let held = match memory {
-        Memory::Grain(found) => found.held(),
-        Memory::Stray(found) => found.held(),
+        Memory::Word(found) => found.charge(),
+        Memory::Stray(found) => found.charge(),
     };
     let exported = Exported {
         bytes: stepped(size),
@@ -108,13 +108,13 @@ pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
     let Some(ledger) = account::ledger() else {
         return;
     };
-    if handles::find(private, Space::Exported, base).is_some()
+    if handles::find(state, Space::Exported, base).is_some()
         || !ledger.export(exported.device, exported.class, exported.bytes)
     {
         return;
     }
-    private.exports.store(1, Ordering::Release);
-    if !handles::put_payload(private, Space::Exported, base, exported.pack()) {
+    state.exports.store(1, Ordering::Release);
+    if !handles::put_payload(state, Space::Exported, base, exported.pack()) {
         ledger.unexport(exported.device, exported.class, exported.bytes);
     }
 }
@@ -122,16 +122,16 @@ pub(crate) fn export(slot: Slot, address: CUdeviceptr, key: u64) {
 /// Records that the driver has freed an address, before the ledger releases it.
 #[inline]
 pub(crate) fn freed(address: u64) {
-    if let Some(private) = page::page()
-        && private.exports.load(Ordering::Acquire) != 0
+    if let Some(state) = page::page()
+        && state.exports.load(Ordering::Acquire) != 0
     {
-        let found = handles::find(private, Space::Exported, address);
+        let found = handles::find(state, Space::Exported, address);
         found.into_iter().for_each(unexport);
     }
 }
 
 #[cold]
-fn unexport(found: Found) {
+fn unexport(found: FoundEntry) {
     if found.take()
         && let Some(ledger) = account::ledger()
     {
@@ -182,15 +182,15 @@ impl Object {
 
 /// Records that the driver has opened an IPC handle with this key at an address. False: no process
 /// in the slice pays for it, and there is no room.
-pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
+pub(crate) fn import(copy: CopyId, address: CUdeviceptr, key: u64) -> bool {
     let key = key & KEY;
-    let (Some((_, size)), Some(account), Some(private)) =
-        (range(slot, address), at(slot, address), account::page())
+    let (Some((_, size)), Some(account), Some(state)) =
+        (range(copy, address), at(copy, address), account::page())
     else {
         return true;
     };
     // Opening a handle again may return an address that is already open.
-    while let Some(found) = handles::find(private, Space::Imported, address) {
+    while let Some(found) = handles::find(state, Space::Imported, address) {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
         let more = opened.saturating_add(1).min(OPENED);
@@ -199,16 +199,16 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
             return true;
         }
     }
-    let context = account::context(private, slot);
+    let context = account::context(state, copy);
     let payload = key | (1 << OPENED_AT) | (u64::from(context) << IMPORT_CONTEXT_AT);
-    while let Some(found) = handles::find(private, Space::Object, key) {
+    while let Some(found) = handles::find(state, Space::Object, key) {
         let object = Object::unpack(found.payload());
         let again = Object {
             addresses: object.addresses.saturating_add(1).min(ADDRESSES),
             ..object
         };
         if found.replace_payload(again.pack()) {
-            handles::put_payload(private, Space::Imported, address, payload);
+            handles::put_payload(state, Space::Imported, address, payload);
             return true;
         }
     }
@@ -224,14 +224,14 @@ pub(crate) fn import(slot: Slot, address: CUdeviceptr, key: u64) -> bool {
         device: account.listed,
         paid,
     };
-    private.imports.store(1, Ordering::Release);
-    handles::put_payload(private, Space::Object, key, object.pack());
-    handles::put_payload(private, Space::Imported, address, payload);
+    state.imports.store(1, Ordering::Release);
+    handles::put_payload(state, Space::Object, key, object.pack());
+    handles::put_payload(state, Space::Imported, address, payload);
     true
 }
 
 /// Records that the driver has closed an address.
-pub(crate) fn closed(mut found: Found) {
+pub(crate) fn closed(mut found: FoundEntry) {
     loop {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
@@ -252,10 +252,10 @@ pub(crate) fn closed(mut found: Found) {
 
 /// Removes one address from an object.
 fn let_go(key: u64) {
-    let (Some(private), Some(ledger)) = (page::page(), account::ledger()) else {
+    let (Some(state), Some(ledger)) = (page::page(), account::ledger()) else {
         return;
     };
-    while let Some(found) = handles::find(private, Space::Object, key) {
+    while let Some(found) = handles::find(state, Space::Object, key) {
         let object = Object::unpack(found.payload());
         let less = Object {
             addresses: object.addresses.saturating_sub(1),
@@ -284,12 +284,12 @@ pub(crate) fn unimport(device: Device, class: Class, bytes: Bytes) {
 }
 
 /// Ends the exports and imports of a context that no longer exists.
-pub(crate) fn context_gone(private: &'static Private, number: u8) {
-    let shares = [&private.exports, &private.imports];
+pub(crate) fn context_gone(state: &'static ProcessState, number: u8) {
+    let shares = [&state.exports, &state.imports];
     if shares.iter().all(|flag| flag.load(Ordering::Acquire) == 0) {
         return;
     }
-    handles::each(private, |space, _, found| match space {
+    handles::each(state, |space, _, found| match space {
         Space::Exported if Exported::unpack(found.payload()).context == number => unexport(found),
         Space::Imported if found.payload() >> IMPORT_CONTEXT_AT == u64::from(number) => {
             let key = found.payload() & KEY;
@@ -302,25 +302,25 @@ pub(crate) fn context_gone(private: &'static Private, number: u8) {
 }
 
 /// The base and size of the allocation that contains an address.
-fn range(slot: Slot, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+fn range(copy: CopyId, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut size) = (0, 0usize);
-    let ask = functions::cuMemGetAddressRange_v2::real(slot)?;
-    // SAFETY: cuMemGetAddressRange_v2's contract.
+    let ask = functions::cuMemGetAddressRange_v2::real(copy)?;
+    // SAFETY: cuMemGetAddressRange_v2's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut base, &raw mut size, address) };
     (code == SUCCESS).then_some((base, size as u64))
 }
 
 /// The account of the device that holds the memory at an address.
-fn at(slot: Slot, address: CUdeviceptr) -> Option<Account> {
+fn at(copy: CopyId, address: CUdeviceptr) -> Option<Account> {
     /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
     const ORDINAL: i32 = 9;
     let mut ordinal = 0i32;
-    let ask = functions::cuPointerGetAttribute::real(slot)?;
+    let ask = functions::cuPointerGetAttribute::real(copy)?;
     // SAFETY: cuPointerGetAttribute's contract: this attribute is an int.
     let code = unsafe { ask((&raw mut ordinal).cast(), ORDINAL, address) };
     let ordinal = match code {
         SUCCESS => device::ordinal(ordinal)?,
-        _ => device::current(slot)?,
+        _ => device::current(copy)?,
     };
-    account::of(slot, ordinal)
+    account::by_ordinal(copy, ordinal)
 }

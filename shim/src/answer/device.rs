@@ -14,7 +14,7 @@ use crate::real::abi::{
     ATTRIBUTE_INTEGRATED, CUcontext, CUdevice, CUstream, CUuuid, NVML_UUID_LENGTH, SUCCESS,
     nvmlDevice_t,
 };
-use crate::real::copies::{self, Slot};
+use crate::real::copies::{self, CopyId};
 use crate::real::functions;
 use crate::slice::runtime::{Budget, Runtime};
 
@@ -39,32 +39,32 @@ const UNLIMITED: u8 = 0xff;
 /// The device of the calling thread's current context. `alone` caches whether the driver has only
 /// one device: 0 unknown, 1 yes, 2 no.
 #[inline(always)]
-pub(crate) fn current(slot: Slot) -> Option<CudaOrdinal> {
-    let alone = &copies::devices(slot)?.alone;
+pub(crate) fn current(copy: CopyId) -> Option<CudaOrdinal> {
+    let alone = &copies::devices(copy)?.alone;
     match alone.load(Ordering::Relaxed) {
         1 => Some(CudaOrdinal(0)),
-        2 => context_device(slot),
-        _ => first(slot, alone),
+        2 => context_device(copy),
+        _ => first(copy, alone),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn first(slot: Slot, alone: &AtomicU8) -> Option<CudaOrdinal> {
+fn first(copy: CopyId, alone: &AtomicU8) -> Option<CudaOrdinal> {
     let mut devices = 0;
-    let count = functions::cuDeviceGetCount::real(slot)?;
-    // SAFETY: cuDeviceGetCount's contract.
+    let count = functions::cuDeviceGetCount::real(copy)?;
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } == SUCCESS {
         alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
     }
-    context_device(slot)
+    context_device(copy)
 }
 
 #[inline(never)]
-fn context_device(slot: Slot) -> Option<CudaOrdinal> {
+fn context_device(copy: CopyId) -> Option<CudaOrdinal> {
     let mut device: CUdevice = 0;
-    let ask = functions::cuCtxGetDevice::real(slot)?;
-    // SAFETY: cuCtxGetDevice's contract.
+    let ask = functions::cuCtxGetDevice::real(copy)?;
+    // SAFETY: cuCtxGetDevice's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut device) };
     (code == SUCCESS).then_some(())?;
     ordinal(device)
@@ -72,15 +72,15 @@ fn context_device(slot: Slot) -> Option<CudaOrdinal> {
 
 /// The device that a stream runs on. None: the driver does not know the stream, or there is no
 /// context.
-pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
+pub(crate) fn of_stream(copy: CopyId, stream: CUstream) -> Option<CudaOrdinal> {
     /// `CU_STREAM_PER_THREAD`: up to this value a stream is one of the current context's own.
     const PER_THREAD: usize = 2;
-    let alone = copies::devices(slot)?.alone.load(Ordering::Relaxed) == 1;
+    let alone = copies::devices(copy)?.alone.load(Ordering::Relaxed) == 1;
     if alone || stream as usize <= PER_THREAD {
-        return current(slot);
+        return current(copy);
     }
     let mut device: CUdevice = 0;
-    if let Some(ask) = functions::cuStreamGetDevice::real(slot) {
+    if let Some(ask) = functions::cuStreamGetDevice::real(copy) {
         // SAFETY: cuStreamGetDevice's contract; the stream is the caller's own.
         let code = unsafe { ask(stream, &raw mut device) };
         if code == SUCCESS {
@@ -88,17 +88,17 @@ pub(crate) fn of_stream(slot: Slot, stream: CUstream) -> Option<CudaOrdinal> {
         }
     }
     let mut context = core::ptr::null_mut();
-    let ask = functions::cuStreamGetCtx::real(slot)?;
+    let ask = functions::cuStreamGetCtx::real(copy)?;
     // SAFETY: cuStreamGetCtx's contract; the stream is the caller's own.
     let code = unsafe { ask(stream, &raw mut context) };
     (code == SUCCESS).then_some(())?;
-    within(slot, context, || context_device(slot)).flatten()
+    within(copy, context, || context_device(copy)).flatten()
 }
 
 /// Calls `ask` with a context made current for the duration of the call.
-pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
-    let push = functions::cuCtxPushCurrent_v2::real(slot)?;
-    let pop = functions::cuCtxPopCurrent_v2::real(slot)?;
+pub(crate) fn within<T>(copy: CopyId, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
+    let push = functions::cuCtxPushCurrent_v2::real(copy)?;
+    let pop = functions::cuCtxPopCurrent_v2::real(copy)?;
     // SAFETY: cuCtxPushCurrent_v2's contract: the driver has just returned this context.
     let code = unsafe { push(context) };
     (code == SUCCESS).then_some(())?;
@@ -110,18 +110,18 @@ pub(crate) fn within<T>(slot: Slot, context: CUcontext, ask: impl FnOnce() -> T)
 }
 
 /// All devices of a driver.
-pub(crate) fn all(slot: Slot) -> impl Iterator<Item = CudaOrdinal> {
+pub(crate) fn all(copy: CopyId) -> impl Iterator<Item = CudaOrdinal> {
     let mut devices = 0;
-    if let Some(count) = functions::cuDeviceGetCount::real(slot) {
-        // SAFETY: cuDeviceGetCount's contract.
+    if let Some(count) = functions::cuDeviceGetCount::real(copy) {
+        // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
         unsafe { count(&raw mut devices) };
     }
     (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
 }
 
 /// Whether the calling thread has a current context that is alive.
-pub(crate) fn has_context(slot: Slot) -> bool {
-    context_device(slot).is_some()
+pub(crate) fn has_context(copy: CopyId) -> bool {
+    context_device(copy).is_some()
 }
 
 /// The ordinal of a device handle of the driver API.
@@ -131,11 +131,11 @@ pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
 
 /// The slice's entry for a CUDA device. None: there is no entry, and the driver's answer stands.
 #[inline(always)]
-pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<Device<'_>> {
-    let cell = copies::devices(slot)?.ordinals.get(ordinal.0 as usize);
+pub(crate) fn cuda(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<Device<'_>> {
+    let cell = copies::devices(copy)?.ordinals.get(ordinal.0 as usize);
     let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
     if known & KNOWN == 0 {
-        known = learn(runtime, slot, ordinal, cell)?;
+        known = learn(runtime, copy, ordinal, cell)?;
     }
     let [_, listed, _, budget] = known.to_be_bytes();
     match budget {
@@ -152,11 +152,11 @@ pub(crate) fn cuda(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Optio
 #[inline(never)]
 fn learn(
     runtime: &Runtime,
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     cell: Option<&AtomicU32>,
 ) -> Option<u32> {
-    let known = ask(runtime, slot, ordinal)?;
+    let known = ask(runtime, copy, ordinal)?;
     // A slice that can be read only later may have other budgets.
     if let Some(cell) = cell.filter(|_| !runtime.refuses()) {
         cell.store(known, Ordering::Relaxed);
@@ -164,14 +164,14 @@ fn learn(
     Some(known)
 }
 
-fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
+fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
     let which = Dec(u64::from(ordinal.0));
-    let uuid = uuid(slot, ordinal);
+    let uuid = uuid(copy, ordinal);
     let budget = match uuid {
         Some(bytes) => runtime.budget(bytes, None),
         None if runtime.treats_all_alike() => runtime.unlisted(),
         None => {
-            counters::UUID.say("device", &[Str("no uuid of ordinal "), which]);
+            counters::UUID.warn("device", &[Str("no uuid of ordinal "), which]);
             return None;
         }
     };
@@ -182,7 +182,7 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
     let asked = if told {
         Some(true)
     } else {
-        integrated(slot, ordinal)
+        integrated(copy, ordinal)
     };
     let Some(unified) = asked else {
         let line = [
@@ -190,7 +190,7 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
             which,
             Str(" is integrated is not known"),
         ];
-        counters::FACTS.say("device", &line);
+        counters::FACTS.warn("device", &line);
         return None;
     };
     let unified = if unified { UNIFIED } else { 0 };
@@ -200,17 +200,17 @@ fn ask(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<u32> {
 }
 
 /// The uuid of a CUDA device.
-fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
+fn uuid(copy: CopyId, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let device = CUdevice::try_from(ordinal.0).ok()?;
     for ask in [
-        functions::cuDeviceGetUuid_v2::real(slot),
-        functions::cuDeviceGetUuid::real(slot),
+        functions::cuDeviceGetUuid_v2::real(copy),
+        functions::cuDeviceGetUuid::real(copy),
     ]
     .into_iter()
     .flatten()
     {
-        // SAFETY: cuDeviceGetUuid's contract.
+        // SAFETY: cuDeviceGetUuid's contract: it writes to locals of its types.
         if unsafe { ask(&raw mut uuid, device) } == SUCCESS {
             return Some(uuid.bytes);
         }
@@ -221,30 +221,30 @@ fn uuid(slot: Slot, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
 /// Whether the current device shares the host's memory, where there is no slice. On a machine
 /// without such a device this is one load, after the first call.
 #[inline]
-pub(crate) fn shares(slot: Slot) -> bool {
-    let Some(shared) = copies::devices(slot).map(|devices| &devices.shared) else {
+pub(crate) fn shares(copy: CopyId) -> bool {
+    let Some(shared) = copies::devices(copy).map(|devices| &devices.shared) else {
         return false;
     };
     let known = match shared.load(Ordering::Relaxed) {
-        0 => look_at_all(slot, shared),
+        0 => look_at_all(copy, shared),
         known => known,
     };
-    known == 1 && current(slot).and_then(|ordinal| integrated(slot, ordinal)) == Some(true)
+    known == 1 && current(copy).and_then(|ordinal| integrated(copy, ordinal)) == Some(true)
 }
 
 /// Whether any device of this driver shares the host's memory: 1 yes, 2 no.
 #[cold]
-fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
+fn look_at_all(copy: CopyId, shared: &AtomicU8) -> u8 {
     let mut devices = 0;
-    let Some(count) = functions::cuDeviceGetCount::real(slot) else {
+    let Some(count) = functions::cuDeviceGetCount::real(copy) else {
         return 2;
     };
-    // SAFETY: cuDeviceGetCount's contract.
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } != SUCCESS {
         return 2;
     }
     let mut ordinals = (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal);
-    let known = match ordinals.any(|ordinal| integrated(slot, ordinal) == Some(true)) {
+    let known = match ordinals.any(|ordinal| integrated(copy, ordinal) == Some(true)) {
         true => 1,
         false => 2,
     };
@@ -253,40 +253,44 @@ fn look_at_all(slot: Slot, shared: &AtomicU8) -> u8 {
 }
 
 /// The driver's value of CU_DEVICE_ATTRIBUTE_INTEGRATED.
-pub(crate) fn integrated(slot: Slot, ordinal: CudaOrdinal) -> Option<bool> {
+pub(crate) fn integrated(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
-    let ask = functions::cuDeviceGetAttribute::real(slot)?;
-    // SAFETY: cuDeviceGetAttribute's contract.
+    let ask = functions::cuDeviceGetAttribute::real(copy)?;
+    // SAFETY: cuDeviceGetAttribute's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut integrated, ATTRIBUTE_INTEGRATED, device) };
     (code == SUCCESS).then_some(integrated == 1)
 }
 
 /// The CUDA device with the uuid of an NVML device, in a driver that is loaded and initialised.
-pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(Slot, CudaOrdinal)> {
-    let slot = copies::any_driver()?;
+pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(CopyId, CudaOrdinal)> {
+    let copy = copies::any_driver()?;
     let mut devices = 0;
-    let count = functions::cuDeviceGetCount::real(slot)?;
-    // SAFETY: cuDeviceGetCount's contract.
+    let count = functions::cuDeviceGetCount::real(copy)?;
+    // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } != SUCCESS {
         return None;
     }
     (0..u32::try_from(devices).ok()?)
         .map(CudaOrdinal)
-        .find(|ordinal| uuid(slot, *ordinal) == Some(bytes))
-        .map(|ordinal| (slot, ordinal))
+        .find(|ordinal| uuid(copy, *ordinal) == Some(bytes))
+        .map(|ordinal| (copy, ordinal))
 }
 
 /// The uuid of a device, with the kind that the slice gives it.
-pub(crate) fn identity(runtime: &Runtime, slot: Slot, ordinal: CudaOrdinal) -> Option<DeviceUuid> {
-    let bytes = uuid(slot, ordinal)?;
+pub(crate) fn identity(
+    runtime: &Runtime,
+    copy: CopyId,
+    ordinal: CudaOrdinal,
+) -> Option<DeviceUuid> {
+    let bytes = uuid(copy, ordinal)?;
     Some(runtime.identity(bytes, runtime.budget(bytes, None)?))
 }
 
 /// The identity of an NVML device.
-pub(crate) fn nvml_uuid(slot: Slot, device: nvmlDevice_t) -> Option<DeviceUuid> {
+pub(crate) fn nvml_uuid(copy: CopyId, device: nvmlDevice_t) -> Option<DeviceUuid> {
     let mut text = [0u8; NVML_UUID_LENGTH as usize];
-    let ask = functions::nvmlDeviceGetUUID::real(slot)?;
+    let ask = functions::nvmlDeviceGetUUID::real(copy)?;
     // SAFETY: nvmlDeviceGetUUID's contract; the handle is the caller's own.
     let code = unsafe { ask(device, text.as_mut_ptr().cast(), NVML_UUID_LENGTH) };
     (code == SUCCESS).then_some(())?;
@@ -325,7 +329,7 @@ pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
         (DeviceKind::Mig, _) => Some(false),
         (DeviceKind::Gpu, Some(integrated)) => Some(integrated),
         (DeviceKind::Gpu, None) => {
-            cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| integrated(slot, ordinal))
+            cuda_twin(uuid.bytes).and_then(|(copy, ordinal)| integrated(copy, ordinal))
         }
     };
     let listed = runtime.listed(uuid.bytes, place);

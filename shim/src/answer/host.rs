@@ -10,6 +10,7 @@
 //! µs.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use gpuslice_config::answer::view::{Host, Pressed};
 use gpuslice_config::host::cgroup;
@@ -24,14 +25,13 @@ use crate::answer::promises;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::slice::runtime::Runtime;
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::sys::{self, File};
 
-/// How long a reading of the host is reused, in nanoseconds.
-const VALID: u64 = 900_000;
-/// How long the host memory charged to the slice is reused, in nanoseconds. Programs touch mapped
-/// memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
-const CHARGE_VALID: u64 = 5_000_000;
+/// How long a reading of the host is reused.
+const VALID: Duration = Duration::from_micros(900);
+/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
+const CHARGE_VALID: Duration = Duration::from_millis(5);
 
 /// A reading of the host at one moment.
 #[derive(Clone, Copy)]
@@ -59,32 +59,32 @@ pub(crate) fn now(
     held: Option<Bytes>,
     free: Option<Bytes>,
 ) -> Option<Reading> {
-    let private = page::page()?;
+    let state = page::page()?;
     let clock = sys::clock();
     let word = word_of(held, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, word)
+        && let Some(reading) = kept(runtime, state, clock, word)
     {
         return Some(reading);
     }
-    fresh(runtime, device, held, word, private, clock)
+    fresh(runtime, device, held, word, state, clock)
 }
 
 /// The host of a machine without a slice. `free` is the driver's, which is MemFree: it changes with
 /// every allocation.
 pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
-    let private = page::page()?;
+    let state = page::page()?;
     let clock = sys::clock();
     let word = word_of(None, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, private, clock, word)
+        && let Some(reading) = kept(runtime, state, clock, word)
     {
         return Some(reading.host);
     }
     let memory = runtime.host()?;
     let (total, available) = (memory.total.get(), memory.available.get());
     let word = word.unwrap_or(NO_WORD);
-    private.host.keep([clock, word, total, available, 0, 0, 0]);
+    state.host.keep([clock, word, total, available, 0, 0, 0]);
     Some(Host {
         memory,
         reserve: runtime.reserve(),
@@ -120,16 +120,16 @@ pub(crate) fn just_now(
 }
 
 #[inline]
-fn kept(runtime: &Runtime, private: &Private, clock: u64, word: u64) -> Option<Reading> {
-    let (reading, word_then) = young(runtime, private, clock)?;
+fn kept(runtime: &Runtime, state: &ProcessState, clock: u64, word: u64) -> Option<Reading> {
+    let (reading, word_then) = young(runtime, state, clock)?;
     (word == word_then && word != NO_WORD).then_some(reading)
 }
 
 /// The last reading and its word, if it is young enough.
 #[inline]
-fn young(runtime: &Runtime, private: &Private, clock: u64) -> Option<(Reading, u64)> {
-    let [at, word, total, available, unused, keeps, charge] = private.host.words()?;
-    if at == 0 || clock.wrapping_sub(at) >= VALID {
+fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
+    let [at, word, total, available, unused, keeps, charge] = state.host.words()?;
+    if at == 0 || clock.wrapping_sub(at) >= const { sys::nanoseconds(VALID) } {
         return None;
     }
     let memory = HostMemory {
@@ -159,10 +159,10 @@ fn fresh(
     device: &Device<'_>,
     held: Option<Bytes>,
     word: Option<u64>,
-    private: &Private,
+    state: &ProcessState,
     clock: u64,
 ) -> Option<Reading> {
-    let charge = charge(runtime, device, private, clock);
+    let charge = charge(runtime, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
     let budget = device.budget.memory;
     let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
@@ -189,7 +189,7 @@ fn fresh(
     if let Some(spent) = spent {
         promises::write(runtime, spent);
     }
-    private.host.keep([
+    state.host.keep([
         clock,
         word.unwrap_or(NO_WORD),
         host.memory.total.get(),
@@ -237,15 +237,15 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
         Dec(pressed.keeps.get()),
         Str(" are reserved against large requests"),
     ];
-    counters::PRESSED.say("pressure", &line);
+    counters::PRESSED.warn("pressure", &line);
     Some(pressed)
 }
 
 /// The part of the host's memory that is charged to the slice.
-fn charge(runtime: &Runtime, device: &Device<'_>, private: &Private, clock: u64) -> Bytes {
-    let kept = &private.host;
+fn charge(runtime: &Runtime, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
+    let kept = &state.host;
     let at = kept.charged_at.load(Ordering::Acquire);
-    if at != 0 && clock.wrapping_sub(at) < CHARGE_VALID {
+    if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
     }
     let charge = measure(runtime, device);
@@ -261,7 +261,7 @@ fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
     let allowance = runtime.host_allowance().unwrap_or(HOST_ALLOWANCE);
     if let Some(cgroup) = runtime.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP.say(
+            counters::CGROUP.warn(
                 "cgroup",
                 &[Str("cannot be read: host memory is not charged")],
             );
@@ -329,14 +329,14 @@ fn of_process(pid: u32) -> Option<Bytes> {
 
 /// Publishes to the neighbours that the slice's holdings have changed.
 pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
-    let (Some(listed), Some(private)) = (device.listed, page::page()) else {
+    let (Some(listed), Some(state)) = (device.listed, page::page()) else {
         return;
     };
     // With a closed ledger the other processes' holdings are unknown: the published sum stands.
     if ledger.is_closed() {
         return;
     }
-    let charge = Bytes::new(private.host.charged.load(Ordering::Relaxed));
+    let charge = Bytes::new(state.host.charged.load(Ordering::Relaxed));
     let mut held = ledger.sum(listed);
     if held == Bytes::MAX {
         return;

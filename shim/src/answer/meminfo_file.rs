@@ -14,7 +14,7 @@ use gpuslice_config::words::paths;
 use crate::answer::{self, device};
 use crate::log::Piece::Str;
 use crate::log::counters;
-use crate::slice::runtime;
+use crate::slice;
 use crate::sys::{self, stack};
 use crate::sys::{File, Stat};
 
@@ -44,7 +44,7 @@ fn roomy(function: extern "C" fn(*mut c_void) -> u8, argument: *mut c_void) {
 }
 
 fn view() -> Option<MemoryView> {
-    let runtime = runtime::slice().filter(|runtime| runtime.shows_meminfo())?;
+    let runtime = slice::current().filter(|runtime| runtime.shows_meminfo())?;
     let device = device::unified(runtime)?;
     answer::of_host(runtime, &device, None)
 }
@@ -63,7 +63,7 @@ pub(crate) fn stand_in(descriptor: i32) {
 extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     // SAFETY: `stand_in` passes its own variable, and waits.
     let descriptor = unsafe { descriptor.cast::<i32>().read() };
-    if runtime::slice().is_none() || !is_the_hosts(descriptor) {
+    if slice::current().is_none() || !is_the_hosts(descriptor) {
         return 0;
     }
     let Some(view) = view() else {
@@ -77,7 +77,7 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
         file.replace(descriptor)
     });
     if made.is_err() {
-        counters::MEMINFO_SHOWN.say("meminfo", &[Str("cannot be shown; the host's stays")]);
+        counters::MEMINFO_SHOWN.warn("meminfo", &[Str("cannot be shown; the host's stays")]);
     }
     0
 }

@@ -3,6 +3,7 @@
 //! Law: decides nothing itself; writes only where the caller passes a place.
 
 pub(crate) mod device;
+pub(crate) mod driver_memory;
 pub(crate) mod host;
 pub(crate) mod meminfo_file;
 pub(crate) mod promises;
@@ -15,8 +16,8 @@ use crate::answer::device::Device;
 use crate::answer::host::Reading;
 use crate::log::counters;
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
-use crate::slice::runtime::{self, Runtime};
 use crate::slice::slice_ledger;
+use crate::slice::{self, runtime::Runtime};
 
 /// The memory that the slice's processes hold on a device. None: it is not counted, and all memory
 /// in use on the device is taken to be the slice's. `Bytes::MAX`: a limit is enforced and this
@@ -95,13 +96,17 @@ fn shared(
 
 /// The answer for a device, from the memory that its driver reports.
 #[inline]
-pub(crate) fn of(runtime: &Runtime, device: &Device<'_>, driver: DriverMemory) -> MemoryView {
-    of_card(runtime, device, driver, &[])
+pub(crate) fn view_of_device(
+    runtime: &Runtime,
+    device: &Device<'_>,
+    driver: DriverMemory,
+) -> MemoryView {
+    view_of_card(runtime, device, driver, &[])
 }
 
 /// The answer for a card: memory held on its instances is held on it too.
 #[inline]
-pub(crate) fn of_card(
+pub(crate) fn view_of_card(
     runtime: &Runtime,
     device: &Device<'_>,
     driver: DriverMemory,
@@ -128,7 +133,7 @@ pub(crate) fn of_card(
     };
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
-        tell(&answer);
+        log_answer(&answer);
     }
     answer
 }
@@ -149,7 +154,7 @@ pub(crate) fn of_host(
     let facts = shared(device, &reading, held, driver);
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {
-        tell(&answer);
+        log_answer(&answer);
     }
     Some(answer)
 }
@@ -162,7 +167,7 @@ pub(crate) fn unsliced(driver: DriverMemory) -> Option<MemoryView> {
 }
 
 fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView> {
-    let host = host::unsliced(runtime::unsliced()?, free)?;
+    let host = host::unsliced(slice::unsliced()?, free)?;
     if !is_the_hosts(driver.total, host.memory.total) {
         let line = [
             Str("the driver's total is "),
@@ -171,7 +176,7 @@ fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView
             Dec(host.memory.total.get()),
             Str(": the driver's answers stand"),
         ];
-        counters::COPY.say("meminfo", &line);
+        counters::COPY.warn("meminfo", &line);
         return None;
     }
     let facts = Facts {
@@ -187,7 +192,7 @@ pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
     if let Some(total) = total {
         return seen_unsliced(driver(total, 0), None);
     }
-    let host = host::unsliced(runtime::unsliced()?, None)?;
+    let host = host::unsliced(slice::unsliced()?, None)?;
     let facts = Facts {
         driver: DriverMemory {
             total: host.memory.total,
@@ -200,7 +205,7 @@ pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
 }
 
 #[cold]
-fn tell(answer: &MemoryView) {
+fn log_answer(answer: &MemoryView) {
     let line = [
         Str("total "),
         Dec(answer.total.get()),

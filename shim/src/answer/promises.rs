@@ -23,11 +23,11 @@ pub(crate) fn promised(runtime: &Runtime) -> Bytes {
 pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
     let own = runtime.promise().and_then(|path| Stat::at(path).ok());
     sum(runtime, |folder, name, promise| {
-        of(folder, name, promise, own.as_ref())
+        unspent_of(folder, name, promise, own.as_ref())
     })
 }
 
-fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
+fn sum(runtime: &Runtime, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
     let Some(path) = runtime.promises() else {
         return Bytes::ZERO;
     };
@@ -36,7 +36,7 @@ fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> B
             Raw(path.to_bytes()),
             Str(" cannot be read: nothing is kept for other slices"),
         ];
-        counters::PROMISES.say("promises", &line);
+        counters::PROMISES.warn("promises", &line);
         return Bytes::ZERO;
     };
     let mut sum = Bytes::ZERO;
@@ -44,14 +44,14 @@ fn sum(runtime: &Runtime, of: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> B
     while let Ok(listed @ [_, ..]) = folder.list(&mut listing) {
         for name in directory::names(listed) {
             if let Some(promise) = Promise::named(name.to_bytes()) {
-                sum = sum.plus(of(&folder, name, &promise));
+                sum = sum.plus(amount(&folder, name, &promise));
             }
         }
     }
     sum
 }
 
-fn of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
+fn unspent_of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
     let file = match folder.open_entry(name) {
         Ok(file) => file,
         // A link is not a promise, and neither is a file that has just been removed.
@@ -79,7 +79,7 @@ pub(crate) fn write(runtime: &Runtime, bytes: Bytes) {
         .filter(|file| file.stat().is_ok_and(|stat| stat.regular));
     let written = file.map(|file| file.write_at_start(&spent(bytes)));
     if !matches!(written, Some(Ok(HEAD))) {
-        counters::PROMISES.say(
+        counters::PROMISES.warn(
             "promises",
             &[
                 Raw(path.to_bytes()),

@@ -47,7 +47,6 @@ pub(crate) unsafe fn got_handle(place: *const *mut core::ffi::c_void) -> Option<
 pub(crate) trait Amount: Copy {
     /// The amount, or the largest that fits.
     fn at_most(amount: Bytes) -> Self;
-    /// The amount.
     fn into_u64(self) -> u64;
 }
 

@@ -9,7 +9,7 @@ use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
 use crate::real::copies::Library;
 use crate::real::functions;
-use crate::slice::runtime;
+use crate::slice::{self, runtime::Runtime};
 use crate::sys::{Contents, File};
 
 /// Whether a library that prefers its own definitions would bypass our hooks.
@@ -25,16 +25,16 @@ pub(crate) unsafe fn passes_us_by(path: *const c_char) -> bool {
     let bytes = path.to_bytes();
     if !bytes.contains(&b'/') {
         // Only the loader knows the directory in which it would find the file.
-        return tell(path, "its path is not given", b"");
+        return opened_without_deepbind(path, "its path is not given", b"");
     }
     // A path with $ORIGIN in it means another file to the loader.
     let contents = File::open(path).and_then(|file| Contents::of(&file));
     let Ok(contents) = contents else {
-        return tell(path, "its file cannot be read", b"");
+        return opened_without_deepbind(path, "its file cannot be read", b"");
     };
-    match Dynamic::of(contents.bytes()) {
+    match Dynamic::parse(contents.bytes()) {
         Some(dynamic) => dynamic.needs_us(path),
-        None => tell(path, UNKNOWN, b""),
+        None => opened_without_deepbind(path, UNKNOWN, b""),
     }
 }
 
@@ -42,7 +42,7 @@ const UNKNOWN: &str = "its file does not say what it calls";
 
 /// Logs the reason; returns true.
 #[cold]
-fn tell(path: &CStr, why: &str, what: &[u8]) -> bool {
+fn opened_without_deepbind(path: &CStr, why: &str, what: &[u8]) -> bool {
     let line = [
         Raw(path.to_bytes()),
         Str(" is opened without RTLD_DEEPBIND: "),
@@ -70,7 +70,7 @@ fn matters(name: &CStr) -> bool {
     // evicted.
     functions::library(row) != Library::Libc
         || is_of_the_loader
-        || runtime::slice().is_some_and(runtime::Runtime::changes_libc)
+        || slice::current().is_some_and(Runtime::changes_libc)
 }
 
 /// The dynamic section of a file.
@@ -100,7 +100,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl<'a> Dynamic<'a> {
-    fn of(file: &'a [u8]) -> Option<Dynamic<'a>> {
+    fn parse(file: &'a [u8]) -> Option<Dynamic<'a>> {
         // 64-bit, as this library is.
         if file.get(..5)? != b"\x7fELF\x02" {
             return None;
@@ -169,7 +169,7 @@ impl<'a> Dynamic<'a> {
             self.value(DT_SYMTAB).and_then(|place| self.at(place)),
             self.undefined(),
         ) else {
-            return tell(path, UNKNOWN, b"");
+            return opened_without_deepbind(path, UNKNOWN, b"");
         };
         let name = |at: u64| {
             let at = usize::try_from(at).ok()?;
@@ -177,11 +177,11 @@ impl<'a> Dynamic<'a> {
         };
         for (_, needed) in self.entries().filter(|(tag, _)| BRING.contains(tag)) {
             let Some(needed) = name(needed) else {
-                return tell(path, UNKNOWN, b"");
+                return opened_without_deepbind(path, UNKNOWN, b"");
             };
             // A library that is loaded already has its calls bound.
             if is_of_a_gpu(needed.to_bytes()) || !dl::has(needed) {
-                return tell(path, "it loads ", needed.to_bytes());
+                return opened_without_deepbind(path, "it loads ", needed.to_bytes());
             }
         }
         for symbol in symbols.chunks_exact(SYMBOL).take(count) {
@@ -190,7 +190,7 @@ impl<'a> Dynamic<'a> {
                 && let Some(name) = number::<4>(symbol, 0).and_then(name)
                 && matters(name)
             {
-                return tell(path, "it calls ", name.to_bytes());
+                return opened_without_deepbind(path, "it calls ", name.to_bytes());
             }
         }
         false

@@ -8,8 +8,8 @@ use core::ffi::{c_char, c_ulonglong, c_void};
 use crate::hooks::{cuda, libc, nvml, runtime};
 use crate::interpose;
 use crate::real::abi::*;
-use crate::real::copies::{self, Library, SLOTS, Slot};
-use crate::real::functions::{self, ASKED, Call, Row};
+use crate::real::copies::{self, CopyId, Library, MOST_COPIES};
+use crate::real::functions::{self, Call, INTERNAL, Row};
 
 macro_rules! symbols {
     ($( $lib:ident fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+
@@ -17,8 +17,8 @@ macro_rules! symbols {
         $( hook!($lib $name ( $($arg : $ty),* ) -> $ret = $($hook)::+); )*
 
         /// The entry point for the row and this copy of its library.
-        pub(crate) fn entry(row: Row, slot: Slot) -> *mut c_void {
-            match row { $( Row::$name => $name::entry_of(slot) ),* }
+        pub(crate) fn entry(row: Row, copy: CopyId) -> *mut c_void {
+            match row { $( Row::$name => $name::entry_of(copy) ),* }
         }
     };
 }
@@ -27,12 +27,12 @@ macro_rules! symbols {
 /// instance of the `entry` beside this.
 macro_rules! entries {
     () => {
-        pub(crate) fn entry_of(slot: Slot) -> *mut c_void {
-            const { assert!(SLOTS == 4) };
+        pub(crate) fn entry_of(copy: CopyId) -> *mut c_void {
+            const { assert!(MOST_COPIES == 4) };
             // Opaque to the optimiser, which would build a table of them: addresses in a table are
             // relocated at the start of every process.
             use core::hint::black_box as computed;
-            (match slot.0 {
+            (match copy.0 {
                 0 => computed(entry::<0> as *const ()),
                 1 => computed(entry::<1> as *const ()),
                 2 => computed(entry::<2> as *const ()),
@@ -43,13 +43,13 @@ macro_rules! entries {
 }
 
 macro_rules! hook {
-    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = dlsym :: $hook:ident) => {
-        /// Exported by `dlsym.rs`, in assembly.
+    (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = interpose :: $module:ident :: $hook:ident) => {
+        /// Exported by the hook's own file, in assembly.
         #[allow(non_snake_case, reason = "C spelling, where it is not Rust's")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
-                crate::interpose::dlsym::$hook as *const () as *mut c_void
+            pub(crate) fn entry_of(_: CopyId) -> *mut c_void {
+                crate::interpose::$module::$hook as *const () as *mut c_void
             }
         }
     };
@@ -60,16 +60,17 @@ macro_rules! hook {
         pub(crate) mod $name {
             use super::*;
             /// The offset of its address among those of the first copy.
-            pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (ASKED + Row::$name as usize);
+            pub(crate) const PLACE: usize = size_of::<*mut c_void>() * (INTERNAL + Row::$name as usize);
 
-            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
+            pub(crate) fn entry_of(_: CopyId) -> *mut c_void {
                 super::$name as *const () as *mut c_void
             }
 
             pub(crate) unsafe extern "C" fn called($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
-                    Some(real) => unsafe { libc::isolation::$hook(Call { slot: Slot(0), real } $(, $arg)*) },
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
+                    Some(real) => unsafe { libc::isolation::$hook(Call { copy: CopyId(0), real } $(, $arg)*) },
                     None => copies::not_in_libc(),
                 }
             }
@@ -86,13 +87,14 @@ macro_rules! hook {
             #[inline(never)]
             pub(crate) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the caller guarantees the contract of the function of this name. It is
+                    // known now, so the exported function does not come back here.
                     Some(_) => unsafe { super::$name($($arg),*) },
                     None => copies::not_in_libc(),
                 }
             }
 
-            pub(crate) fn entry_of(_: Slot) -> *mut c_void {
+            pub(crate) fn entry_of(_: CopyId) -> *mut c_void {
                 super::$name as *const () as *mut c_void
             }
         }
@@ -101,9 +103,10 @@ macro_rules! hook {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg : $ty),*) -> $ret {
             match functions::$name::known() {
-                // SAFETY: the arguments are the caller's own, for the function of this name.
-                Some(real) => unsafe { $($hook)::+(Call { slot: Slot(0), real } $(, $arg)*) },
-                // SAFETY: the caller's own arguments, for the function of this name.
+                // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
+                Some(real) => unsafe { $($hook)::+(Call { copy: CopyId(0), real } $(, $arg)*) },
+                // SAFETY: the caller guarantees the contract of the function of this name.
                 None => unsafe { $name::first($($arg),*) },
             }
         }
@@ -117,11 +120,12 @@ macro_rules! hook {
             use functions::$name::real;
             entries!();
 
-            unsafe extern "C" fn called<const SLOT: u8>($($arg : $ty,)* caller: usize) -> $ret {
-                match real(Slot(SLOT)) {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
+            unsafe extern "C" fn called<const COPY: u8>($($arg : $ty,)* caller: usize) -> $ret {
+                match real(CopyId(COPY)) {
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
                     Some(real) => unsafe {
-                        cuda::growth::$hook(Call { slot: Slot(SLOT), real }, $($arg,)* caller)
+                        cuda::growth::$hook(Call { copy: CopyId(COPY), real }, $($arg,)* caller)
                     },
                     None => Library::$lib.absent(),
                 }
@@ -129,23 +133,23 @@ macro_rules! hook {
 
             #[cfg(target_arch = "x86_64")]
             #[unsafe(naked)]
-            unsafe extern "C" fn entry<const SLOT: u8>() {
+            unsafe extern "C" fn entry<const COPY: u8>() {
                 core::arch::naked_asm!(
                     "endbr64",
                     concat!("mov ", next_register!($($arg)*), ", qword ptr [rsp]"),
                     "jmp {called}",
-                    called = sym called::<SLOT>,
+                    called = sym called::<COPY>,
                 )
             }
 
             #[cfg(target_arch = "aarch64")]
             #[unsafe(naked)]
-            unsafe extern "C" fn entry<const SLOT: u8>() {
+            unsafe extern "C" fn entry<const COPY: u8>() {
                 core::arch::naked_asm!(
                     "hint #34",
                     concat!("mov ", next_register!($($arg)*), ", x30"),
                     "b {called}",
-                    called = sym called::<SLOT>,
+                    called = sym called::<COPY>,
                 )
             }
         }
@@ -158,10 +162,11 @@ macro_rules! hook {
             use functions::$name::real;
             entries!();
 
-            unsafe extern "C" fn entry<const SLOT: u8>($($arg : $ty),*) -> $ret {
-                match real(Slot(SLOT)) {
-                    // SAFETY: the arguments are the caller's own, for the function of this name.
-                    Some(real) => unsafe { $($hook)::+(Call { slot: Slot(SLOT), real } $(, $arg)*) },
+            unsafe extern "C" fn entry<const COPY: u8>($($arg : $ty),*) -> $ret {
+                match real(CopyId(COPY)) {
+                    // SAFETY: the caller guarantees the contract of the function of this name, which is the
+                    // hook's; the real function has this signature, by `symbols.rs`.
+                    Some(real) => unsafe { $($hook)::+(Call { copy: CopyId(COPY), real } $(, $arg)*) },
                     None => Library::$lib.absent(),
                 }
             }

@@ -3,8 +3,11 @@
 //! Law: a call that is not hooked continues exactly as if the library were not loaded.
 
 #[macro_use]
+pub(crate) mod registers;
+#[macro_use]
 pub(crate) mod export;
 pub(crate) mod deepbind;
+pub(crate) mod dlopen;
 pub(crate) mod dlsym;
 pub(crate) mod entries;
 pub(crate) mod proc_address;

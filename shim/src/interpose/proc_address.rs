@@ -12,7 +12,7 @@ use crate::log::Piece::{Dec, Raw, Str};
 use crate::log::counters;
 use crate::log::{self, Level};
 use crate::real::abi::{CUresult, PER_THREAD_DEFAULT_STREAM, SUCCESS, cudaError_t};
-use crate::real::copies::{self, Library, Slot};
+use crate::real::copies::{self, CopyId, Library};
 use crate::real::functions::{self, Call, Row};
 
 type ProcAddressV1 =
@@ -43,10 +43,10 @@ pub(crate) unsafe fn proc_address_v1(
     version: i32,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags) };
     // SAFETY: `code` is the real function's result for these arguments.
-    unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
+    unsafe { replace(code, Some(call.copy), symbol, pfn, version, flags) };
     code
 }
 
@@ -62,10 +62,10 @@ pub(crate) unsafe fn proc_address(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
-    unsafe { replace(code, Some(call.slot), symbol, pfn, version, flags) };
+    unsafe { replace(code, Some(call.copy), symbol, pfn, version, flags) };
     code
 }
 
@@ -81,13 +81,13 @@ pub(crate) unsafe fn proc_address_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe {
         replace(
             code,
-            Some(call.slot),
+            Some(call.copy),
             symbol,
             pfn,
             version,
@@ -116,7 +116,7 @@ pub(crate) unsafe fn entry_point(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, flags) };
@@ -134,7 +134,7 @@ pub(crate) unsafe fn entry_point_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, 0, per_thread(flags)) };
@@ -153,7 +153,7 @@ pub(crate) unsafe fn entry_point_by_version(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     // SAFETY: `code` is the real function's result for these arguments.
     unsafe { replace(code, None, symbol, pfn, version.cast_signed(), flags) };
@@ -172,7 +172,7 @@ pub(crate) unsafe fn entry_point_by_version_ptsz(
     flags: c_ulonglong,
     status: *mut u32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(symbol, pfn, version, flags, status) };
     let flags = per_thread(flags);
     // SAFETY: `code` is the real function's result for these arguments.
@@ -186,7 +186,7 @@ pub(crate) unsafe fn entry_point_by_version_ptsz(
 /// `code` is the real function's result for these arguments.
 unsafe fn replace(
     code: u32,
-    slot: Option<Slot>,
+    copy: Option<CopyId>,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: i32,
@@ -202,7 +202,7 @@ unsafe fn replace(
     let ours = if address.is_null() {
         None
     } else {
-        stand_in(slot, name, address, flags)
+        stand_in(copy, name, address, flags)
     };
     if let Some(ours) = ours {
         // SAFETY: success, so the real function has written to `pfn`.
@@ -239,7 +239,7 @@ fn candidates(name: &CStr) -> impl Iterator<Item = Row> {
 
 /// Our entry for a pointer that the driver returned under this name. None: leave the pointer.
 fn stand_in(
-    slot: Option<Slot>,
+    copy: Option<CopyId>,
     name: &CStr,
     address: *mut c_void,
     flags: c_ulonglong,
@@ -250,7 +250,7 @@ fn stand_in(
         // The runtime has queried the driver through our hook.
         return None;
     }
-    let slot = slot.or_else(|| copies::claim(Library::Cuda, &object))?;
+    let copy = copy.or_else(|| copies::claim(Library::Cuda, &object))?;
     // The same function may have a longer name too, as cuGraphInstantiateWithFlags does.
     let exported = functions::rows()
         .filter(|row| {
@@ -261,17 +261,17 @@ fn stand_in(
         })
         .filter(|row| functions::library(*row) == Library::Cuda)
         .find(|row| {
-            functions::cells(*row).get(Library::Cuda, slot, functions::name_c(*row)) == address
+            functions::cells(*row).get(Library::Cuda, copy, functions::name_c(*row)) == address
         });
     // A driver may return functions that it does not export. The function that it returns for a
     // row's first version is that row's.
     let private = || {
         candidates(name)
-            .filter(|row| given(slot, *row, flags) == address)
+            .filter(|row| given(copy, *row, flags) == address)
             .last()
     };
     let Some(row) = exported.or_else(private) else {
-        counters::UNKNOWN.say(
+        counters::UNKNOWN.warn(
             "procaddress",
             &[
                 Raw(name.to_bytes()),
@@ -281,14 +281,14 @@ fn stand_in(
         return None;
     };
     let cells = functions::cells(row);
-    if cells.known(slot).is_null() {
-        cells.store(slot, address);
+    if cells.known(copy).is_null() {
+        cells.store(copy, address);
     }
-    Some(entries::entry(row, slot))
+    Some(entries::entry(row, copy))
 }
 
 /// The pointer that the driver returns for a row; null if it returns none.
-fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
+fn given(copy: CopyId, row: Row, flags: c_ulonglong) -> *mut c_void {
     let Some(named) = functions::named(row) else {
         return null_mut();
     };
@@ -304,10 +304,10 @@ fn given(slot: Slot, row: Row, flags: c_ulonglong) -> *mut c_void {
     };
     let mut address = null_mut();
     let place = &raw mut address;
-    let code = if let Some(ask) = functions::cuGetProcAddress_v2::real(slot) {
+    let code = if let Some(ask) = functions::cuGetProcAddress_v2::real(copy) {
         // SAFETY: cuGetProcAddress_v2's contract; the status may be null.
         unsafe { ask(base.as_ptr(), place, named.since, flags, null_mut()) }
-    } else if let Some(ask) = functions::cuGetProcAddress::real(slot) {
+    } else if let Some(ask) = functions::cuGetProcAddress::real(copy) {
         // SAFETY: cuGetProcAddress's contract.
         unsafe { ask(base.as_ptr(), place, named.since, flags) }
     } else {

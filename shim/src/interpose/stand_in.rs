@@ -12,7 +12,7 @@ use crate::loader::dl;
 use crate::loader::elf::{self, Object};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
-use crate::real::copies::{self, Library, SLOTS, Slot};
+use crate::real::copies::{self, CopyId, Library, MOST_COPIES};
 use crate::real::functions::{self, EXPORTS, Row};
 
 /// The substitute for the real function `address` of a row: our entry for the copy of the library
@@ -23,45 +23,45 @@ pub(crate) fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
 
 fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut c_void {
     match place(row, address, object) {
-        Some(slot) => entries::entry(row, slot),
+        Some(copy) => entries::entry(row, copy),
         None => address,
     }
 }
 
 /// Finds and remembers the copy of the library to which a real function belongs; `object` is that
 /// library.
-fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot> {
+fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<CopyId> {
     let (library, name) = (functions::library(row), functions::name(row));
     let Some(object) = object else {
-        counters::UNPLACED.say("resolve", &[Str(name), Str(" lies in no library")]);
+        counters::UNPLACED.warn("resolve", &[Str(name), Str(" lies in no library")]);
         return None;
     };
     if object.dynamic == elf::own_dynamic() {
         return None;
     }
-    let Some(slot) = copies::claim(library, object) else {
+    let Some(copy) = copies::claim(library, object) else {
         let line = [
             Str(name),
             Str(": more copies of its library than "),
-            Dec(SLOTS as u64),
+            Dec(MOST_COPIES as u64),
             Str(", passed through"),
         ];
-        counters::COPIES.say("resolve", &line);
+        counters::COPIES.warn("resolve", &line);
         return None;
     };
     let cells = functions::cells(row);
-    let known = cells.known(slot);
+    let known = cells.known(copy);
     if !known.is_null() && known != address {
         // Another library now lies where an unloaded one was.
-        copies::forget(library, slot);
+        copies::forget(library, copy);
     }
-    cells.store(slot, address);
+    cells.store(copy, address);
     if library == Library::Cuda {
         // The driver may have been loaded again with other visible devices: its ordinals are
         // queried again.
-        copies::forget_devices(slot);
+        copies::forget_devices(copy);
     }
-    Some(slot)
+    Some(copy)
 }
 
 /// The jump targets of the exports, once they hold for every caller.
@@ -69,7 +69,7 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Slot
 pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
     [const { AtomicPtr::new(null_mut()) }; EXPORTS];
 
-/// The entries selected for call sites: address << 16 | row << 8 | slot + 1.
+/// The entries selected for call sites: address << 16 | row << 8 | copy + 1.
 static CALLERS: [AtomicU64; HOMES] = [const { AtomicU64::new(0) }; HOMES];
 const HOMES: usize = 32;
 
@@ -92,9 +92,9 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         false => 0,
     };
     if seen & !0xff == key
-        && let Ok(slot) = u8::try_from((seen & 0xff).wrapping_sub(1))
+        && let Ok(copy) = u8::try_from((seen & 0xff).wrapping_sub(1))
     {
-        return entries::entry(row, Slot(slot));
+        return entries::entry(row, CopyId(copy));
     }
     let (library, name) = (functions::library(row), functions::name_c(row));
     let global = copies::behind(name);
@@ -111,7 +111,7 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         address = copies::elsewhere(library, name);
     }
     if address.is_null() {
-        counters::ABSENT.say(
+        counters::ABSENT.warn(
             "resolve",
             &[
                 Str(functions::name(row)),
@@ -122,17 +122,17 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     }
     let object = dl::object_of(address);
     keep(object.as_ref());
-    let Some(slot) = place(row, address, object.as_ref()) else {
+    let Some(copy) = place(row, address, object.as_ref()) else {
         return address;
     };
     if let Some(home) = home
         && caller >> 48 == 0
     {
-        let slot = u64::from(slot.0).saturating_add(1);
-        home.store(key | slot, Ordering::Relaxed);
+        let copy = u64::from(copy.0).saturating_add(1);
+        home.store(key | copy, Ordering::Relaxed);
         ANY_CALLERS.store(true, Ordering::Relaxed);
     }
-    entries::entry(row, slot)
+    entries::entry(row, copy)
 }
 
 fn for_all(row: Row, address: *mut c_void) -> *mut c_void {

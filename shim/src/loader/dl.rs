@@ -6,6 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::loader::elf::{self, LinkMap, Object};
+use crate::loader::image;
 
 /// `RTLD_NEXT`.
 pub(crate) const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
@@ -65,7 +66,7 @@ fn find(cached: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
             continue;
         };
         // SAFETY: libc and libdl stay loaded as long as a library uses them, and this one does.
-        if let Some(address) = unsafe { elf::symbol(&object, name.to_bytes()) } {
+        if let Some(address) = unsafe { image::symbol(&object, name.to_bytes()) } {
             cached.store(address as *mut c_void, Ordering::Release);
             return address as *mut c_void;
         }

@@ -3,3 +3,4 @@
 
 pub(crate) mod dl;
 pub(crate) mod elf;
+pub(crate) mod image;

@@ -15,7 +15,7 @@ impl Counter {
 
     /// Counts the event, and logs it when the count is a power of ten.
     #[cold]
-    pub(crate) fn say(&self, module: &str, pieces: &[Piece<'_>]) {
+    pub(crate) fn warn(&self, module: &str, pieces: &[Piece<'_>]) {
         let count = self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let mut power = 1u64;
         while power < count {
@@ -49,7 +49,7 @@ pub(crate) static PRESSED: Counter = Counter::new();
 pub(crate) static REFUSED_BY_HOST: Counter = Counter::new();
 /// A function is called that no loaded library defines.
 pub(crate) static ABSENT: Counter = Counter::new();
-/// More copies of a library than there are slots.
+/// More copies of a library are loaded than can be hooked.
 pub(crate) static COPIES: Counter = Counter::new();
 /// A real function lies in no loaded library.
 pub(crate) static UNPLACED: Counter = Counter::new();

@@ -15,11 +15,9 @@ use crate::sys;
 /// A part of a line.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
-    /// A text.
     Str(&'a str),
     /// A text from outside the library.
     Raw(&'a [u8]),
-    /// A number.
     Dec(u64),
 }
 
@@ -36,11 +34,11 @@ struct Settings {
     level: AtomicU8,
 }
 
-struct File(UnsafeCell<[u8; PATH]>);
+struct LogPath(UnsafeCell<[u8; PATH]>);
 
 // SAFETY: written only by the thread that moves `state` from UNREAD to READING, and read only in
 // the state READ.
-unsafe impl Sync for File {}
+unsafe impl Sync for LogPath {}
 
 const UNREAD: u8 = 0;
 const READING: u8 = 1;
@@ -52,7 +50,7 @@ static SETTINGS: Settings = Settings {
     level: AtomicU8::new(0),
 };
 
-static FILE: File = File(UnsafeCell::new([0; PATH]));
+static FILE: LogPath = LogPath(UnsafeCell::new([0; PATH]));
 
 unsafe extern "C" {
     /// Returns null in a program with more rights than its caller. /etc/ld.so.preload loads us into

@@ -4,30 +4,23 @@
 //! exec. An entry whose count is zero cannot be acquired; the thread that released the last user
 //! ends it.
 
-use core::ptr::null_mut;
-use core::sync::atomic::{
-    AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
-};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::block_map::Touched;
-use super::{fork, helper, range_locks};
-use crate::sys;
+use super::drop_behind::block_map::BlockMap;
+use super::drop_behind::helper;
+use super::hints::{self, hint, hinted, hinted_at, new_hint};
+use super::{fork, range_locks};
 use crate::sys::file_calls::{self, Descriptor, Identity, Regular};
 
 /// The number of files that a process can have in use at the same time. The largest models come in
 /// fewer than 200.
 const FILES: usize = 255;
-/// Descriptors below this have their hints in the library's own memory.
-const FDS: usize = 1 << 12;
-/// The kernel's default limit of descriptors; with a raised `fs.nr_open`, higher ones are ignored.
-const MOST_FDS: usize = 1 << 20;
-
 /// An entry of the table, from 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number(u8);
 
 /// A file in use.
-pub(super) struct File {
+pub(super) struct ModelFile {
     state: AtomicU8,
     inherited: AtomicU8,
     /// Not 0: the program locks the file itself, and we do not.
@@ -44,15 +37,15 @@ pub(super) struct File {
     serial: AtomicU64,
     /// The bytes read since the helper was last told.
     pub(super) unsaid: AtomicU64,
-    pub(super) touched: Touched,
+    pub(super) block_map: BlockMap,
 }
 
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const LIVE: u8 = 2;
 
-static TABLE: [File; FILES] = [const {
-    File {
+static TABLE: [ModelFile; FILES] = [const {
+    ModelFile {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
         locked: AtomicU8::new(0),
@@ -63,70 +56,9 @@ static TABLE: [File; FILES] = [const {
         size: AtomicU64::new(0),
         serial: AtomicU64::new(0),
         unsaid: AtomicU64::new(0),
-        touched: Touched::new(),
+        block_map: BlockMap::new(),
     }
 }; FILES];
-
-/// For each descriptor, the file that it was last seen open on. Only a hint, because some ways to
-/// close a descriptor bypass the hooks.
-static HINTS: [Hint; FDS] = [const { Hint(AtomicU16::new(0)) }; FDS];
-
-/// The file's number, and above it the number of times, modulo 256, that the descriptor was opened
-/// on a model file. A thread that finds a descriptor closed must not forget one opened under its
-/// number meanwhile.
-struct Hint(AtomicU16);
-
-impl Hint {
-    const FILE: u16 = 0xff;
-
-    fn number(value: u16) -> Option<Number> {
-        Number::from_raw(value.to_le_bytes()[0])
-    }
-
-    fn get(&self) -> Option<Number> {
-        Hint::number(self.0.load(Ordering::Acquire))
-    }
-
-    #[inline]
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Hint::FILE != 0
-    }
-
-    /// Stores a file's number; returns the previous one.
-    fn set(&self, number: Number) -> Option<Number> {
-        let next = |old: u16| {
-            let opened = (old & !Hint::FILE).wrapping_add(Hint::FILE.wrapping_add(1));
-            Some(opened | u16::from(number.raw()))
-        };
-        let old = self
-            .0
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
-        Hint::number(old.unwrap_or_else(core::convert::identity))
-    }
-
-    fn take(&self) -> Option<Number> {
-        Hint::number(self.0.fetch_and(!Hint::FILE, Ordering::AcqRel))
-    }
-
-    /// Forgets the file if `is_closed` reports that the descriptor is no longer open on it.
-    fn forget(&self, number: Number, is_closed: impl FnOnce() -> bool) -> bool {
-        let seen = self.0.load(Ordering::Acquire);
-        Hint::number(seen) == Some(number)
-            && is_closed()
-            && self
-                .0
-                .compare_exchange(
-                    seen,
-                    seen & !Hint::FILE,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-    }
-}
-
-/// One more than the highest descriptor with a hint.
-static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// The number of files in use. In nearly every process it is 0, and then no other state is read.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -135,62 +67,6 @@ static USED: AtomicU32 = AtomicU32::new(0);
 #[inline]
 pub(super) fn any() -> bool {
     USED.load(Ordering::Relaxed) != 0
-}
-
-/// The hints of descriptors from `FDS` on; mapped once one of them is a model's.
-static MORE_HINTS: AtomicPtr<Hint> = AtomicPtr::new(null_mut());
-
-fn hint(fd: Descriptor) -> Option<&'static Hint> {
-    let number = usize::try_from(fd.0).ok()?;
-    match HINTS.get(number) {
-        None => high_hint(number),
-        low => low,
-    }
-}
-
-#[cold]
-fn high_hint(number: usize) -> Option<&'static Hint> {
-    let place = MORE_HINTS.load(Ordering::Acquire);
-    if place.is_null() || number >= MOST_FDS {
-        return None;
-    }
-    // SAFETY: mapped for good, for all numbers from `FDS` up to `MOST_FDS`; all zeros is a valid
-    // Hint.
-    unsafe { place.wrapping_add(number.wrapping_sub(FDS)).as_ref() }
-}
-
-/// Maps the hints of high descriptors. A forked child inherits them with its descriptors.
-fn more_hints() -> Option<()> {
-    const LENGTH: usize = (MOST_FDS - FDS) * size_of::<Hint>();
-    if MORE_HINTS.load(Ordering::Acquire).is_null() {
-        let fresh = sys::map(LENGTH).ok()?.cast::<Hint>();
-        let (set, seen) = (Ordering::AcqRel, Ordering::Acquire);
-        let known = MORE_HINTS.compare_exchange(null_mut(), fresh, set, seen);
-        if known.is_err() {
-            // SAFETY: the mapping was never published.
-            unsafe { sys::unmap(fresh.cast(), LENGTH) };
-        }
-    }
-    Some(())
-}
-
-/// The hint of a descriptor, for writing: maps the high ones if needed.
-fn new_hint(fd: Descriptor) -> Option<&'static Hint> {
-    if usize::try_from(fd.0).is_ok_and(|number| number >= FDS) {
-        more_hints()?;
-    }
-    hint(fd)
-}
-
-/// Whether a descriptor may be a model file's. High descriptors are not looked up here: a call
-/// would cost every caller a stack frame.
-#[inline]
-pub(super) fn may_be(fd: Descriptor) -> bool {
-    any()
-        && usize::try_from(fd.0).is_ok_and(|number| match HINTS.get(number) {
-            Some(hint) => hint.is_set(),
-            None => !MORE_HINTS.load(Ordering::Relaxed).is_null(),
-        })
 }
 
 impl Number {
@@ -202,7 +78,7 @@ impl Number {
         self.0
     }
 
-    pub(super) fn file(self) -> &'static File {
+    pub(super) fn file(self) -> &'static ModelFile {
         // There is an entry for every number but 0, which a Number never holds.
         TABLE
             .get(usize::from(self.0).wrapping_sub(1))
@@ -230,7 +106,7 @@ impl Number {
     fn end(self, through: Option<Descriptor>) {
         let file = self.file();
         helper::wait_for(self);
-        file.touched.clear(file.size());
+        file.block_map.clear(file.size());
         let own = descriptor(file.own.swap(0, Ordering::AcqRel));
         // The program may have closed ours with all its others, and the number may be another
         // file's by now.
@@ -256,7 +132,7 @@ fn descriptor(plus_one: i32) -> Option<Descriptor> {
     (number >= 0).then_some(Descriptor(number))
 }
 
-impl File {
+impl ModelFile {
     fn identity(&self) -> Identity {
         Identity {
             dev: self.dev.load(Ordering::Relaxed),
@@ -405,18 +281,12 @@ pub(super) fn opened(fd: Descriptor, stat: Regular) -> Option<Number> {
     let hint = new_hint(fd)?;
     let number = enter(stat)?;
     let old = hint.set(number);
-    let next = u32::try_from(fd.0).unwrap_or(0).saturating_add(1);
-    HIGHEST.fetch_max(next, Ordering::AcqRel);
+    hints::raise_highest(fd);
     if let Some(old) = old {
         // It was closed in a way that bypasses the hooks.
         old.release(None);
     }
     Some(number)
-}
-
-/// The file that a descriptor was last seen to be open on.
-pub(super) fn hinted_at(fd: Descriptor) -> Option<Number> {
-    hint(fd)?.get()
 }
 
 /// The file that a descriptor is open on, with one more user, which keeps the entry.
@@ -445,19 +315,10 @@ pub(super) fn duplicated(from: Descriptor, to: Descriptor) {
     let Some(hint) = new_hint(to) else { return };
     let Some(number) = acquire(from) else { return };
     let old = hint.set(number);
-    let next = u32::try_from(to.0).unwrap_or(0).saturating_add(1);
-    HIGHEST.fetch_max(next, Ordering::AcqRel);
+    hints::raise_highest(to);
     if let Some(old) = old {
         old.release(None);
     }
-}
-
-/// The descriptors of a range that have hints.
-pub(super) fn hinted(first: u32, last: u32) -> impl Iterator<Item = Descriptor> {
-    let end = HIGHEST.load(Ordering::Acquire).min(last.saturating_add(1));
-    let fds = (first..end).filter_map(|fd| i32::try_from(fd).ok());
-    fds.map(Descriptor)
-        .filter(|fd| hint(*fd).is_some_and(Hint::is_set))
 }
 
 /// Forgets the descriptors that are no longer open on a file: they would keep it in use.

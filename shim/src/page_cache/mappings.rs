@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::drop_behind::helper;
 use super::files::{self, Number};
-use super::helper;
 use super::queue::{Entry, Queue};
 use crate::sys;
 
@@ -68,7 +68,7 @@ pub(super) struct Range {
 
 impl Range {
     /// The pages of `length` bytes at an address, as the kernel rounds them.
-    pub(super) fn of(address: usize, length: usize) -> Range {
+    pub(super) fn new(address: usize, length: usize) -> Range {
         let start = address as u64;
         let end = start.saturating_add(length as u64).saturating_add(PAGE - 1) & !(PAGE - 1);
         Range { start, end }

@@ -4,33 +4,31 @@
 //! Law: allocates nothing, takes no lock, leaves errno alone. Every real function is called exactly
 //! once. Without a slice that asks for eviction, it is one branch.
 
-pub(crate) mod block_map;
 pub(crate) mod drop_behind;
 pub(crate) mod file_names;
 mod files;
 pub(crate) mod fork;
-mod helper;
+mod hints;
 pub(crate) mod mappings;
 pub(crate) mod open;
-mod pagemap;
 mod queue;
 pub(crate) mod quiesce;
 pub(crate) mod range_locks;
 pub(crate) mod seccomp;
-mod window;
 
 use crate::sys::file_calls::Descriptor;
+use drop_behind::helper;
 use files::Number;
 use mappings::{Piece, Range};
 use open::drops_behind;
 pub(crate) use open::{drops, matters, opened};
-use quiesce::Inside;
-pub(crate) use quiesce::{be_alone, finish, is_another_process};
+use quiesce::InFlight;
+pub(crate) use quiesce::{finish, is_another_process, stop_helper};
 
 /// Records that a descriptor is about to be closed.
 #[inline]
 pub(crate) fn closing(fd: i32) {
-    if files::may_be(Descriptor(fd)) {
+    if hints::may_be(Descriptor(fd)) {
         model_closing(Descriptor(fd));
     }
 }
@@ -38,7 +36,7 @@ pub(crate) fn closing(fd: i32) {
 #[cold]
 #[inline(never)]
 fn model_closing(fd: Descriptor) {
-    if let Some(_inside) = Inside::at_own_files() {
+    if let Some(_in_flight) = InFlight::at_own_files() {
         files::closing(fd);
     }
 }
@@ -52,25 +50,25 @@ pub(crate) fn in_use() -> bool {
 /// Whether a descriptor may be a model file's.
 #[inline]
 pub(crate) fn may_be_model(fd: i32) -> bool {
-    files::may_be(Descriptor(fd))
+    hints::may_be(Descriptor(fd))
 }
 
 /// Records that all descriptors of a range are about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
     if files::any()
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
     {
-        files::hinted(first, last).for_each(files::closing);
+        hints::hinted(first, last).for_each(files::closing);
     }
 }
 
 /// Records a duplicate of a descriptor.
 #[inline]
 pub(crate) fn duplicated(from: i32, to: i32) {
-    if files::may_be(Descriptor(from))
+    if hints::may_be(Descriptor(from))
         && to >= 0
         && from != to
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
     {
         files::duplicated(Descriptor(from), Descriptor(to));
     }
@@ -79,7 +77,7 @@ pub(crate) fn duplicated(from: i32, to: i32) {
 /// Records that the program is about to lock a file or to query its locks: ours would interfere.
 #[inline]
 pub(crate) fn locking(fd: i32) {
-    if files::may_be(Descriptor(fd)) {
+    if hints::may_be(Descriptor(fd)) {
         model_locking(Descriptor(fd));
     }
 }
@@ -88,7 +86,7 @@ pub(crate) fn locking(fd: i32) {
 #[inline(never)]
 fn model_locking(fd: Descriptor) {
     if open::shares()
-        && let Some(_inside) = Inside::at_own_files()
+        && let Some(_in_flight) = InFlight::at_own_files()
         && let Some(number) = files::acquire(fd)
     {
         range_locks::gives_way(number);
@@ -99,10 +97,10 @@ fn model_locking(fd: Descriptor) {
 /// The files that a call is about to unmap. They stay in use until the call has returned, because
 /// mapped pages cannot be dropped.
 #[derive(Clone, Copy)]
-pub(crate) struct Held([u8; 4]);
+pub(crate) struct Unmapping([u8; 4]);
 
-impl Held {
-    const NOTHING: Held = Held([0; 4]);
+impl Unmapping {
+    const NOTHING: Unmapping = Unmapping([0; 4]);
 
     /// Releases the files after the call has returned.
     #[inline]
@@ -114,7 +112,7 @@ impl Held {
 
     #[cold]
     fn release(self) {
-        let Some(_inside) = Inside::begin() else {
+        let Some(_in_flight) = InFlight::begin() else {
             return;
         };
         for number in self.0.into_iter().filter_map(Number::from_raw) {
@@ -126,42 +124,42 @@ impl Held {
 
 /// Records that a range of memory is about to be unmapped, or mapped anew.
 #[inline]
-pub(crate) fn unmapping(address: usize, length: usize) -> Held {
-    let range = Range::of(address, length);
+pub(crate) fn unmapping(address: usize, length: usize) -> Unmapping {
+    let range = Range::new(address, length);
     match mappings::may_meet(range) {
         true => model_unmapping(range),
-        false => Held::NOTHING,
+        false => Unmapping::NOTHING,
     }
 }
 
 #[cold]
 #[inline(never)]
-fn model_unmapping(range: Range) -> Held {
-    let mut held = Held::NOTHING;
-    let Some(_inside) = Inside::begin() else {
-        return held;
+fn model_unmapping(range: Range) -> Unmapping {
+    let mut unmapping = Unmapping::NOTHING;
+    let Some(_in_flight) = InFlight::begin() else {
+        return unmapping;
     };
     if !mappings::meets(range) || !fork::is_this_process(1) {
-        return held;
+        return unmapping;
     }
     for piece in mappings::meeting(range) {
         let raw = piece.number.raw();
-        if !held.0.contains(&raw)
-            && let Some(place) = held.0.iter_mut().find(|place| **place == 0)
+        if !unmapping.0.contains(&raw)
+            && let Some(place) = unmapping.0.iter_mut().find(|place| **place == 0)
             && piece.number.acquire()
         {
             *place = raw;
         }
     }
     mappings::remove(range);
-    wait_for_helper(held);
-    held
+    wait_for_helper(unmapping);
+    unmapping
 }
 
 /// Waits until the helper has left files whose mappings are about to change: the addresses may then
 /// belong to another mapping.
-fn wait_for_helper(held: Held) {
-    for number in held.0.into_iter().filter_map(Number::from_raw) {
+fn wait_for_helper(unmapping: Unmapping) {
+    for number in unmapping.0.into_iter().filter_map(Number::from_raw) {
         helper::wait_for(number);
     }
 }
@@ -185,7 +183,7 @@ const MAP_ANONYMOUS: i32 = 0x20;
 /// Records that a file was mapped.
 #[inline]
 pub(crate) fn mapped(mapping: Mapping) {
-    if files::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
+    if hints::may_be(Descriptor(mapping.fd)) && mapping.flags & MAP_ANONYMOUS == 0 {
         model_mapped(mapping);
     }
 }
@@ -193,7 +191,7 @@ pub(crate) fn mapped(mapping: Mapping) {
 #[cold]
 #[inline(never)]
 fn model_mapped(mapping: Mapping) {
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     let fd = Descriptor(mapping.fd);
@@ -214,7 +212,7 @@ fn model_mapped(mapping: Mapping) {
         kind |= mappings::WRITABLE;
     }
     mappings::add(Piece {
-        range: Range::of(mapping.address, mapping.length),
+        range: Range::new(mapping.address, mapping.length),
         offset: u64::try_from(mapping.offset).unwrap_or(0),
         number,
         kind,
@@ -223,11 +221,11 @@ fn model_mapped(mapping: Mapping) {
 
 /// Records that a mapping is about to be moved or resized. Returns the model file's part of it.
 pub(crate) fn moving(address: usize, length: usize) -> Option<Moving> {
-    let range = Range::of(address, length);
+    let range = Range::new(address, length);
     if !mappings::may_meet(range) {
         return None;
     }
-    let _inside = Inside::begin()?;
+    let _in_flight = InFlight::begin()?;
     if !mappings::meets(range) || !fork::is_this_process(1) {
         return None;
     }
@@ -254,11 +252,11 @@ impl Moving {
 
     /// Records the mapping's new place.
     pub(crate) fn moved(self, address: usize, length: usize) {
-        self.lies(Range::of(address, length));
+        self.lies(Range::new(address, length));
     }
 
     fn lies(self, range: Range) {
-        let Some(_inside) = Inside::begin() else {
+        let Some(_in_flight) = InFlight::begin() else {
             return;
         };
         let skipped = self.range.start.saturating_sub(self.piece.range.start);
@@ -273,7 +271,7 @@ impl Moving {
 /// Records that a range of memory gets another protection.
 #[inline]
 pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
-    let range = Range::of(address, length);
+    let range = Range::new(address, length);
     if prot & PROT_WRITE != 0 && mappings::may_meet(range) {
         model_written(range);
     }
@@ -282,7 +280,7 @@ pub(crate) fn protecting(address: usize, length: usize, prot: i32) {
 #[cold]
 #[inline(never)]
 fn model_written(range: Range) {
-    if let Some(_inside) = Inside::begin()
+    if let Some(_in_flight) = InFlight::begin()
         && mappings::meets(range)
         && fork::is_this_process(1)
     {
@@ -299,7 +297,7 @@ pub(crate) fn copied(source: u64, length: usize) {
     if drops_behind()
         && let Ok(address) = usize::try_from(source)
     {
-        let range = Range::of(address, length);
+        let range = Range::new(address, length);
         if mappings::may_meet(range) {
             drop_behind::copied(range);
         }
@@ -310,7 +308,7 @@ pub(crate) fn copied(source: u64, length: usize) {
 /// position.
 #[inline]
 pub(crate) fn read(fd: i32, offset: Option<i64>, length: isize) {
-    if drops_behind() && length > 0 && files::may_be(Descriptor(fd)) {
+    if drops_behind() && length > 0 && hints::may_be(Descriptor(fd)) {
         drop_behind::read(Descriptor(fd), offset, length);
     }
 }

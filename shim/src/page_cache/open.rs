@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gpuslice_config::slice::{ModelFiles, PageCache};
 
-use super::quiesce::Inside;
+use super::quiesce::InFlight;
 use super::{file_names, files, range_locks};
 use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
-use crate::slice::runtime;
+use crate::slice::{self, runtime::Runtime};
 use crate::sys::file_calls::{self, Descriptor};
 use crate::sys::stack;
 
@@ -61,7 +61,7 @@ pub(crate) fn opened(path: &[u8], fd: i32) {
 }
 
 fn models() -> Option<&'static ModelFiles> {
-    runtime::slice().map(runtime::Runtime::model_files)
+    slice::current().map(Runtime::model_files)
 }
 
 /// Reads the slice on the first file that may matter. Most programs open only small files, and end
@@ -71,7 +71,7 @@ fn first(path: &[u8], fd: i32) {
     if !file_names::is_plausible(path) {
         return;
     }
-    let Some(_inside) = Inside::begin() else {
+    let Some(_in_flight) = InFlight::begin() else {
         return;
     };
     let large = file_calls::stat(Descriptor(fd)).is_some_and(|stat| stat.size >= LARGE);
@@ -90,7 +90,7 @@ fn first(path: &[u8], fd: i32) {
 }
 
 extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
-    match runtime::slice().map(runtime::Runtime::page_cache) {
+    match slice::current().map(Runtime::page_cache) {
         None | Some(PageCache::Keep) => KEEP,
         Some(PageCache::Drop) => DROP,
         Some(PageCache::DropBehind) => DROP_BEHIND,
@@ -100,7 +100,7 @@ extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
 #[cold]
 #[inline(never)]
 fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     if !file_calls::reads(fd) {
@@ -127,7 +127,7 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
 
 /// Whether the processes of several slices share the ranges that they still need.
 pub(super) fn shares() -> bool {
-    runtime::slice().is_some_and(runtime::Runtime::shares_page_cache)
+    slice::current().is_some_and(Runtime::shares_page_cache)
 }
 
 /// Whether pages are dropped while files are loaded.

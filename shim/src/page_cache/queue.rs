@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The content of one entry.
 pub(super) type Entry = [u64; 4];
 
-struct Place {
+struct QueueCell {
     /// Twice the number of times the place was used, plus one while it holds an entry.
     turn: AtomicU64,
     entry: [AtomicU64; 4],
@@ -17,7 +17,7 @@ struct Place {
 pub(super) struct Queue<const N: usize> {
     tail: AtomicU64,
     head: AtomicU64,
-    places: [Place; N],
+    places: [QueueCell; N],
 }
 
 impl<const N: usize> Queue<N> {
@@ -26,7 +26,7 @@ impl<const N: usize> Queue<N> {
             tail: AtomicU64::new(0),
             head: AtomicU64::new(0),
             places: [const {
-                Place {
+                QueueCell {
                     turn: AtomicU64::new(0),
                     entry: [const { AtomicU64::new(0) }; 4],
                 }
@@ -35,7 +35,7 @@ impl<const N: usize> Queue<N> {
     }
 
     /// The place of a position, and the value of its `turn` at which the position may be written.
-    fn place(&self, position: u64) -> Option<(&Place, u64)> {
+    fn place(&self, position: u64) -> Option<(&QueueCell, u64)> {
         let length = u64::try_from(N).ok()?;
         let at = usize::try_from(position.checked_rem(length)?).ok()?;
         let turn = position.checked_div(length)?.wrapping_mul(2);

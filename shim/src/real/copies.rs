@@ -1,6 +1,6 @@
 //! The loaded copies of each library, and the addresses of the real functions in each copy.
 //! Touches: atomics; the loader, when an address is needed for the first time.
-//! Law: a slot is one loaded library. Its addresses are forgotten when the library is unloaded.
+//! Law: a copy is one loaded object. Its addresses are forgotten when the library is unloaded.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
@@ -8,18 +8,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::loader::dl;
 use crate::loader::elf::{self, Object};
+use crate::loader::image;
 use crate::real::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
 use crate::real::functions::{self, FUNCTIONS, RARE};
 
 /// The number of copies of one library that a process may have hooked at the same time. Two
 /// runtimes of different versions are common, two drivers are not.
-pub(crate) const SLOTS: usize = 4;
+pub(crate) const MOST_COPIES: usize = 4;
 
 /// One loaded copy of a library.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) u8);
+pub(crate) struct CopyId(pub(crate) u8);
 
-impl Slot {
+impl CopyId {
     fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -58,7 +59,8 @@ impl Library {
     }
 }
 
-struct Place {
+/// The identity of a loaded copy: where its dynamic section and its base are.
+struct CopyRecord {
     dynamic: AtomicUsize,
     base: AtomicUsize,
 }
@@ -67,63 +69,63 @@ struct Place {
 const BUSY: usize = 1;
 
 #[unsafe(link_section = ".data")]
-static PLACES: [[Place; SLOTS]; 3] = [const {
+static RECORDS: [[CopyRecord; MOST_COPIES]; 3] = [const {
     [const {
-        Place {
+        CopyRecord {
             dynamic: AtomicUsize::new(0),
             base: AtomicUsize::new(0),
         }
-    }; SLOTS]
+    }; MOST_COPIES]
 }; 3];
 
-fn places(library: Library) -> &'static [Place] {
-    PLACES
+fn records(library: Library) -> &'static [CopyRecord] {
+    RECORDS
         .get(library as usize)
-        .map_or(&[], <[Place; SLOTS]>::as_slice)
+        .map_or(&[], <[CopyRecord; MOST_COPIES]>::as_slice)
 }
 
-fn slots(library: Library) -> impl Iterator<Item = (Slot, &'static Place)> {
-    (0u8..).map(Slot).zip(places(library))
+fn copies_of(library: Library) -> impl Iterator<Item = (CopyId, &'static CopyRecord)> {
+    (0u8..).map(CopyId).zip(records(library))
 }
 
-/// The slot of a loaded library. None: there are too many copies of it.
-pub(crate) fn claim(library: Library, object: &Object) -> Option<Slot> {
-    for (slot, place) in slots(library) {
-        let same = place.dynamic.load(Ordering::Acquire) == object.dynamic;
-        if same && place.base.load(Ordering::Relaxed) == object.base {
-            return Some(slot);
+/// The number of a loaded copy. None: there are too many copies of the library.
+pub(crate) fn claim(library: Library, object: &Object) -> Option<CopyId> {
+    for (copy, record) in copies_of(library) {
+        let same = record.dynamic.load(Ordering::Acquire) == object.dynamic;
+        if same && record.base.load(Ordering::Relaxed) == object.base {
+            return Some(copy);
         }
     }
-    let take = |slot: Slot, place: &Place, held: usize| {
-        place
+    let take = |copy: CopyId, record: &CopyRecord, held: usize| {
+        record
             .dynamic
             .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
         if held != 0 {
-            forget(library, slot);
+            forget(library, copy);
         }
-        place.base.store(object.base, Ordering::Relaxed);
-        place.dynamic.store(object.dynamic, Ordering::Release);
-        Some(slot)
+        record.base.store(object.base, Ordering::Relaxed);
+        record.dynamic.store(object.dynamic, Ordering::Release);
+        Some(copy)
     };
-    // The place of an unloaded library, and the addresses in it, go to the next one.
-    for (slot, place) in slots(library) {
-        let held = place.dynamic.load(Ordering::Acquire);
+    // The record of an unloaded library, and the addresses in it, go to the next one.
+    for (copy, record) in copies_of(library) {
+        let held = record.dynamic.load(Ordering::Acquire);
         if held > BUSY
             && !dl::is_loaded(held)
-            && let Some(slot) = take(slot, place, held)
+            && let Some(copy) = take(copy, record, held)
         {
-            return Some(slot);
+            return Some(copy);
         }
     }
-    slots(library).find_map(|(slot, place)| take(slot, place, 0))
+    copies_of(library).find_map(|(copy, record)| take(copy, record, 0))
 }
 
 /// Forgets the real functions of one copy, and the facts about its devices.
-pub(crate) fn forget(library: Library, slot: Slot) {
-    functions::forget(library, slot);
+pub(crate) fn forget(library: Library, copy: CopyId) {
+    functions::forget(library, copy);
     if library == Library::Cuda {
-        forget_devices(slot);
+        forget_devices(copy);
     }
 }
 
@@ -157,12 +159,12 @@ impl Devices {
 static FIRST_DEVICES: Devices = Devices::unknown();
 
 /// The devices of the other copies.
-static OTHER_DEVICES: [Devices; SLOTS - 1] = [const { Devices::unknown() }; SLOTS - 1];
+static OTHER_DEVICES: [Devices; MOST_COPIES - 1] = [const { Devices::unknown() }; MOST_COPIES - 1];
 
 /// The cached facts about the devices of one copy of the driver.
 #[inline]
-pub(crate) fn devices(slot: Slot) -> Option<&'static Devices> {
-    match slot.index().checked_sub(1) {
+pub(crate) fn devices(copy: CopyId) -> Option<&'static Devices> {
+    match copy.index().checked_sub(1) {
         None => Some(&FIRST_DEVICES),
         Some(other) => OTHER_DEVICES.get(other),
     }
@@ -174,8 +176,8 @@ pub(crate) fn all_devices() -> impl Iterator<Item = &'static Devices> {
 }
 
 /// Forgets the cached facts about the devices of one copy of the driver.
-pub(crate) fn forget_devices(slot: Slot) {
-    let Some(devices) = devices(slot) else {
+pub(crate) fn forget_devices(copy: CopyId) {
+    let Some(devices) = devices(copy) else {
         return;
     };
     devices.alone.store(0, Ordering::Relaxed);
@@ -185,8 +187,8 @@ pub(crate) fn forget_devices(slot: Slot) {
     }
 }
 
-fn object_at(library: Library, slot: Slot) -> Option<Object> {
-    let place = places(library).get(slot.index())?;
+fn object_at(library: Library, copy: CopyId) -> Option<Object> {
+    let place = records(library).get(copy.index())?;
     let dynamic = place.dynamic.load(Ordering::Acquire);
     let base = place.base.load(Ordering::Relaxed);
     (dynamic > BUSY && place.dynamic.load(Ordering::Acquire) == dynamic).then_some(Object {
@@ -197,11 +199,11 @@ fn object_at(library: Library, slot: Slot) -> Option<Object> {
 }
 
 /// A driver that is loaded now, by the program or by another library.
-pub(crate) fn any_driver() -> Option<Slot> {
-    for (slot, place) in slots(Library::Cuda) {
+pub(crate) fn any_driver() -> Option<CopyId> {
+    for (copy, place) in copies_of(Library::Cuda) {
         let held = place.dynamic.load(Ordering::Acquire);
         if held > BUSY && dl::is_loaded(held) {
-            return Some(slot);
+            return Some(copy);
         }
     }
     let driver = elf::named(|name| name.starts_with(b"libcuda.so"))?;
@@ -209,7 +211,7 @@ pub(crate) fn any_driver() -> Option<Slot> {
 }
 
 /// NVML; loads it if it is not loaded yet.
-pub(crate) fn any_nvml() -> Option<Slot> {
+pub(crate) fn any_nvml() -> Option<CopyId> {
     let there = || elf::named(|name| name.starts_with(b"libnvidia-ml.so"));
     let library = there().or_else(|| {
         dl::load(c"libnvidia-ml.so.1");
@@ -235,18 +237,18 @@ pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNC
 static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }; RARE];
 
 /// The addresses in the other copies.
-static OTHERS: [Addresses; SLOTS - 1] =
-    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; SLOTS - 1];
+static OTHERS: [Addresses; MOST_COPIES - 1] =
+    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; MOST_COPIES - 1];
 
 impl Cells {
     /// The function with this number.
-    pub(crate) const fn of(function: usize) -> Cells {
+    pub(crate) const fn new(function: usize) -> Cells {
         Cells(function)
     }
 
     #[inline]
-    fn place(self, slot: Slot) -> Option<&'static AtomicPtr<c_void>> {
-        match slot.index().checked_sub(1) {
+    fn place(self, copy: CopyId) -> Option<&'static AtomicPtr<c_void>> {
+        match copy.index().checked_sub(1) {
             None => FIRST
                 .get(self.0)
                 .or_else(|| SELDOM.get(self.0.wrapping_sub(FUNCTIONS - RARE))),
@@ -254,50 +256,49 @@ impl Cells {
         }
     }
 
-    /// The cached address.
     #[inline]
-    pub(crate) fn known(self, slot: Slot) -> *mut c_void {
-        self.place(slot)
+    pub(crate) fn known(self, copy: CopyId) -> *mut c_void {
+        self.place(copy)
             .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
     }
 
-    pub(crate) fn store(self, slot: Slot, address: *mut c_void) {
-        if let Some(cell) = self.place(slot) {
+    pub(crate) fn store(self, copy: CopyId, address: *mut c_void) {
+        if let Some(cell) = self.place(copy) {
             cell.store(address, Ordering::Release);
         }
     }
 
     /// Forgets the address. Avoids a write if none is cached.
-    pub(crate) fn forget(self, slot: Slot) {
-        if !self.known(slot).is_null() {
-            self.store(slot, null_mut());
+    pub(crate) fn forget(self, copy: CopyId) {
+        if !self.known(copy).is_null() {
+            self.store(copy, null_mut());
         }
     }
 
     /// The address; looks it up if it is not cached.
     #[inline]
-    pub(crate) fn get(self, library: Library, slot: Slot, name: &'static CStr) -> *mut c_void {
-        let known = self.known(slot);
+    pub(crate) fn get(self, library: Library, copy: CopyId, name: &'static CStr) -> *mut c_void {
+        let known = self.known(copy);
         match known.is_null() {
             false => known,
-            true => self.look(library, slot, name),
+            true => self.look(library, copy, name),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look(self, library: Library, slot: Slot, name: &CStr) -> *mut c_void {
+    fn look(self, library: Library, copy: CopyId, name: &CStr) -> *mut c_void {
         let mut address = null_mut();
-        if let Some(object) = object_at(library, slot) {
+        if let Some(object) = object_at(library, copy) {
             // SAFETY: a function of this object is being called, so the object is loaded.
-            let own = unsafe { elf::symbol(&object, name.to_bytes()) };
+            let own = unsafe { image::symbol(&object, name.to_bytes()) };
             address = own.map_or(null_mut(), |own| own as *mut c_void);
         }
         if address.is_null() {
             // The object is an interposer that defines only some of the names.
             address = elsewhere(library, name);
         }
-        self.store(slot, address);
+        self.store(copy, address);
         address
     }
 }
@@ -305,7 +306,7 @@ impl Cells {
 /// The definition of a libc function that comes after ours; cached.
 #[inline]
 pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
-    let known = cells.known(Slot(0));
+    let known = cells.known(CopyId(0));
     match known.is_null() {
         false => known,
         true => look_behind(cells, name),
@@ -316,7 +317,7 @@ pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
 #[inline(never)]
 fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
-    cells.store(Slot(0), found);
+    cells.store(CopyId(0), found);
     found
 }
 
@@ -341,11 +342,11 @@ impl Failure for *mut c_void {
 #[cold]
 #[inline(never)]
 pub(crate) fn not_in_libc<T: Failure>() -> T {
-    type Place = unsafe extern "C" fn() -> *mut i32;
+    type ErrnoLocation = unsafe extern "C" fn() -> *mut i32;
     const ENOSYS: i32 = 38;
     let address = elf::following(b"__errno_location").unwrap_or(0);
     // SAFETY: libc's function has this signature; None is the null pointer.
-    let place = unsafe { core::mem::transmute::<usize, Option<Place>>(address) };
+    let place = unsafe { core::mem::transmute::<usize, Option<ErrnoLocation>>(address) };
     if let Some(place) = place {
         // SAFETY: __errno_location has no preconditions.
         let errno = unsafe { place() };

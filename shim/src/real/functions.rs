@@ -5,14 +5,13 @@
 use core::ffi::{CStr, c_char, c_ulonglong, c_void};
 
 use crate::real::abi::*;
-use crate::real::copies::{self, Cells, Library, Slot};
+use crate::real::copies::{self, Cells, CopyId, Library};
 use crate::real::names::Names;
 
 /// A call of a hooked function, as a hook receives it.
 pub(crate) struct Call<F> {
     /// The copy of the library that the call is meant for.
-    pub(crate) slot: Slot,
-    /// The real function.
+    pub(crate) copy: CopyId,
     pub(crate) real: F,
 }
 
@@ -112,16 +111,16 @@ macro_rules! symbols {
 
         /// The cells with the real function's addresses.
         pub(crate) fn cells(row: Row) -> Cells {
-            Cells::of(ASKED.wrapping_add(row as usize))
+            Cells::new(INTERNAL.wrapping_add(row as usize))
         }
 
         /// Forgets the addresses in one copy of a library.
-        pub(crate) fn forget(library: Library, slot: Slot) {
+        pub(crate) fn forget(library: Library, copy: CopyId) {
             for row in rows().filter(|row| self::library(*row) == library) {
-                cells(row).forget(slot);
+                cells(row).forget(copy);
             }
-            for asked in (0..ASKED).filter(|asked| asked_of(*asked) == Some(library)) {
-                Cells::of(asked).forget(slot);
+            for internal in (0..INTERNAL).filter(|internal| library_of_internal(*internal) == Some(library)) {
+                Cells::new(internal).forget(copy);
             }
         }
     };
@@ -133,7 +132,7 @@ macro_rules! function {
         #[allow(non_snake_case, dead_code, reason = "C spelling; few of libc's are called from here")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::new(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The function that comes after ours: libc's, or another preload's.
@@ -150,7 +149,7 @@ macro_rules! function {
             pub(crate) fn known() -> Option<Real> {
                 // SAFETY: the address is that of `real`: same signature, and None is the null
                 // pointer.
-                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(Slot(0))) }
+                unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(REAL.known(CopyId(0))) }
             }
         }
     };
@@ -158,14 +157,14 @@ macro_rules! function {
         #[allow(non_snake_case, reason = "C spelling")]
         pub(crate) mod $name {
             use super::*;
-            pub(crate) const REAL: Cells = Cells::of(ASKED + Row::$name as usize);
+            pub(crate) const REAL: Cells = Cells::new(INTERNAL + Row::$name as usize);
             pub(crate) type Real = unsafe extern "C" fn($($ty),*) -> $ret;
 
             /// The real function in this copy of the library.
             #[inline]
-            pub(crate) fn real(slot: Slot) -> Option<Real> {
+            pub(crate) fn real(copy: CopyId) -> Option<Real> {
                 const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                let address = REAL.get(Library::$lib, slot, NAME);
+                let address = REAL.get(Library::$lib, copy, NAME);
                 // SAFETY: the library's function of this name has this signature, by `symbols.rs`;
                 // None is the null pointer.
                 unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(address) }
@@ -175,19 +174,19 @@ macro_rules! function {
 }
 
 /// Real functions that the library calls itself and does not intercept.
-macro_rules! asked {
+macro_rules! internal {
     ($( $lib:ident fn $name:ident ( $($ty:ty),* ) -> $ret:ty ; )*) => {
         $(
             #[expect(non_snake_case, reason = "C spelling")]
             pub(crate) mod $name {
                 use super::*;
-                const REAL: Cells = Cells::of(Asked::$name as usize);
+                const REAL: Cells = Cells::new(Internal::$name as usize);
 
                 /// The real function in this copy of the library.
                 #[inline]
-                pub(crate) fn real(slot: Slot) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
+                pub(crate) fn real(copy: CopyId) -> Option<unsafe extern "C" fn($($ty),*) -> $ret> {
                     const NAME: &CStr = c_name(concat!(stringify!($name), "\0"));
-                    let address = REAL.get(Library::$lib, slot, NAME);
+                    let address = REAL.get(Library::$lib, copy, NAME);
                     // SAFETY: the library's function of this name has this signature, which is the
                     // vendor's; None is the null pointer.
                     unsafe {
@@ -198,16 +197,16 @@ macro_rules! asked {
         )*
         #[expect(non_camel_case_types, reason = "C spelling")]
         #[repr(u8)]
-        enum Asked { $( $name ),* }
+        enum Internal { $( $name ),* }
 
-        pub(crate) const ASKED: usize = [$( stringify!($name) ),*].len();
+        pub(crate) const INTERNAL: usize = [$( stringify!($name) ),*].len();
 
         /// The number of real functions with cached addresses.
-        pub(crate) const FUNCTIONS: usize = ROWS + ASKED;
+        pub(crate) const FUNCTIONS: usize = ROWS + INTERNAL;
 
         /// The library of the function with this number.
-        fn asked_of(number: usize) -> Option<Library> {
-            $( if number == Asked::$name as usize { return Some(Library::$lib); } )*
+        fn library_of_internal(number: usize) -> Option<Library> {
+            $( if number == Internal::$name as usize { return Some(Library::$lib); } )*
             None
         }
     };
@@ -222,7 +221,7 @@ const fn c_name(name: &'static str) -> &'static CStr {
 
 include!("../symbols.rs");
 
-asked! {
+internal! {
     Cuda fn cuArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
@@ -281,7 +280,6 @@ pub(crate) fn find(name: &CStr) -> Option<Row> {
     row(NAMES.find(name)?)
 }
 
-/// All rows.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
     (0..ROWS).filter_map(row)
 }

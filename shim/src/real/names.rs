@@ -41,6 +41,7 @@ impl<const ROWS: usize, const LENGTH: usize> Names<ROWS, LENGTH> {
         reason = "runs in the compiler, which stops at a fault"
     )]
     pub(crate) const fn new(names: [&str; ROWS]) -> Names<ROWS, LENGTH> {
+        const { assert!(ROWS < NONE as usize, "a row has a number below NONE") };
         let mut made = Names {
             text: [0; LENGTH],
             starts: [0; ROWS],
@@ -52,6 +53,7 @@ impl<const ROWS: usize, const LENGTH: usize> Names<ROWS, LENGTH> {
         let (mut row, mut end) = (0, 0);
         while row < ROWS {
             let name = names[row].as_bytes();
+            assert!(name.len() <= u8::MAX as usize && end <= u16::MAX as usize);
             made.starts[row] = end as u16;
             made.lengths[row] = name.len() as u8;
             let mut letter = 0;

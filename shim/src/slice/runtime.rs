@@ -14,7 +14,6 @@ use gpuslice_config::words::paths;
 
 use crate::log::Piece::Str;
 use crate::log::counters;
-pub(crate) use crate::slice::load::{is_known_to_be_unsliced, slice, unsliced};
 use crate::slice::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 
@@ -55,7 +54,7 @@ const OTHERS: Budget = Budget(u8::MAX - 1);
 impl Runtime {
     /// Opens the files that the slice names.
     #[inline(always)]
-    pub(crate) fn of(
+    pub(crate) fn new(
         slice: &'static Slice,
         listed: &'static [DeviceSlice],
         mounted: Mounted,
@@ -74,7 +73,7 @@ impl Runtime {
         };
         let ledger = match refuses {
             true => SliceLedger::closed(),
-            false => SliceLedger::of(slice, mounted),
+            false => SliceLedger::open(slice, mounted),
         };
         Runtime {
             slice,
@@ -265,7 +264,7 @@ impl Runtime {
         let mut head = [0u8; meminfo::HEAD];
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
         let Ok(Some(memory)) = read else {
-            counters::MEMINFO.say(
+            counters::MEMINFO.warn(
                 "meminfo",
                 &[Str(
                     "cannot be read: FREE is the driver's, and NVML reports no memory",

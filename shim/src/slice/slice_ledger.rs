@@ -6,6 +6,7 @@
 use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
 
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Open};
 use gpuslice_config::slice::{self, Slice};
@@ -37,13 +38,13 @@ struct Named {
     id: Option<u64>,
 }
 
-/// The pause before a damaged ledger is opened again, in nanoseconds.
-const PAUSE: u64 = 1_000_000_000;
+/// The pause before a damaged ledger is opened again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl SliceLedger {
     /// Opens the slice's ledger. The hook always creates one for a slice that it mounts.
-    pub(crate) fn of(slice: &'static Slice, mounted: bool) -> SliceLedger {
-        let mut of = SliceLedger {
+    pub(crate) fn open(slice: &'static Slice, mounted: bool) -> SliceLedger {
+        let mut opened = SliceLedger {
             now: AtomicPtr::new(core::ptr::null_mut()),
             first: None,
             file: None,
@@ -52,7 +53,7 @@ impl SliceLedger {
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
             _ if mounted => paths::MOUNTED_LEDGER,
-            _ => return of,
+            _ => return opened,
         };
         let descriptor = slice.ledger_descriptor.as_ref();
         let file = Named {
@@ -62,15 +63,15 @@ impl SliceLedger {
         };
         let enforced = slice.enforce && slice.limits_something();
         match file.open() {
-            Ok(ledger) => of.first = Some(ledger),
+            Ok(ledger) => opened.first = Some(ledger),
             Err(why) if enforced => {
-                of.first = Some(Ledger::closed(page::page().map(|page| &page.ledger)));
-                of.put_off(file, why);
+                opened.first = Some(Ledger::closed(page::page().map(|page| &page.ledger)));
+                opened.put_off(file, why);
             }
             Err(why) => file.say(why, "nothing is counted"),
         }
-        of.file = Some(file);
-        of
+        opened.file = Some(file);
+        opened
     }
 
     /// The ledger of a slice that cannot be read.
@@ -122,7 +123,7 @@ impl SliceLedger {
             "GPU memory is refused until the ledger can be used again",
         );
         if !why.is_passing() {
-            let at = sys::clock().saturating_add(PAUSE);
+            let at = sys::clock().saturating_add(const { sys::nanoseconds(PAUSE) });
             self.again_at.store(at, Ordering::Relaxed);
         }
     }
@@ -145,9 +146,9 @@ impl SliceLedger {
 impl Named {
     fn open(self) -> Result<Ledger, LedgerError> {
         // The page is zeroed in a forked child.
-        let private = &page::page().ok_or(LedgerError::Memory)?.ledger;
+        let state = &page::page().ok_or(LedgerError::Memory)?.ledger;
         let open = self.id.map_or(Open::Existing, Open::Known);
-        Ledger::open_with(self.path, self.descriptor, open, private)
+        Ledger::open_with(self.path, self.descriptor, open, state)
     }
 
     #[cold]
@@ -161,7 +162,7 @@ impl Named {
             Str("; "),
             Str(follows),
         ];
-        counters::LEDGER.say("ledger", &line);
+        counters::LEDGER.warn("ledger", &line);
     }
 }
 
@@ -178,7 +179,7 @@ pub(crate) fn say_damaged(enforced: bool) {
         Str("the ledger was overwritten while it was in use; "),
         Str(follows),
     ];
-    counters::LEDGER.say("ledger", &line);
+    counters::LEDGER.warn("ledger", &line);
 }
 
 /// Logs why a claim found no slot.
@@ -192,5 +193,5 @@ pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
         Str("; "),
         Str(follows),
     ];
-    counters::UNCOUNTED.say("ledger", &line);
+    counters::UNCOUNTED.warn("ledger", &line);
 }

@@ -17,8 +17,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::handles::Held;
-use crate::state::page::{self, Private};
+use crate::state::handles::Charge;
+use crate::state::page::{self, ProcessState};
 
 /// The driver's step.
 pub(crate) use gpuslice_config::ledger::STEP;
@@ -27,22 +27,22 @@ pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Addresses have at most 49 bits: 15 select a leaf, 13 a word in it.
 const LEAVES: usize = 1 << 15;
-const GRAINS: usize = 1 << 13;
+const WORDS: usize = 1 << 13;
 
 /// The first level, for all addresses outside the near leaf.
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
 
-/// Base of the 16 GiB range that the near leaf serves, and the grain whose word comes first. The
+/// Base of the 16 GiB range that the near leaf serves, and the word that comes first. The
 /// range is that of the first allocation, stored as the leaf's number plus one. The first word lies
 /// on a page that is in use anyway.
 #[derive(Clone, Copy)]
 struct NearBy(u64);
 
 impl NearBy {
-    const GRAIN_BITS: u32 = GRAINS.trailing_zeros();
+    const WORD_BITS: u32 = WORDS.trailing_zeros();
 
-    fn of(private: &Private) -> NearBy {
-        NearBy(private.near.load(Ordering::Acquire))
+    fn load(state: &ProcessState) -> NearBy {
+        NearBy(state.near.load(Ordering::Acquire))
     }
 
     fn is_set(self) -> bool {
@@ -51,25 +51,25 @@ impl NearBy {
 
     /// The base for an allocation with this number as the first.
     fn of_first(number: usize) -> NearBy {
-        let (leaf, grain) = (number / GRAINS, number % GRAINS);
+        let (leaf, index) = (number / WORDS, number % WORDS);
         // Drivers hand out addresses upwards, and sometimes downwards.
-        let first = grain.wrapping_sub(16) % GRAINS;
-        let leaf = (leaf as u64).wrapping_add(1) << Self::GRAIN_BITS;
+        let first = index.wrapping_sub(16) % WORDS;
+        let leaf = (leaf as u64).wrapping_add(1) << Self::WORD_BITS;
         NearBy(leaf | first as u64)
     }
 
     /// The index in the near leaf of the word with this number. None: it is in another leaf.
     #[inline]
     fn place(self, number: usize) -> Option<usize> {
-        let leaf = (number / GRAINS) as u64;
-        let first = usize::try_from(self.0).ok()? % GRAINS;
-        (self.0 >> Self::GRAIN_BITS == leaf.wrapping_add(1))
-            .then(|| number.wrapping_sub(first) % GRAINS)
+        let leaf = (number / WORDS) as u64;
+        let first = usize::try_from(self.0).ok()? % WORDS;
+        (self.0 >> Self::WORD_BITS == leaf.wrapping_add(1))
+            .then(|| number.wrapping_sub(first) % WORDS)
     }
 }
 
 /// 16 GiB of addresses.
-pub(crate) struct Leaf([AtomicU64; GRAINS]);
+pub(crate) struct Leaf([AtomicU64; WORDS]);
 
 // A word: flags, amount, start of the allocation, kind, device, context, and a write counter.
 const LIVE: u64 = 1 << 63;
@@ -90,48 +90,48 @@ fn start(address: u64) -> u64 {
 
 /// The word of an address. None: there cannot be one.
 #[inline]
-fn word(private: &'static Private, address: u64) -> Option<&'static AtomicU64> {
+fn word(state: &'static ProcessState, address: u64) -> Option<&'static AtomicU64> {
     if !address.is_multiple_of(512) {
         return None;
     }
     let number = usize::try_from(address / STEP).ok()?;
-    let near = NearBy::of(private);
+    let near = NearBy::load(state);
     if let Some(place) = near.place(number) {
-        return private.leaf.0.get(place);
+        return state.leaf.0.get(place);
     }
     if !near.is_set() {
-        return first_of_many(private, number);
+        return first_of_many(state, number);
     }
-    let leaf = private.root.0.get(number / GRAINS)?;
+    let leaf = state.root.0.get(number / WORDS)?;
     // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
     match unsafe { leaf.load(Ordering::Acquire).as_ref() } {
-        Some(leaf) => leaf.0.get(number % GRAINS),
-        None => first_of_many(private, number),
+        Some(leaf) => leaf.0.get(number % WORDS),
+        None => first_of_many(state, number),
     }
 }
 
 /// The word of an address for which there is no leaf yet. The first caller decides the near range.
 #[cold]
 #[inline(never)]
-fn first_of_many(private: &'static Private, number: usize) -> Option<&'static AtomicU64> {
+fn first_of_many(state: &'static ProcessState, number: usize) -> Option<&'static AtomicU64> {
     let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
     let first = NearBy::of_first(number);
-    let near = match private.near.compare_exchange(0, first.0, release, acquire) {
+    let near = match state.near.compare_exchange(0, first.0, release, acquire) {
         Ok(_) => first,
         Err(near) => NearBy(near),
     };
     if let Some(place) = near.place(number) {
-        return private.leaf.0.get(place);
+        return state.leaf.0.get(place);
     }
-    private.far.store(1, Ordering::Release);
-    let leaf = private.root.0.get(number / GRAINS)?;
+    state.far.store(1, Ordering::Release);
+    let leaf = state.root.0.get(number / WORDS)?;
     let leaf = page::get(leaf, size_of::<Leaf>())?;
     // SAFETY: mapped for good; all zeros is a valid Leaf.
     let leaf = unsafe { leaf.as_ref() }?;
-    leaf.0.get(number % GRAINS)
+    leaf.0.get(number % WORDS)
 }
 
-fn unpack(word: u64) -> Held {
+fn unpack(word: u64) -> Charge {
     let [kind, device, context] =
         [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (word >> at).to_le_bytes()[0] & 63);
     let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
@@ -139,7 +139,7 @@ fn unpack(word: u64) -> Held {
         0 => word & AMOUNT,
         _ => 1,
     };
-    Held {
+    Charge {
         bytes: Bytes::new(steps.wrapping_mul(STEP)),
         device: Device::numbered(device),
         kind: kind.unwrap_or(Kind::Linear),
@@ -147,11 +147,11 @@ fn unpack(word: u64) -> Held {
     }
 }
 
-fn pack(held: Held, amount: u64) -> u64 {
+fn pack(charge: Charge, amount: u64) -> u64 {
     LIVE | (amount & AMOUNT)
-        | (held.kind as u64) << KIND_AT
-        | u64::from(held.device.number()) << DEVICE_AT
-        | u64::from(held.context & 63) << CONTEXT_AT
+        | (charge.kind as u64) << KIND_AT
+        | u64::from(charge.device.number()) << DEVICE_AT
+        | u64::from(charge.context & 63) << CONTEXT_AT
 }
 
 fn written(old: u64) -> u64 {
@@ -160,7 +160,7 @@ fn written(old: u64) -> u64 {
 
 /// A word and its value when it was looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundWord {
     word: &'static AtomicU64,
     value: u64,
 }
@@ -168,20 +168,20 @@ pub(crate) struct Found {
 /// The outcome of remembering an allocation.
 pub(crate) enum Put {
     /// It has the word; the value is the stale entry that it replaced, if any.
-    Kept(Option<Held>),
+    Kept(Option<Charge>),
     /// It shares a step that is already paid for.
     Joined,
     /// There is no word for it.
-    Elsewhere,
+    NoWord,
 }
 
 /// Remembers an allocation that has its steps to itself.
 #[inline]
-pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
-    let Some(word) = word(private, address) else {
-        return Put::Elsewhere;
+pub(crate) fn put(state: &'static ProcessState, address: u64, charge: Charge) -> Put {
+    let Some(word) = word(state, address) else {
+        return Put::NoWord;
     };
-    let fresh = pack(held, held.bytes.get() / STEP) | start(address);
+    let fresh = pack(charge, charge.bytes.get() / STEP) | start(address);
     let mut old = word.load(Ordering::Relaxed);
     if old & LIVE == 0 {
         // The steps belong to this allocation alone, and an absent entry is never freed. So the
@@ -191,7 +191,7 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     }
     loop {
         if old & LIVE != 0 && old & (SHARED | START) != start(address) {
-            return Put::Elsewhere;
+            return Put::NoWord;
         }
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         match word.compare_exchange(old, fresh | written(old), acquire, relaxed) {
@@ -202,20 +202,20 @@ pub(crate) fn put(private: &'static Private, address: u64, held: Held) -> Put {
     }
 }
 
-/// Remembers a small allocation; `held` describes its whole step.
+/// Remembers a small allocation; `charge` describes its whole step.
 #[inline]
-pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
-    let Some(word) = word(private, address) else {
-        return Put::Elsewhere;
+pub(crate) fn join(state: &'static ProcessState, address: u64, charge: Charge) -> Put {
+    let Some(word) = word(state, address) else {
+        return Put::NoWord;
     };
     let mut old = word.load(Ordering::Relaxed);
     loop {
         let (fresh, put) = match old & (LIVE | SHARED) {
-            0 | SHARED => (pack(held, 1) | SHARED, Put::Kept(None)),
+            0 | SHARED => (pack(charge, 1) | SHARED, Put::Kept(None)),
             LIVE if old & START == start(address) => {
-                (pack(held, 1) | SHARED, Put::Kept(Some(unpack(old))))
+                (pack(charge, 1) | SHARED, Put::Kept(Some(unpack(old))))
             }
-            LIVE => return Put::Elsewhere,
+            LIVE => return Put::NoWord,
             _ => ((old & !TIMES).wrapping_add(1), Put::Joined),
         };
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -228,22 +228,22 @@ pub(crate) fn join(private: &'static Private, address: u64, held: Held) -> Put {
 
 /// The record of an address.
 #[inline]
-pub(crate) fn find(private: &'static Private, address: u64) -> Option<Found> {
-    let near = NearBy::of(private).place(usize::try_from(address / STEP).ok()?);
-    if near.is_none() && private.far.load(Ordering::Acquire) == 0 {
+pub(crate) fn find(state: &'static ProcessState, address: u64) -> Option<FoundWord> {
+    let near = NearBy::load(state).place(usize::try_from(address / STEP).ok()?);
+    if near.is_none() && state.far.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let word = word(private, address)?;
+    let word = word(state, address)?;
     let value = word.load(Ordering::Acquire);
     let own = value & (LIVE | SHARED | START) == LIVE | start(address);
-    (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(Found { word, value })
+    (own || value & (LIVE | SHARED) == LIVE | SHARED).then_some(FoundWord { word, value })
 }
 
-impl Found {
+impl FoundWord {
     /// Removes an allocation: one with its own steps, or one of several that share a step. Returns
     /// the memory that is no longer held.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Held> {
+    pub(crate) fn take(&self) -> Option<Charge> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.value & SHARED == 0 {
             let dead = self.value & TIMES;
@@ -272,7 +272,7 @@ impl Found {
 
     /// Removes everything that a context has in this word. Returns the memory that is no longer
     /// held.
-    fn take_all(&self) -> Option<Held> {
+    fn take_all(&self) -> Option<Charge> {
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         let dead = self.value & TIMES;
         let taken = self
@@ -282,7 +282,7 @@ impl Found {
     }
 
     /// The memory that the word stands for.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn charge(&self) -> Charge {
         unpack(self.value)
     }
 
@@ -300,26 +300,30 @@ impl Found {
 }
 
 /// Removes all allocations of a context; calls `gone` for each.
-pub(crate) fn take_of_context(private: &'static Private, context: u8, mut gone: impl FnMut(Held)) {
-    if !NearBy::of(private).is_set() {
+pub(crate) fn take_of_context(
+    state: &'static ProcessState,
+    context: u8,
+    mut gone: impl FnMut(Charge),
+) {
+    if !NearBy::load(state).is_set() {
         return;
     }
-    let far = match private.far.load(Ordering::Acquire) {
+    let far = match state.far.load(Ordering::Acquire) {
         0 => &[][..],
-        _ => &private.root.0,
+        _ => &state.root.0,
     };
     let far = far.iter().filter_map(|leaf| {
         // SAFETY: null, or mapped for good; all zeros is a valid Leaf.
         unsafe { leaf.load(Ordering::Acquire).as_ref() }
     });
-    for leaf in core::iter::once(&private.leaf).chain(far) {
+    for leaf in core::iter::once(&state.leaf).chain(far) {
         for word in &leaf.0 {
             let value = word.load(Ordering::Acquire);
             if value & LIVE != 0
                 && unpack(value).context == context
-                && let Some(held) = (Found { word, value }).take_all()
+                && let Some(charge) = (FoundWord { word, value }).take_all()
             {
-                gone(held);
+                gone(charge);
             }
         }
     }

@@ -3,21 +3,21 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::state::page::Private;
+use crate::state::page::ProcessState;
 
 /// The number of contexts that can have a number; memory of further contexts is not released when
 /// they end.
 pub(crate) const CONTEXTS: usize = 62;
 
 /// The number of a context; assigns one if it has none. 0: there are too many contexts.
-pub(crate) fn number(private: &Private, context: u64) -> u8 {
+pub(crate) fn number(state: &ProcessState, context: u64) -> u8 {
     let mut others = false;
-    for (number, place) in (1u8..).zip(&private.contexts) {
+    for (number, place) in (1u8..).zip(&state.contexts) {
         let write = place.compare_exchange(0, context, Ordering::AcqRel, Ordering::Acquire);
         match write {
             Ok(_) => {
                 if others {
-                    private.several_contexts.store(1, Ordering::Release);
+                    state.several_contexts.store(1, Ordering::Release);
                 }
                 return number;
             }
@@ -25,22 +25,22 @@ pub(crate) fn number(private: &Private, context: u64) -> u8 {
             Err(_) => others = true,
         }
     }
-    private.several_contexts.store(1, Ordering::Release);
+    state.several_contexts.store(1, Ordering::Release);
     0
 }
 
 /// Frees a number for reuse.
-pub(crate) fn forget(private: &Private, number: u8) {
+pub(crate) fn forget(state: &ProcessState, number: u8) {
     let place = usize::from(number).checked_sub(1);
-    if let Some(place) = place.and_then(|place| private.contexts.get(place)) {
+    if let Some(place) = place.and_then(|place| state.contexts.get(place)) {
         place.store(0, Ordering::Release);
     }
 }
 
 /// The number of a context. 0: it has none.
-pub(crate) fn find(private: &Private, context: u64) -> u8 {
+pub(crate) fn find(state: &ProcessState, context: u64) -> u8 {
     let known = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
-    let place = private.contexts.iter().position(known);
+    let place = state.contexts.iter().position(known);
     place
         .and_then(|place| u8::try_from(place.saturating_add(1)).ok())
         .unwrap_or(0)
@@ -48,10 +48,10 @@ pub(crate) fn find(private: &Private, context: u64) -> u8 {
 
 /// The number of the process's only context, 0 if it has none. None: it has had several.
 #[inline]
-pub(crate) fn only(private: &Private) -> Option<u8> {
-    if private.several_contexts.load(Ordering::Acquire) != 0 {
+pub(crate) fn only(state: &ProcessState) -> Option<u8> {
+    if state.several_contexts.load(Ordering::Acquire) != 0 {
         return None;
     }
-    let [first, ..] = &private.contexts;
+    let [first, ..] = &state.contexts;
     Some(u8::from(first.load(Ordering::Acquire) != 0))
 }

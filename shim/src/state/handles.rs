@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 
 /// The kind of a key: equal numbers in different spaces are different keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) enum Space {
 
 /// The record of a handle.
 #[derive(Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct Charge {
     /// The bytes charged in the ledger. A multiple of 512, less than a pebibyte.
     pub(crate) bytes: Bytes,
     /// The device in the ledger.
@@ -82,7 +82,7 @@ const TIMES: u64 = SIX << TIMES_AT;
 /// All other bits but `LIVE`.
 const PAYLOAD: u64 = (1 << TIMES_AT) - 1;
 
-impl Held {
+impl Charge {
     fn pack(self) -> u64 {
         let units = (self.bytes.get() / UNIT) & ((1 << UNITS) - 1);
         units
@@ -91,12 +91,12 @@ impl Held {
             | (u64::from(self.context) & SIX) << CONTEXT_AT
     }
 
-    fn unpack(value: u64) -> Held {
+    fn unpack(value: u64) -> Charge {
         let units = value & ((1 << UNITS) - 1);
         let [kind, device, context] =
             [KIND_AT, DEVICE_AT, CONTEXT_AT].map(|at| (value >> at).to_le_bytes()[0] & 63);
         let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
-        Held {
+        Charge {
             bytes: Bytes::new(units.wrapping_mul(UNIT)),
             device: Device::numbered(device),
             kind: kind.unwrap_or(Kind::Linear),
@@ -137,8 +137,8 @@ fn key(space: Space, number: u64) -> Option<u64> {
 
 /// The bucket of a key in a segment, if that segment exists.
 #[inline]
-fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'static Bucket> {
-    let base = base(private, segment)?;
+fn bucket(state: &'static ProcessState, segment: usize, key: u64) -> Option<&'static Bucket> {
+    let base = base(state, segment)?;
     let bits = length(segment).trailing_zeros();
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 64u32.wrapping_sub(bits);
     let at = base.wrapping_add(usize::try_from(mixed).ok()?);
@@ -149,45 +149,45 @@ fn bucket(private: &'static Private, segment: usize, key: u64) -> Option<&'stati
 
 /// The start of a segment. None: it does not exist yet.
 #[inline]
-fn base(private: &'static Private, segment: usize) -> Option<*const Bucket> {
+fn base(state: &'static ProcessState, segment: usize) -> Option<*const Bucket> {
     let Some(later) = segment.checked_sub(1) else {
-        return Some(private.first.as_ptr());
+        return Some(state.first.as_ptr());
     };
-    let base = private.segments.get(later)?.load(Ordering::Acquire);
+    let base = state.segments.get(later)?.load(Ordering::Acquire);
     (!base.is_null()).then_some(base.cast_const())
 }
 
 /// The number of segments that exist.
 #[inline]
-fn segments(private: &'static Private) -> usize {
+fn segments(state: &'static ProcessState) -> usize {
     let there = |segment: &&core::sync::atomic::AtomicPtr<Bucket>| {
         !segment.load(Ordering::Acquire).is_null()
     };
-    let later = private.segments.iter().take_while(there).count();
+    let later = state.segments.iter().take_while(there).count();
     later.saturating_add(1)
 }
 
 /// An entry and its value when it was looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     entry: &'static Entry,
     value: u64,
 }
 
-impl Found {
+impl FoundEntry {
     /// The record of the entry.
-    pub(crate) fn held(&self) -> Held {
-        Held::unpack(self.value)
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::unpack(self.value)
     }
 
-    /// The payload of an entry that is not a [`Held`].
+    /// The payload of an entry that is not a [`Charge`].
     pub(crate) fn payload(&self) -> u64 {
         self.value & PAYLOAD
     }
 
     /// Removes the entry. False: it was no longer there. Of two threads that try, one succeeds.
     pub(crate) fn take(&self) -> bool {
-        let Found { entry, value } = self;
+        let FoundEntry { entry, value } = self;
         let dead = value & TIMES;
         let taken = entry
             .value
@@ -199,22 +199,22 @@ impl Found {
     }
 
     /// The entry with its current value. None: it was removed meanwhile.
-    pub(crate) fn again(&self) -> Option<Found> {
+    pub(crate) fn again(&self) -> Option<FoundEntry> {
         let value = self.entry.value.load(Ordering::Acquire);
         let same = value & (LIVE | TIMES) == self.value & (LIVE | TIMES);
         let entry = self.entry;
-        same.then_some(Found { entry, value })
+        same.then_some(FoundEntry { entry, value })
     }
 
     /// Replaces the record. False: the entry had changed or was no longer there.
-    pub(crate) fn replace(&self, held: Held) -> bool {
-        self.replace_payload(held.pack())
+    pub(crate) fn replace(&self, charge: Charge) -> bool {
+        self.replace_payload(charge.pack())
     }
 
-    /// `replace` for a payload that is not a [`Held`].
+    /// `replace` for a payload that is not a [`Charge`].
     pub(crate) fn replace_payload(&self, payload: u64) -> bool {
         let value = LIVE | payload & PAYLOAD | self.value & TIMES;
-        let Found { entry, value: old } = self;
+        let FoundEntry { entry, value: old } = self;
         entry
             .value
             .compare_exchange(*old, value, Ordering::AcqRel, Ordering::Relaxed)
@@ -222,33 +222,33 @@ impl Found {
     }
 }
 
-fn look(entry: &'static Entry, key: u64) -> Option<Found> {
+fn look(entry: &'static Entry, key: u64) -> Option<FoundEntry> {
     if entry.key.load(Ordering::Acquire) != key {
         return None;
     }
     let value = entry.value.load(Ordering::Acquire);
     let same = entry.key.load(Ordering::Acquire) == key;
-    (same && value & LIVE != 0).then_some(Found { entry, value })
+    (same && value & LIVE != 0).then_some(FoundEntry { entry, value })
 }
 
 /// Looks a number up.
 #[inline]
-pub(crate) fn find(private: &'static Private, space: Space, number: u64) -> Option<Found> {
+pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> Option<FoundEntry> {
     let key = key(space, number)?;
-    (0..segments(private)).rev().find_map(|segment| {
-        let bucket = bucket(private, segment, key)?;
+    (0..segments(state)).rev().find_map(|segment| {
+        let bucket = bucket(state, segment, key)?;
         bucket.0.iter().find_map(|entry| look(entry, key))
     })
 }
 
 /// Remembers a number. False: there is no room for it.
-pub(crate) fn put(private: &'static Private, space: Space, number: u64, held: Held) -> bool {
-    put_payload(private, space, number, held.pack())
+pub(crate) fn put(state: &'static ProcessState, space: Space, number: u64, charge: Charge) -> bool {
+    put_payload(state, space, number, charge.pack())
 }
 
-/// `put` for a payload of up to 57 bits that is not a [`Held`].
+/// `put` for a payload of up to 57 bits that is not a [`Charge`].
 pub(crate) fn put_payload(
-    private: &'static Private,
+    state: &'static ProcessState,
     space: Space,
     number: u64,
     payload: u64,
@@ -260,9 +260,9 @@ pub(crate) fn put_payload(
         return false;
     };
     loop {
-        let there = segments(private);
+        let there = segments(state);
         for segment in (0..there).rev() {
-            let Some(bucket) = bucket(private, segment, key) else {
+            let Some(bucket) = bucket(state, segment, key) else {
                 continue;
             };
             for entry in &bucket.0 {
@@ -284,7 +284,7 @@ pub(crate) fn put_payload(
             }
         }
         let later = there.checked_sub(1);
-        let Some(next) = later.and_then(|later| private.segments.get(later)) else {
+        let Some(next) = later.and_then(|later| state.segments.get(later)) else {
             return false;
         };
         let size = length(there).saturating_mul(size_of::<Bucket>());
@@ -295,7 +295,7 @@ pub(crate) fn put_payload(
 }
 
 /// Visits every entry of this process, each as of the moment of its visit.
-pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, Found)) {
+pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
     const SPACES: [Space; 16] = [
         Space::Memory,
         Space::Primary,
@@ -314,8 +314,8 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Space, u64, 
         Space::Imported,
         Space::Object,
     ];
-    for segment in 0..segments(private) {
-        let Some(base) = base(private, segment) else {
+    for segment in 0..segments(state) {
+        let Some(base) = base(state, segment) else {
             return;
         };
         for place in 0..length(segment) {

@@ -19,7 +19,7 @@ use crate::sys;
 /// The page and the tables behind it, in one mapping: a second mapping would cost more than pages
 /// that are never touched. All zeros is the initial state.
 #[repr(C)]
-pub(crate) struct Private {
+pub(crate) struct ProcessState {
     /// The first of the `segments`: a program that allocates only linear memory needs no other.
     pub(crate) first: [Bucket; FIRST],
     /// This process's slots of the ledger.
@@ -55,15 +55,15 @@ pub(crate) struct Private {
 }
 
 /// The words of the first allocations, at least 64, lie on the page.
-const _: () = assert!(core::mem::offset_of!(Private, leaf) <= 3584);
+const _: () = assert!(core::mem::offset_of!(ProcessState, leaf) <= 3584);
 
 #[unsafe(link_section = ".data")]
-static PAGES: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
+static PAGES: AtomicPtr<ProcessState> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The page of this process. None: the kernel refuses memory for it.
 #[inline]
-pub(crate) fn page() -> Option<&'static Private> {
-    // SAFETY: the stored pointer is mapped for good, and all zeros is a valid Private.
+pub(crate) fn page() -> Option<&'static ProcessState> {
+    // SAFETY: the stored pointer is mapped for good, and all zeros is a valid ProcessState.
     let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
     known.or_else(first)
 }
@@ -71,24 +71,24 @@ pub(crate) fn page() -> Option<&'static Private> {
 /// The page of this process, or one that never holds an entry. The latter serves an enforced limit
 /// where the kernel refuses the page; no memory is granted then.
 #[inline(always)]
-pub(crate) fn page_or_none(enforced: bool) -> Option<&'static Private> {
+pub(crate) fn page_or_none(enforced: bool) -> Option<&'static ProcessState> {
     page().or_else(|| enforced.then(unused))
 }
 
 #[cold]
-fn unused() -> &'static Private {
-    struct Unused(MaybeUninit<Private>);
-    // SAFETY: a Private consists of atomics only.
+fn unused() -> &'static ProcessState {
+    struct Unused(MaybeUninit<ProcessState>);
+    // SAFETY: a ProcessState consists of atomics only.
     unsafe impl Sync for Unused {}
     static UNUSED: Unused = Unused(MaybeUninit::zeroed());
-    // SAFETY: all zeros is a valid Private.
+    // SAFETY: all zeros is a valid ProcessState.
     unsafe { UNUSED.0.assume_init_ref() }
 }
 
 #[cold]
-fn first() -> Option<&'static Private> {
-    let ours = get(&PAGES, size_of::<Private>())?;
-    // SAFETY: `get` returned it: mapped for good, and all zeros is a valid Private.
+fn first() -> Option<&'static ProcessState> {
+    let ours = get(&PAGES, size_of::<ProcessState>())?;
+    // SAFETY: `get` returned it: mapped for good, and all zeros is a valid ProcessState.
     let ours = unsafe { ours.as_ref() }?;
     // A page whose first access is a write costs one fault; a read first costs two.
     ours.near.store(0, Ordering::Relaxed);

@@ -9,12 +9,13 @@
 //! that is about to destroy the pool first closes its place, and waits until all others have left.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
+use core::time::Duration;
 
 use gpuslice_config::ledger::{Account, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::state::page::{self, Private};
+use crate::state::page::{self, ProcessState};
 use crate::sys;
 
 /// One pool, or the graphs of one device.
@@ -62,9 +63,9 @@ const GENERATION: u64 = 1 << 32;
 const GENERATIONS: u64 = 0xffff << 32;
 const CLOSED: u64 = 1 << 48;
 
-/// How long a thread waits for those that have entered, in nanoseconds: a thread that was cancelled
-/// in the driver never leaves.
-const DESTROY_PATIENCE: u64 = 1_000_000_000;
+/// How long a thread waits for those that have entered: a thread that was cancelled in the driver
+/// never leaves.
+const DESTROY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The token of a thread that has entered a place. It has no destructor: the thread may be
 /// cancelled meanwhile.
@@ -147,7 +148,7 @@ impl Known {
 
     /// Like `enter`, but waits for a thread that may be about to destroy it.
     pub(crate) fn enter_later(&self) -> Option<Entered> {
-        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
         loop {
             let entered = self.enter();
             let here = self.place.key.load(SeqCst) == self.key;
@@ -174,7 +175,7 @@ impl Known {
 
     /// Waits until all threads that entered before have left.
     pub(crate) fn wait_until_left(&self) {
-        let end = sys::clock().saturating_add(DESTROY_PATIENCE);
+        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
         while self.place.users.load(SeqCst) & ENTERED != 0 && sys::clock() < end {
             sys::nap();
         }
@@ -205,8 +206,8 @@ impl Known {
 }
 
 /// The places that exist so far.
-fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
-    let reserves = &private.reserves;
+fn places(state: &'static ProcessState) -> impl Iterator<Item = &'static Place> {
+    let reserves = &state.reserves;
     // SAFETY: the stored pointer is mapped for good, and all zeros is a valid place.
     let mapped = |more: &AtomicPtr<[Place; MORE]>| unsafe { more.load(SeqCst).as_ref() };
     let later = reserves.more.iter().map_while(mapped).flatten();
@@ -214,8 +215,8 @@ fn places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
 }
 
 /// All places; maps those that do not exist yet.
-fn all_places(private: &'static Private) -> impl Iterator<Item = &'static Place> {
-    let reserves = &private.reserves;
+fn all_places(state: &'static ProcessState) -> impl Iterator<Item = &'static Place> {
+    let reserves = &state.reserves;
     let later = reserves.more.iter().map_while(more).flatten();
     reserves.first.iter().chain(later)
 }
@@ -233,15 +234,15 @@ fn look(place: &'static Place, number: u64) -> Option<Known> {
 
 /// The pool of a handle, if it is known.
 #[inline]
-pub(crate) fn pool(private: &'static Private, handle: u64) -> Option<Known> {
-    let used = places(private).take_while(|place| place.key.load(SeqCst) != 0);
+pub(crate) fn pool(state: &'static ProcessState, handle: u64) -> Option<Known> {
+    let used = places(state).take_while(|place| place.key.load(SeqCst) != 0);
     used.filter(|_| handle != 0)
         .find_map(|place| look(place, handle))
 }
 
 /// Finds a place, or takes a new one. None: no place is left.
 pub(crate) fn known(
-    private: &'static Private,
+    state: &'static ProcessState,
     what: What,
     device: Option<CudaOrdinal>,
 ) -> Option<Known> {
@@ -252,12 +253,12 @@ pub(crate) fn known(
         }
         look(place, key & NUMBER)
     };
-    all_places(private).find_map(take)
+    all_places(state).find_map(take)
 }
 
 /// Takes a place for a pool that the driver has just created: no other thread knows of it yet.
 pub(crate) fn made(
-    private: &'static Private,
+    state: &'static ProcessState,
     what: What,
     device: Option<CudaOrdinal>,
 ) -> Option<Known> {
@@ -271,12 +272,12 @@ pub(crate) fn made(
         let taken = place.key.compare_exchange(seen, key, SeqCst, SeqCst);
         taken.is_ok().then_some(Known { place, key })
     };
-    all_places(private).find_map(take)
+    all_places(state).find_map(take)
 }
 
 /// Visits all known owners, each as of the moment of its visit.
-pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
-    for place in places(private) {
+pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Known)) {
+    for place in places(state) {
         match place.key.load(SeqCst) {
             0 => return,
             key if is_used(key) => visit(Known { place, key }),
@@ -288,11 +289,11 @@ pub(crate) fn each(private: &'static Private, mut visit: impl FnMut(Known)) {
 /// Waits and retries while calls are in progress on any of them: memory that they have claimed but
 /// do not need is released.
 pub(crate) fn wait_for_others<T>(
-    private: &'static Private,
+    state: &'static ProcessState,
     account: &impl Account,
     mut again: impl FnMut() -> Option<T>,
 ) -> Option<T> {
-    let used = || places(private).take_while(|place| place.key.load(SeqCst) != 0);
+    let used = || places(state).take_while(|place| place.key.load(SeqCst) != 0);
     let under_way = || {
         let each = used().filter_map(|place| place.reserve.under_way());
         each.reduce(u64::wrapping_add)

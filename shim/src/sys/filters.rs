@@ -10,7 +10,7 @@ pub(crate) static FILTERS: AtomicU32 = AtomicU32::new(0);
 /// Whether the library must make no system calls that the program has not asked for.
 #[inline]
 pub(crate) fn is_filtered() -> bool {
-    // Ordered with `Inside::begin` of `page_cache`: either that sees the filter, or the filter
+    // Ordered with `InFlight::begin` of `page_cache`: either that sees the filter, or the filter
     // waits for it.
     FILTERS.load(Ordering::SeqCst) != 0
 }

@@ -4,6 +4,7 @@
 //! function that opened it. `gpuslice_config::sys` alone enters the kernel.
 
 use core::ffi::CStr;
+use core::time::Duration;
 
 mod file;
 pub(crate) mod file_calls;
@@ -41,6 +42,12 @@ pub(crate) fn clock() -> u64 {
         0 => seconds.wrapping_mul(1_000_000_000).wrapping_add(rest),
         _ => 0,
     }
+}
+
+/// A duration in the unit of [`clock`].
+pub(crate) const fn nanoseconds(duration: Duration) -> u64 {
+    let whole = duration.as_secs().wrapping_mul(1_000_000_000);
+    whole.wrapping_add(duration.subsec_nanos() as u64)
 }
 
 /// The page size, from the auxiliary vector that the kernel passes to the program.

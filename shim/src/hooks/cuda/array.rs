@@ -9,14 +9,11 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Outcome, Paid, Request};
 use crate::answer::device;
-use crate::hooks::cuda::memory;
 use crate::hooks::out;
-use crate::real::abi::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ERROR_OUT_OF_MEMORY, CUarray, CUdevice, CUresult, SUCCESS,
-};
-use crate::real::copies::Slot;
+use crate::real::abi::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice, CUresult, SUCCESS};
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::handles::Space;
 use gpuslice_config::ledger::stepped;
@@ -132,7 +129,7 @@ pub(crate) unsafe fn create_v1(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Flat<u32>>(call, handle, described) }
 }
 
@@ -145,7 +142,7 @@ pub(crate) unsafe fn create(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Flat<usize>>(call, handle, described) }
 }
 
@@ -158,7 +155,7 @@ pub(crate) unsafe fn create_3d_v1(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Deep<u32>>(call, handle, described) }
 }
 
@@ -171,7 +168,7 @@ pub(crate) unsafe fn create_3d(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments; this function's descriptor is of this type.
+    // SAFETY: the caller guarantees null or a descriptor, and this function's is of this type.
     unsafe { create_as::<Deep<usize>>(call, handle, described) }
 }
 
@@ -182,10 +179,10 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
     handle: *mut CUarray,
     described: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described) };
-    let requirements = functions::cuArrayGetMemoryRequirements::real(call.slot);
-    let destroy = functions::cuArrayDestroy::real(call.slot);
+    let requirements = functions::cuArrayGetMemoryRequirements::real(call.copy);
+    let destroy = functions::cuArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
@@ -193,7 +190,7 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
     let shape: Shape = unsafe { described.cast::<T>().read() }.into();
     // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
     // the driver's.
-    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
 }
 
 /// `cuMipmappedArrayCreate`.
@@ -206,10 +203,10 @@ pub(crate) unsafe fn create_mipmapped(
     described: *const c_void,
     levels: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described, levels) };
-    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.slot);
-    let destroy = functions::cuMipmappedArrayDestroy::real(call.slot);
+    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.copy);
+    let destroy = functions::cuMipmappedArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
@@ -218,7 +215,7 @@ pub(crate) unsafe fn create_mipmapped(
     let shape = Shape { levels, ..shape };
     // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
     // the driver's.
-    unsafe { make(call.slot, shape, handle, requirements, destroy, ask) }
+    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
 }
 
 type Require =
@@ -228,65 +225,67 @@ type Require =
 /// `ask` is a driver call that creates an array of this shape and writes it to `place`.
 /// `requirements` and `destroy` are the driver's functions for such an array.
 unsafe fn make(
-    slot: Slot,
+    copy: CopyId,
     shape: Shape,
     place: *const CUarray,
     requirements: Option<Require>,
     destroy: Option<Destroy>,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let Some(account) = account::current(slot).filter(|_| shape.holds()) else {
+    let Some(account) = account::current(copy).filter(|_| shape.holds()) else {
         return ask();
     };
-    let request = shape.bytes(requirements.is_some());
-    let claimed = stepped(request);
-    match account.ask_for(Bytes::new(request), claimed, Kind::Array) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
-            let is_valid = !place.is_null() && shape.is_valid() && device::has_context(slot);
-            let undo = || {
-                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-                let made = unsafe { out::got_handle(place) };
-                if let (Some(destroy), Some(array)) = (destroy, made) {
-                    // SAFETY: the driver has just created the array; no other thread knows it.
-                    unsafe { destroy(array as CUarray) };
-                }
-            };
-            return memory::refuse(&account, claimed, refusal, is_valid, ask, undo);
-        }
-    }
-    let code = ask();
-    // SAFETY: the caller guarantees that `ask` writes the array to `place`.
-    let made = unsafe { out::got_handle(place) }.filter(|_| code == SUCCESS);
-    let Some(array) = made else {
-        account.release(claimed, Kind::Array);
-        return code;
+    let bytes = shape.bytes(requirements.is_some());
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: stepped(bytes),
+        kind: Kind::Array,
     };
-    let required = requirements.and_then(|ask| required(slot, ask, array));
+    let is_valid = || !place.is_null() && shape.is_valid() && device::has_context(copy);
+    // SAFETY: `pay` calls both closures on CUDA_SUCCESS, so the driver has written the array to
+    // `place` if that is not null.
+    let made = || unsafe { out::got_handle(place) };
+    let record = || match made() {
+        Some(array) => correct(&account, array, request.claimed, requirements, destroy),
+        None => Paid::Released,
+    };
+    let undo = || {
+        if let (Some(destroy), Some(array)) = (destroy, made()) {
+            // SAFETY: the driver has just created the array; no other thread knows it.
+            unsafe { destroy(array as CUarray) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
+}
+
+/// Records a new array, and corrects its claim to the size that the driver reports.
+fn correct(
+    account: &Account,
+    array: u64,
+    claimed: Bytes,
+    requirements: Option<Require>,
+    destroy: Option<Destroy>,
+) -> Paid {
+    let required = requirements.and_then(|ask| required(account.copy, ask, array));
     let bytes = required.unwrap_or(claimed);
     let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
     if more > Bytes::ZERO
-        && let Asked::Refused(_) = account.claim(more, Kind::Array)
+        && let Outcome::Refused(_) = account.claim(more, Kind::Array)
         && let Some(destroy) = destroy
     {
         // SAFETY: the driver has just created the array; no other thread knows it.
         unsafe { destroy(array as CUarray) };
-        account.release(claimed, Kind::Array);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return Paid::Exceeded;
     }
     account.release(less, Kind::Array);
-    keep(&account, array, bytes);
-    code
-}
-
-fn keep(account: &Account, array: u64, bytes: Bytes) {
-    account.remember(Space::Array, array, account.here(bytes, Kind::Array));
+    let charge = account.charge_here(bytes, Kind::Array);
+    account.remember(Space::Array, array, charge);
+    Paid::Kept
 }
 
 /// The memory of an array, as the driver reports it.
-fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
-    let dev = CUdevice::try_from(device::current(slot)?.0).ok()?;
+fn required(copy: CopyId, ask: Require, array: u64) -> Option<Bytes> {
+    let dev = CUdevice::try_from(device::current(copy)?.0).ok()?;
     let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {
         size: 0,
         alignment: 0,
@@ -303,7 +302,7 @@ fn required(slot: Slot, ask: Require, array: u64) -> Option<Bytes> {
 /// As `create_v1`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, array: CUarray) -> CUresult {
     let found = account::find(Space::Array, array as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(array) };
     if code == SUCCESS
         && let Some(found) = found

@@ -32,7 +32,7 @@ type End = unsafe extern "C" fn(CUstream, *mut *mut c_void) -> CUresult;
 /// # Safety
 /// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn begin_v1(call: Call<BeginV1>, stream: CUstream) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     begun(unsafe { (call.real)(stream) })
 }
 
@@ -41,7 +41,7 @@ pub(crate) unsafe fn begin_v1(call: Call<BeginV1>, stream: CUstream) -> CUresult
 /// # Safety
 /// As `begin_v1`.
 pub(crate) unsafe fn begin(call: Call<Begin>, stream: CUstream, mode: c_int) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     begun(unsafe { (call.real)(stream, mode) })
 }
 
@@ -58,16 +58,16 @@ pub(crate) unsafe fn begin_to_graph(
     count: usize,
     mode: c_int,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     begun(unsafe { (call.real)(stream, graph, dependencies, data, count, mode) })
 }
 
 fn begun(code: CUresult) -> CUresult {
     if code == SUCCESS
         && reclaim::is_wanted()
-        && let Some(private) = page::page()
+        && let Some(state) = page::page()
     {
-        private.release.captures.fetch_add(1, Ordering::AcqRel);
+        state.release.captures.fetch_add(1, Ordering::AcqRel);
     }
     code
 }
@@ -77,7 +77,7 @@ fn begun(code: CUresult) -> CUresult {
 /// # Safety
 /// As `begin_v1`.
 pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(stream, graph) };
     // These codes mean that there was no capture, or that it continues.
     let none = matches!(
@@ -90,10 +90,10 @@ pub(crate) unsafe fn end(call: Call<End>, stream: CUstream, graph: *mut *mut c_v
     );
     if !none
         && reclaim::is_wanted()
-        && let Some(private) = page::page()
+        && let Some(state) = page::page()
     {
         let less = |captures: u32| captures.checked_sub(1);
-        let captures = &private.release.captures;
+        let captures = &state.release.captures;
         let _ = captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
     code

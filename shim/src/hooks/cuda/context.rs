@@ -14,8 +14,8 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::context_size::Grown;
-use crate::account::{self, Account, Asked};
+use crate::account::context_size::ContextGrowth;
+use crate::account::{self, Account, Outcome};
 use crate::account::{context_size, graphs, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
@@ -23,10 +23,10 @@ use crate::hooks::out;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::contexts;
-use crate::state::handles::{self, Found, Held, Space};
+use crate::state::handles::{self, Charge, FoundEntry, Space};
 
 type Retain = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
 type Release = unsafe extern "C" fn(CUdevice) -> CUresult;
@@ -46,10 +46,10 @@ pub(crate) unsafe fn primary_retain(
     pctx: *mut CUcontext,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, dev) };
     // The driver has its own error for a null pointer.
-    let Some((account, ordinal)) = counted(call.slot, dev).filter(|_| !pctx.is_null()) else {
+    let Some((account, ordinal)) = counted(call.copy, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
@@ -58,7 +58,7 @@ pub(crate) unsafe fn primary_retain(
     }
     // SAFETY: `make` calls it after the driver has created a context and written it to `pctx`.
     let context = || unsafe { out::got_handle(pctx) };
-    make(&account, call.slot, ordinal, context, Some(number), ask)
+    make(&account, call.copy, ordinal, context, Some(number), ask)
 }
 
 /// `cuCtxCreate` and `cuCtxCreate_v2`.
@@ -71,14 +71,14 @@ pub(crate) unsafe fn create(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
@@ -96,14 +96,14 @@ pub(crate) unsafe fn create_v3(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
@@ -120,21 +120,21 @@ pub(crate) unsafe fn create_v4(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
-    match counted(call.slot, dev).filter(|_| !pctx.is_null()) {
+    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.slot, ordinal, context, None, ask)
+            make(&account, call.copy, ordinal, context, None, ask)
         }
         None => ask(),
     }
 }
 
-pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
-    let account = account::by_handle(slot, dev)?;
+pub(crate) fn counted(copy: CopyId, dev: CUdevice) -> Option<(Account, CudaOrdinal)> {
+    let account = account::by_handle(copy, dev)?;
     Some((account, device::ordinal(dev)?))
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn counted(slot: Slot, dev: CUdevice) -> Option<(Account, CudaOrdinal
 /// ordinal if it is a primary context.
 pub(crate) fn make(
     account: &Account,
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     handle: impl FnOnce() -> Option<u64>,
     primary: Option<u64>,
@@ -153,7 +153,7 @@ pub(crate) fn make(
     // Without a destructor, because the thread may be cancelled in the driver: other threads notice
     // that it is gone, and take turns without it.
     let mut turn = None;
-    let there = primary.is_some() && is_active(slot, ordinal);
+    let there = primary.is_some() && is_active(copy, ordinal);
     // A context that exists already cannot be measured.
     if known.is_none() && !there {
         turn = ledger.turn(listed).map(ManuallyDrop::new);
@@ -169,26 +169,26 @@ pub(crate) fn make(
         // The context was created by a call that the hooks did not see.
         Some(size) if there => account.record(size, Kind::Context).then_some(size),
         Some(size) => match account.claim(size, Kind::Context) {
-            Asked::Granted => Some(size),
-            Asked::Uncounted => None,
-            Asked::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
+            Outcome::Granted => Some(size),
+            Outcome::Uncounted => None,
+            Outcome::Refused(_) => return CUDA_ERROR_OUT_OF_MEMORY,
         },
         None => None,
     };
     let measures = known.is_none() && !there;
-    let scale = measures.then(|| account.scale(slot, ordinal));
-    let before = scale.map(|scale| scale.sample(|| account.host()));
+    let meter = measures.then(|| account.meter(copy, ordinal));
+    let before = meter.map(|meter| meter.sample(|| account.host()));
     let code = ask();
     let mut held = claimed;
     let context = if code == SUCCESS { handle() } else { None };
-    if let (Some(scale), Some(before)) = (scale, before) {
+    if let (Some(meter), Some(before)) = (meter, before) {
         let measured = match code {
-            SUCCESS => before.until(&scale.sample(|| account.host())),
+            SUCCESS => before.until(&meter.sample(|| account.host())),
             _ => None,
         };
-        scale.close();
+        meter.close();
         if code == SUCCESS {
-            let alone = || context_size::afterwards(slot, context, ledger.sum(listed));
+            let alone = || context_size::afterwards(copy, context, ledger.sum(listed));
             let size = believed(measured.unwrap_or_else(alone));
             ledger.learn_context(listed, size);
             held = account.record(size, Kind::Context).then_some(size);
@@ -197,9 +197,9 @@ pub(crate) fn make(
     turn.take().map(ManuallyDrop::into_inner);
     match context {
         Some(context) => {
-            let number = contexts::number(account.private, context);
+            let number = contexts::number(account.state, context);
             let bytes = held.unwrap_or(Bytes::ZERO);
-            let held = account.held(bytes, Kind::Context, number);
+            let held = account.charge_in(bytes, Kind::Context, number);
             match primary {
                 Some(ordinal) => account.remember(Space::Primary, ordinal, held),
                 None => account.remember(Space::Context, context, held),
@@ -211,10 +211,10 @@ pub(crate) fn make(
 }
 
 /// The size to record for a measurement; logs an implausible one.
-fn believed(measured: Grown) -> Bytes {
+fn believed(measured: ContextGrowth) -> Bytes {
     let size = match measured {
-        Grown::By(size) => size,
-        Grown::Unlikely { difference, usual } => {
+        ContextGrowth::By(size) => size,
+        ContextGrowth::Unlikely { difference, usual } => {
             let line = [
                 Str("memory in use grew by "),
                 Dec(difference),
@@ -223,7 +223,7 @@ fn believed(measured: Grown) -> Bytes {
                 ),
                 Dec(usual),
             ];
-            counters::CONTEXT.say("context", &line);
+            counters::CONTEXT.warn("context", &line);
             usual
         }
     };
@@ -231,15 +231,15 @@ fn believed(measured: Grown) -> Bytes {
 }
 
 /// Whether a device's primary context exists.
-fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
+fn is_active(copy: CopyId, ordinal: CudaOrdinal) -> bool {
     let (mut flags, mut active) = (0, 0);
     let Ok(dev) = CUdevice::try_from(ordinal.0) else {
         return false;
     };
-    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(slot) else {
+    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(copy) else {
         return false;
     };
-    // SAFETY: cuDevicePrimaryCtxGetState's contract.
+    // SAFETY: cuDevicePrimaryCtxGetState's contract: it writes to locals of its types.
     let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
     code == SUCCESS && active != 0
 }
@@ -250,10 +250,10 @@ fn is_active(slot: Slot, ordinal: CudaOrdinal) -> bool {
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let ask = || unsafe { (call.real)(dev) };
     match device::ordinal(dev) {
-        Some(ordinal) => primary_let_go(call.slot, ordinal, ask),
+        Some(ordinal) => primary_let_go(call.copy, ordinal, ask),
         None => ask(),
     }
 }
@@ -262,33 +262,33 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
 /// memory allocated in it. The vendor documents this as a reset, which destroys all resources of
 /// the device: so no thread may call the driver with its pools meanwhile.
 pub(crate) fn primary_let_go(
-    slot: Slot,
+    copy: CopyId,
     ordinal: CudaOrdinal,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let closes = account::counts() && is_active(slot, ordinal);
+    let closes = account::counts() && is_active(copy, ordinal);
     if closes {
         pools::close_all(ordinal);
     }
     let code = ask();
-    let gone = code == SUCCESS && !is_active(slot, ordinal);
+    let gone = code == SUCCESS && !is_active(copy, ordinal);
     if closes {
-        pools::closed(slot, ordinal, gone);
+        pools::closed(copy, ordinal, gone);
     }
     if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
-        let held = found.held();
+        let charge = found.charge();
         account::freed(found);
-        account::context_gone(held.context);
-        green::primary_ended(held.device);
-        ended(slot);
+        account::context_gone(charge.context);
+        green::primary_ended(charge.device);
+        ended(copy);
     }
     code
 }
 
 /// Corrects the pools and graphs after a context has ended.
-fn ended(slot: Slot) {
-    pool::settled(slot);
-    graphs::settle_all(slot);
+fn ended(copy: CopyId) {
+    pool::settled(copy);
+    graphs::settle_all(copy);
 }
 
 /// `cuCtxDestroy` and `cuCtxDestroy_v2`.
@@ -297,23 +297,23 @@ fn ended(slot: Slot) {
 /// As `primary_retain`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(ctx) };
     if code == SUCCESS {
-        destroyed(call.slot, ctx, found);
+        destroyed(call.copy, ctx, found);
     }
     code
 }
 
-fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
+fn destroyed(copy: CopyId, ctx: CUcontext, found: Option<FoundEntry>) {
     if let Some(attached) = account::find(Space::Attached, ctx as u64) {
         attached.take();
     }
     if let Some(found) = found {
-        let Held { context, .. } = found.held();
+        let Charge { context, .. } = found.charge();
         account::freed(found);
         account::context_gone(context);
-        ended(slot);
+        ended(copy);
     }
 }
 
@@ -322,17 +322,17 @@ fn destroyed(slot: Slot, ctx: CUcontext, found: Option<Found>) {
 /// # Safety
 /// As `primary_retain`.
 pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_uint) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pctx, flags) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let context = unsafe { out::got_handle(pctx) }.filter(|_| code == SUCCESS);
-    if let (Some(context), Some(private)) = (context, account::page()) {
+    if let (Some(context), Some(state)) = (context, account::page()) {
         while let Some(found) = account::find(Space::Attached, context) {
             if found.replace_payload(found.payload().saturating_add(1)) {
                 return code;
             }
         }
-        handles::put_payload(private, Space::Attached, context, 1);
+        handles::put_payload(state, Space::Attached, context, 1);
     }
     code
 }
@@ -343,7 +343,7 @@ pub(crate) unsafe fn attach(call: Call<Attach>, pctx: *mut CUcontext, flags: c_u
 /// As `primary_retain`.
 pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
     let found = account::find(Space::Context, ctx as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(ctx) };
     if code != SUCCESS {
         return code;
@@ -358,6 +358,6 @@ pub(crate) unsafe fn detach(call: Call<Destroy>, ctx: CUcontext) -> CUresult {
             return code;
         }
     }
-    destroyed(call.slot, ctx, found);
+    destroyed(call.copy, ctx, found);
     code
 }

@@ -32,7 +32,7 @@ pub(crate) unsafe fn host_to_device<P, S: Amount>(
     source: *const c_void,
     count: S,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(to, source, count) };
     consumed(code, source as u64, count.into_u64());
     code
@@ -50,7 +50,7 @@ pub(crate) unsafe fn host_to_device_async<P, S: Amount>(
     count: S,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(to, source, count, stream) };
     consumed(code, source as u64, count.into_u64());
     code
@@ -66,7 +66,7 @@ pub(crate) unsafe fn unified(
     source: CUdeviceptr,
     count: usize,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(to, source, count) };
     consumed(code, source, count as u64);
     code
@@ -83,7 +83,7 @@ pub(crate) unsafe fn unified_async(
     count: usize,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(to, source, count, stream) };
     consumed(code, source, count as u64);
     code
@@ -135,7 +135,7 @@ pub(crate) unsafe fn batch_async_v1(
     fail_idx: *mut usize,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe {
         (call.real)(
             dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, stream,
@@ -173,7 +173,7 @@ pub(crate) unsafe fn batch_async(
     num_attrs: usize,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe {
         (call.real)(
             dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, stream,

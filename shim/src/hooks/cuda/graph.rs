@@ -16,7 +16,7 @@ use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
     SUCCESS,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::Call;
 use crate::state::handles::{self, Space};
 use gpuslice_config::ledger::rounded;
@@ -47,10 +47,10 @@ pub(crate) unsafe fn instantiate(
     log: *mut c_char,
     length: usize,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, node, log, length) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -64,10 +64,10 @@ pub(crate) unsafe fn with_flags(
     graph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, flags) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -84,18 +84,18 @@ pub(crate) unsafe fn with_params(
     // SAFETY: the function's contract: `params` is null, or the flags are its first field.
     let flags = unsafe { out::got(params.cast::<u64>()) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
-    let given = match uploads.then(|| upload(call.slot, graph)).flatten() {
+    let given = match uploads.then(|| upload(call.copy, graph)).flatten() {
         None => None,
         Some((graphs, Ok(given))) => Some((graphs, given)),
         Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, params) };
     if let Some((graphs, given)) = given {
         graphs.launched(given);
     }
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.slot, code, exec, graph) };
+    unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -103,18 +103,18 @@ pub(crate) unsafe fn with_params(
 const UPLOAD: u64 = 2;
 
 /// Claims the memory of a graph that is uploaded while it is instantiated.
-fn upload(slot: Slot, graph: CUgraph) -> Option<(Graphs, Result<Grant, ()>)> {
-    let Need { bytes, device, .. } = graphs::need(slot, graph);
+fn upload(copy: CopyId, graph: CUgraph) -> Option<(Graphs, Result<Grant, ()>)> {
+    let Need { bytes, device, .. } = graphs::need(copy, graph);
     let ordinal = device.and_then(device::ordinal)?;
-    let graphs = Graphs::of(account::of(slot, ordinal)?, slot, ordinal)?;
-    Some((graphs, graphs.claim_for(rounded(bytes))))
+    let graphs = Graphs::of_device(account::by_ordinal(copy, ordinal)?, copy, ordinal)?;
+    Some((graphs, graphs.claim_launch(rounded(bytes))))
 }
 
 /// Remembers the memory that an executable graph needs.
 ///
 /// # Safety
 /// `code` is the driver's result for these arguments.
-unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
+unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
     if !account::counts() {
         return;
     }
@@ -126,31 +126,31 @@ unsafe fn instantiated(slot: Slot, code: CUresult, exec: *const CUgraphExec, gra
     if let Some(old) = account::find(Space::Exec, made) {
         old.take();
     }
-    let need = graphs::need(slot, graph);
+    let need = graphs::need(copy, graph);
     let bytes = need.bytes;
     let ordinal = match need.device {
         Some(device) => device::ordinal(device),
-        None => device::current(slot).filter(|_| need.and_more),
+        None => device::current(copy).filter(|_| need.and_more),
     };
     let Some(ordinal) = ordinal else {
         return;
     };
-    if let Some(account) = account::of(slot, ordinal) {
+    if let Some(account) = account::by_ordinal(copy, ordinal) {
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
-        let need = account.held(rounded(bytes), Kind::Pool, next);
-        handles::put(account.private, Space::Exec, made, need);
+        let need = account.charge_in(rounded(bytes), Kind::Pool, next);
+        handles::put(account.state, Space::Exec, made, need);
         // A graph that was uploaded too has its memory already.
-        if let Some(graphs) = Graphs::of(account, slot, ordinal) {
+        if let Some(graphs) = Graphs::of_device(account, copy, ordinal) {
             graphs.launched(Grant::default());
         }
     }
 }
 
 /// The memory that an executable graph needs, and its device.
-fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
-    let held = account::find(Space::Exec, exec as u64)?.held();
-    let ordinal = CudaOrdinal(u32::from(held.context.checked_sub(1)?));
-    Some((account::of(slot, ordinal)?, ordinal, held.bytes))
+fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
+    let charge = account::find(Space::Exec, exec as u64)?.charge();
+    let ordinal = CudaOrdinal(u32::from(charge.context.checked_sub(1)?));
+    Some((account::by_ordinal(copy, ordinal)?, ordinal, charge.bytes))
 }
 
 /// `cuGraphLaunch`, `cuGraphUpload` and their twins.
@@ -158,15 +158,15 @@ fn known(slot: Slot, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)>
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(exec, stream) };
-    let Some((account, ordinal, need)) = known(call.slot, exec) else {
+    let Some((account, ordinal, need)) = known(call.copy, exec) else {
         return ask();
     };
-    let Some(graphs) = Graphs::of(account, call.slot, ordinal) else {
+    let Some(graphs) = Graphs::of_device(account, call.copy, ordinal) else {
         return ask();
     };
-    let Ok(given) = graphs.claim_for(need) else {
+    let Ok(given) = graphs.claim_launch(need) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let code = ask();
@@ -180,13 +180,13 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
 /// As `instantiate`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
     let found = account::find(Space::Exec, exec as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(exec) };
     if code == SUCCESS
         && let Some(found) = found
     {
         found.take();
-        graphs::settle_all(call.slot);
+        graphs::settle_all(call.copy);
     }
     code
 }
@@ -196,10 +196,10 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn trim(call: Call<Trim>, dev: CUdevice) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dev) };
     if code == SUCCESS && account::counts() {
-        graphs::settle_all(call.slot);
+        graphs::settle_all(call.copy);
     }
     code
 }

@@ -11,7 +11,7 @@ use crate::answer::device;
 use crate::hooks::cuda::context;
 use crate::hooks::out;
 use crate::real::abi::{CUcontext, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::contexts;
 use crate::state::handles::{self, Space};
@@ -32,33 +32,33 @@ pub(crate) unsafe fn create(
     dev: CUdevice,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(green, resources, dev, flags) };
-    let Some((account, ordinal)) = context::counted(call.slot, dev) else {
+    let Some((account, ordinal)) = context::counted(call.copy, dev) else {
         return ask();
     };
     let number = u64::from(ordinal.0);
     let code = match account::find(Space::Primary, number) {
         Some(_) => ask(),
         None => {
-            let primary = || primary(call.slot, dev);
-            context::make(&account, call.slot, ordinal, primary, Some(number), ask)
+            let primary = || primary(call.copy, dev);
+            context::make(&account, call.copy, ordinal, primary, Some(number), ask)
         }
     };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {
-        handles::put_payload(account.private, Space::Green, made, number);
+        handles::put_payload(account.state, Space::Green, made, number);
     }
     code
 }
 
 /// The handle of an existing primary context.
-fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
-    let retain = functions::cuDevicePrimaryCtxRetain::real(slot)?;
-    let release = functions::cuDevicePrimaryCtxRelease_v2::real(slot)?;
+fn primary(copy: CopyId, dev: CUdevice) -> Option<u64> {
+    let retain = functions::cuDevicePrimaryCtxRetain::real(copy)?;
+    let release = functions::cuDevicePrimaryCtxRelease_v2::real(copy)?;
     let mut context = core::ptr::null_mut();
-    // SAFETY: cuDevicePrimaryCtxRetain's contract.
+    // SAFETY: cuDevicePrimaryCtxRetain's contract: it writes to locals of its types.
     let code = unsafe { retain(&raw mut context, dev) };
     (code == SUCCESS).then_some(())?;
     // SAFETY: releases the reference that was just retained.
@@ -72,11 +72,11 @@ fn primary(slot: Slot, dev: CUdevice) -> Option<u64> {
 /// As `create`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, green: GreenCtx) -> CUresult {
     let found = account::find(Space::Green, green as u64);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let ask = || unsafe { (call.real)(green) };
     let ordinal = found.and_then(|found| CUdevice::try_from(found.payload()).ok());
     let code = match ordinal.and_then(device::ordinal) {
-        Some(ordinal) => context::primary_let_go(call.slot, ordinal, ask),
+        Some(ordinal) => context::primary_let_go(call.copy, ordinal, ask),
         None => ask(),
     };
     if code == SUCCESS
@@ -96,7 +96,7 @@ pub(crate) unsafe fn context(
     context: *mut CUcontext,
     green: GreenCtx,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(context, green) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(context) }.filter(|_| code == SUCCESS);
@@ -104,32 +104,32 @@ pub(crate) unsafe fn context(
     if let (Some(made), Some(of)) = (made, of)
         && account::find(Space::GreenContext, made).is_none()
         && let Some(primary) = account::find(Space::Primary, of.payload())
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
     {
-        let number = contexts::number(private, made);
-        let held = handles::Held {
+        let number = contexts::number(state, made);
+        let charge = handles::Charge {
             bytes: gpuslice_config::words::units::Bytes::ZERO,
             context: number,
-            ..primary.held()
+            ..primary.charge()
         };
-        handles::put(private, Space::GreenContext, made, held);
+        handles::put(state, Space::GreenContext, made, charge);
     }
     code
 }
 
 /// Releases the memory allocated in the green contexts of a device whose primary context has ended.
 pub(crate) fn primary_ended(device: ledger::Device) {
-    let Some(private) = account::page() else {
+    let Some(state) = account::page() else {
         return;
     };
-    handles::each(private, |space, _, found| {
-        let held = found.held();
+    handles::each(state, |space, _, found| {
+        let charge = found.charge();
         match space {
-            Space::GreenContext if held.device == device && found.take() => {
-                account::context_gone(held.context);
+            Space::GreenContext if charge.device == device && found.take() => {
+                account::context_gone(charge.context);
             }
             // The reserve of a destroyed pool on this device is gone too.
-            Space::Doomed if held.device == device => account::freed(found),
+            Space::Doomed if charge.device == device => account::freed(found),
             _ => {}
         }
     });

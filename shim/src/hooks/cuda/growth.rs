@@ -29,7 +29,7 @@ pub(crate) unsafe fn malloc(
     {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { (call.real)(place, size) }
 }
 
@@ -45,9 +45,9 @@ pub(crate) unsafe fn create(
     flags: c_ulonglong,
     caller: usize,
 ) -> CUresult {
-    if reclaim::is_wanted() && reclaim::asks(call.slot, size as u64, caller) {
+    if reclaim::is_wanted() && reclaim::asks(call.copy, size as u64, caller) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees cuMemCreate's contract, which is that of `vmm::create`.
     unsafe { vmm::create(call, handle, size, properties, flags) }
 }

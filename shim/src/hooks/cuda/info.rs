@@ -1,20 +1,20 @@
 //! CUDA's queries for memory, and for whether a device shares the host's memory.
-//! Touches: the real function, then the out-parameters that the caller has passed.
+//! Touches: the real function, then the out-parameters that the caller has passed; the ledger, to
+//! correct the charges of this process's pools.
 
-use gpuslice_config::answer::view::DriverMemory;
-use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};
+use crate::answer::driver_memory;
 use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
-use crate::real::copies::Slot;
-use crate::real::functions::{self, Call};
-use crate::slice::runtime::{self, Runtime};
+use crate::real::copies::CopyId;
+use crate::real::functions::Call;
+use crate::slice::{self, runtime::Runtime};
 
 pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
 type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
@@ -30,23 +30,13 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
-        if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.slot, free) };
-        }
-        return code;
-    };
-    if code != SUCCESS {
-        return code;
-    }
-    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    let said = unsafe { said(free, total) };
-    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    unsafe { show(runtime, call.slot, said, free, total) };
-    code
+    // SAFETY: `answer` calls it on CUDA_SUCCESS: the driver has written every place that is not
+    // null.
+    let said = |_| Some(unsafe { said(free, total) });
+    // SAFETY: `code` is the driver's for these places.
+    unsafe { answer(code, || Some(call.copy), said, free, total) }
 }
 
 /// `cuMemGetInfo`, which reports 32-bit sizes.
@@ -58,24 +48,51 @@ pub(crate) unsafe fn mem_get_info_v1(
     free: *mut u32,
     total: *mut u32,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
-        if code == SUCCESS && device::shares(call.slot) {
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            unsafe { show_unsliced(call.slot, free) };
-        }
-        return code;
+    // This driver function truncates at 4 GiB: its successor returns the full values.
+    let said = |copy| match driver_memory::current(copy) {
+        Some(driver) => Some((Some(driver.free.get()), Some(driver.total.get()))),
+        // SAFETY: `answer` calls it on CUDA_SUCCESS: the driver has written every place that is
+        // not null.
+        None => Some(unsafe { said(free, total) }),
     };
-    if code == SUCCESS {
-        // This driver function truncates at 4 GiB: its successor returns the full values.
-        let said = match facts(call.slot) {
-            Some(driver) => (Some(driver.free.get()), Some(driver.total.get())),
-            // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-            None => unsafe { said(free, total) },
-        };
-        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show(runtime, call.slot, said, free, total) };
+    // SAFETY: `code` is the driver's for these places.
+    unsafe { answer(code, || Some(call.copy), said, free, total) }
+}
+
+/// FREE and TOTAL as the driver reports them. None: the caller has passed no place for it.
+pub(crate) type Said = (Option<u64>, Option<u64>);
+
+/// Changes the answer of a query that has returned `code`. A failed query is left as it is, and so
+/// is every answer without a slice, except for memory that the device shares with the host. `said`
+/// returns the driver's own values; None: they are not known, and the answer stands.
+///
+/// # Safety
+/// If `code` is CUDA_SUCCESS, both places are null, or have just been written.
+#[inline]
+pub(crate) unsafe fn answer<T: Amount>(
+    code: CUresult,
+    copy: impl FnOnce() -> Option<CopyId>,
+    said: impl FnOnce(CopyId) -> Option<Said>,
+    free: *mut T,
+    total: *mut T,
+) -> CUresult {
+    let slice = slice::current();
+    if code != SUCCESS {
+        return code;
+    }
+    let Some(copy) = copy() else { return code };
+    match slice {
+        Some(runtime) => {
+            if let Some(said) = said(copy) {
+                // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the places.
+                unsafe { show(runtime, copy, said, free, total) };
+            }
+        }
+        // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the place.
+        None if device::shares(copy) => unsafe { show_unsliced(copy, free) },
+        None => {}
     }
     code
 }
@@ -85,9 +102,9 @@ pub(crate) unsafe fn mem_get_info_v1(
 /// # Safety
 /// `free` is null, or the driver has just written to it.
 #[cold]
-pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
+unsafe fn show_unsliced<T: Amount>(copy: CopyId, free: *mut T) {
     // The runtime's number may already be ours, so the driver is queried again.
-    let view = facts(slot).and_then(answer::unsliced);
+    let view = driver_memory::current(copy).and_then(answer::unsliced);
     if let Some(view) = view {
         // SAFETY: the caller guarantees that `free` is null or writable.
         unsafe { out::put(free, view.free) };
@@ -99,7 +116,7 @@ pub(crate) unsafe fn show_unsliced<T: Amount>(slot: Slot, free: *mut T) {
 /// # Safety
 /// Both places are null, or the driver has just written to them.
 #[inline]
-unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Option<u64>) {
+unsafe fn said<T: Amount>(free: *const T, total: *const T) -> Said {
     // SAFETY: the caller guarantees that `free` is null or written.
     let free = unsafe { out::got(free) };
     // SAFETY: the caller guarantees that `total` is null or written.
@@ -107,58 +124,42 @@ unsafe fn said<T: Amount>(free: *const T, total: *const T) -> (Option<u64>, Opti
     (free, total)
 }
 
-/// The memory of the current device, as the driver reports it.
-pub(crate) fn facts(slot: Slot) -> Option<DriverMemory> {
-    let (mut free, mut total) = (0usize, 0usize);
-    let ask = functions::cuMemGetInfo_v2::real(slot)?;
-    // SAFETY: cuMemGetInfo_v2's contract.
-    let code = unsafe { ask(&raw mut free, &raw mut total) };
-    (code == SUCCESS).then(|| answer::driver(total as u64, free as u64))
-}
-
-/// The total memory of a device, as the driver reports it.
-pub(crate) fn total_of(slot: Slot, ordinal: CudaOrdinal) -> Option<u64> {
-    let mut total = 0usize;
-    let ask = functions::cuDeviceTotalMem_v2::real(slot)?;
-    let device = CUdevice::try_from(ordinal.0).ok()?;
-    // SAFETY: cuDeviceTotalMem_v2's contract.
-    let code = unsafe { ask(&raw mut total, device) };
-    (code == SUCCESS).then_some(total as u64)
-}
-
 /// Answers for the current device. `said`: the driver's own values.
 ///
 /// # Safety
 /// Both places are null, or the driver has just written to them.
 #[inline]
-pub(crate) unsafe fn show<T: Amount>(
+unsafe fn show<T: Amount>(
     runtime: &Runtime,
-    slot: Slot,
-    said: (Option<u64>, Option<u64>),
+    copy: CopyId,
+    said: Said,
     free: *mut T,
     total: *mut T,
 ) {
-    pool::settled(slot);
-    let ordinal = device::current(slot);
+    // The driver returns a pool's unused memory whenever a stream is synchronised, also by calls
+    // that are not hooked. So a query corrects the charges of this process's pools first; a process
+    // without pools writes nothing here.
+    pool::settled(copy);
+    let ordinal = device::current(copy);
     if ordinal.is_none() {
-        counters::FACTS.say("query", &[Str("the current device is not known")]);
+        counters::FACTS.warn("query", &[Str("the current device is not known")]);
     }
-    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, slot, ordinal)) else {
+    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, copy, ordinal)) else {
         return;
     };
     let memory = match said {
         (Some(free), Some(total)) => answer::driver(total, free),
         // The caller has passed a null pointer for one value; the other still depends on it.
         (free, total) => {
-            let total = total.or_else(|| total_of(slot, ordinal?));
+            let total = total.or_else(|| driver_memory::total(copy, ordinal?));
             let Some(total) = total else {
-                counters::FACTS.say("query", &[Str("the total is not known")]);
+                counters::FACTS.warn("query", &[Str("the total is not known")]);
                 return;
             };
             answer::driver(total, free.unwrap_or(total))
         }
     };
-    let view = answer::of(runtime, &device, memory);
+    let view = answer::view_of_device(runtime, &device, memory);
     // SAFETY: the caller guarantees that `free` is null or writable.
     unsafe { out::put(free, view.free) };
     // SAFETY: the caller guarantees that `total` is null or writable.
@@ -174,13 +175,13 @@ pub(crate) unsafe fn device_total_mem(
     bytes: *mut usize,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(bytes, dev) };
     if code == SUCCESS {
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = unsafe { out::got(bytes) };
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show_total(call.slot, said, bytes, dev) };
+        unsafe { show_total(call.copy, said, bytes, dev) };
     }
     code
 }
@@ -194,25 +195,26 @@ pub(crate) unsafe fn device_total_mem_v1(
     bytes: *mut u32,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(bytes, dev) };
-    if code == SUCCESS && runtime::slice().is_some() {
-        let whole = device::ordinal(dev).and_then(|ordinal| total_of(call.slot, ordinal));
+    if code == SUCCESS && slice::current().is_some() {
+        let whole =
+            device::ordinal(dev).and_then(|ordinal| driver_memory::total(call.copy, ordinal));
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
         let said = whole.or_else(|| unsafe { out::got(bytes) });
         // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        unsafe { show_total(call.slot, said, bytes, dev) };
+        unsafe { show_total(call.copy, said, bytes, dev) };
     }
     code
 }
 
 /// # Safety
 /// `bytes` is null, or the driver has just written to it.
-unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
-    if let Some(runtime) = runtime::slice()
+unsafe fn show_total<T: Amount>(copy: CopyId, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
+    if let Some(runtime) = slice::current()
         && let Some(said) = said
         && let Some(ordinal) = device::ordinal(dev)
-        && let Some(device) = device::cuda(runtime, slot, ordinal)
+        && let Some(device) = device::cuda(runtime, copy, ordinal)
     {
         let total = total_shown(runtime, &device, said);
         // SAFETY: the caller guarantees that `bytes` is null or writable.
@@ -222,7 +224,7 @@ unsafe fn show_total<T: Amount>(slot: Slot, said: Option<u64>, bytes: *mut T, de
 
 /// TOTAL, which does not depend on free memory.
 pub(crate) fn total_shown(runtime: &Runtime, device: &Device<'_>, said: u64) -> Bytes {
-    answer::of(runtime, device, answer::driver(said, said)).total
+    answer::view_of_device(runtime, device, answer::driver(said, said)).total
 }
 
 /// `cuDeviceGetAttribute`.
@@ -235,9 +237,9 @@ pub(crate) unsafe fn device_attribute(
     attrib: i32,
     dev: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pi, attrib, dev) };
-    if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.slot, dev)
+    if attrib == ATTRIBUTE_INTEGRATED && code == SUCCESS && !pi.is_null() && hidden(call.copy, dev)
     {
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pi`.
         unsafe { pi.write(0) };
@@ -246,11 +248,11 @@ pub(crate) unsafe fn device_attribute(
 }
 
 /// Whether a device shares the host's memory and must be reported as not integrated.
-pub(crate) fn hidden(slot: Slot, dev: CUdevice) -> bool {
-    let Some(runtime) = runtime::slice().filter(|runtime| runtime.presents_discrete()) else {
+pub(crate) fn hidden(copy: CopyId, dev: CUdevice) -> bool {
+    let Some(runtime) = slice::current().filter(|runtime| runtime.presents_discrete()) else {
         return false;
     };
     device::ordinal(dev)
-        .and_then(|ordinal| device::cuda(runtime, slot, ordinal))
+        .and_then(|ordinal| device::cuda(runtime, copy, ordinal))
         .is_some_and(|device| device.unified == Some(true))
 }

@@ -28,12 +28,12 @@ pub(crate) unsafe fn get(
     handle: *mut CUipcMemHandle,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, dptr) };
     if code == SUCCESS && !handle.is_null() && account::counts() {
         // SAFETY: CUDA_SUCCESS, so the driver has written the handle.
         let handle = unsafe { handle.read() };
-        sharing::export(call.slot, dptr, key_of(&handle.bytes));
+        sharing::export(call.copy, dptr, key_of(&handle.bytes));
     }
     code
 }
@@ -50,7 +50,7 @@ pub(crate) unsafe fn open(
     handle: CUipcMemHandle,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pdptr, handle, flags) };
     if code != SUCCESS || !account::counts() {
         return code;
@@ -58,9 +58,9 @@ pub(crate) unsafe fn open(
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let opened = unsafe { out::got(pdptr) };
     if let Some(at) = opened
-        && !sharing::import(call.slot, at, key_of(&handle.bytes))
+        && !sharing::import(call.copy, at, key_of(&handle.bytes))
     {
-        if let Some(close) = functions::cuIpcCloseMemHandle::real(call.slot) {
+        if let Some(close) = functions::cuIpcCloseMemHandle::real(call.copy) {
             // SAFETY: this thread has just opened it; no other thread knows the address.
             unsafe { close(at) };
         }
@@ -75,7 +75,7 @@ pub(crate) unsafe fn open(
 /// As `get`.
 pub(crate) unsafe fn close(call: Call<Close>, dptr: CUdeviceptr) -> CUresult {
     let found = account::find(Space::Imported, dptr);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dptr) };
     if code == SUCCESS
         && let Some(found) = found

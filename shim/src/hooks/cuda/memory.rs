@@ -1,23 +1,25 @@
-//! Linear memory: claims it, then calls the driver.
+//! Linear memory: claims it, then calls the driver; releases it after the driver has freed it.
 //! Touches: the ledger; the real function, unless the slice has no room.
 
 use core::ffi::c_uint;
 
-use gpuslice_config::answer::admit::Refusal;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Account, Asked, Memory};
+use crate::account::{self, Account, Memory, Outcome, Paid, Request};
+use crate::account::{pools, sharing};
 use crate::answer::device;
+use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::{SMALL, STEP};
-use crate::state::handles::Held;
+use crate::state::handles::Charge;
 use gpuslice_config::ledger::stepped;
 
 type Alloc<P, S> = unsafe extern "C" fn(*mut P, S) -> CUresult;
+type Free<P> = unsafe extern "C" fn(P) -> CUresult;
 type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
 type AllocPitch<P, S> = unsafe extern "C" fn(*mut P, *mut S, S, S, c_uint) -> CUresult;
 
@@ -30,10 +32,10 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     dptr: *mut P,
     bytesize: S,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize) };
     let request = bytesize.into_u64();
-    let Some(account) = counted(call.slot, request) else {
+    let Some(account) = counted(call.copy, request) else {
         return ask();
     };
     let is_valid = || !dptr.is_null();
@@ -57,10 +59,10 @@ pub(crate) unsafe fn managed(
     bytesize: usize,
     flags: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, flags) };
     let request = bytesize.into_u64();
-    let account = counted(call.slot, request).filter(Account::counts_managed);
+    let account = counted(call.copy, request).filter(Account::counts_managed);
     let Some(account) = account else {
         return ask();
     };
@@ -83,14 +85,14 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     height: S,
     element: c_uint,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, pitch, width, height, element) };
     /// The least alignment of lines in any driver, in bytes.
     const LINE: u64 = 512;
     let (width, height) = (width.into_u64(), height.into_u64());
     let line = width.checked_next_multiple_of(LINE).unwrap_or(u64::MAX);
     let least = line.saturating_mul(height);
-    let Some(account) = counted(call.slot, least) else {
+    let Some(account) = counted(call.copy, least) else {
         return ask();
     };
     /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device.
@@ -118,16 +120,16 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     let (Some(at), true) = (at, more > Bytes::ZERO) else {
         return code;
     };
-    if let Asked::Refused(_) = account.claim(more, Kind::Linear) {
-        give_back(call.slot, at);
+    if let Outcome::Refused(_) = account.claim(more, Kind::Linear) {
+        give_back(call.copy, at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let bytes = claimed.plus(more);
     let kept = match account::memory(at) {
-        Some(Memory::Grain(found)) => found.held().bytes == claimed && found.resize(bytes),
-        Some(Memory::Stray(found)) => found.replace(Held {
+        Some(Memory::Word(found)) => found.charge().bytes == claimed && found.resize(bytes),
+        Some(Memory::Stray(found)) => found.replace(Charge {
             bytes,
-            ..found.held()
+            ..found.charge()
         }),
         None => false,
     };
@@ -137,10 +139,37 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     code
 }
 
+/// `cuMemFree` and `cuMemFree_v2`. Memory without a record is left to the driver.
+///
+/// # Safety
+/// As `linear`.
+pub(crate) unsafe fn free<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
+    let memory = account::memory(dptr.into_u64());
+    let leftover = match memory {
+        Some(_) => None,
+        None => pools::leftover(call.copy, dptr.into_u64()),
+    };
+    // SAFETY: the caller guarantees the real function's contract for this argument.
+    let code = unsafe { (call.real)(dptr) };
+    if code == SUCCESS
+        && let Some(memory) = memory
+    {
+        sharing::freed(dptr.into_u64());
+        account::memory_freed(memory);
+    } else if code == SUCCESS {
+        // Memory from a pool: the ordinary free synchronises, so pools may have shrunk.
+        pool::settled(call.copy);
+        if let Some(leftover) = leftover {
+            leftover.freed();
+        }
+    }
+    code
+}
+
 /// Frees memory that the driver has just allocated, and releases it in the ledger.
-fn give_back(slot: Slot, at: u64) {
+fn give_back(copy: CopyId, at: u64) {
     let memory = account::memory(at);
-    if let Some(free) = functions::cuMemFree_v2::real(slot) {
+    if let Some(free) = functions::cuMemFree_v2::real(copy) {
         // SAFETY: the driver has just returned this pointer; no other thread knows it.
         let code = unsafe { free(at) };
         if code == SUCCESS
@@ -153,59 +182,12 @@ fn give_back(slot: Slot, at: u64) {
 
 /// The account of the current device, for a request of more than 0 bytes.
 #[inline(always)]
-fn counted(slot: Slot, request: u64) -> Option<Account> {
+fn counted(copy: CopyId, request: u64) -> Option<Account> {
     // The driver has its own error for a request of 0 bytes.
     if request == 0 {
         return None;
     }
-    account::current(slot)
-}
-
-/// Refuses a request that there is no room for. If the driver has an error of its own for the
-/// request, the program gets that error, and no refusal is recorded. `undo` frees memory that the
-/// driver has allocated after all.
-#[cold]
-pub(crate) fn refuse(
-    account: &Account,
-    bytes: Bytes,
-    refusal: Refusal,
-    is_valid: bool,
-    ask: impl FnOnce() -> CUresult,
-    undo: impl FnOnce(),
-) -> CUresult {
-    if !is_valid {
-        let code = ask();
-        if code != SUCCESS {
-            return code;
-        }
-        undo();
-    }
-    account.refuse(bytes, refusal);
-    CUDA_ERROR_OUT_OF_MEMORY
-}
-
-/// `refuse` for linear memory.
-///
-/// # Safety
-/// `ask` is a driver call that writes its pointer to `place` if that is not null.
-#[cold]
-unsafe fn refuse_linear<P: Amount>(
-    account: &Account,
-    place: *const P,
-    (bytes, refusal): (Bytes, Refusal),
-    is_valid: impl FnOnce() -> bool,
-    ask: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let is_valid = is_valid() && device::has_context(account.slot);
-    let undo = || {
-        let free = functions::cuMemFree_v2::real(account.slot);
-        // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
-            // SAFETY: the driver has just returned this pointer; no other thread knows it.
-            unsafe { free(at) };
-        }
-    };
-    refuse(account, bytes, refusal, is_valid, ask, undo)
+    account::current(copy)
 }
 
 /// Allocates memory that has its steps to itself. `is_valid`: whether the driver would accept the
@@ -217,27 +199,22 @@ unsafe fn refuse_linear<P: Amount>(
 pub(crate) unsafe fn whole<P: Amount>(
     account: &Account,
     place: *const P,
-    request: u64,
+    bytes: u64,
     kind: Kind,
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let bytes = stepped(request);
-    match account.ask_for(Bytes::new(request), bytes, kind) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
-            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-            return unsafe { refuse_linear(account, place, (bytes, refusal), is_valid, ask) };
-        }
-    }
-    let code = ask();
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: stepped(bytes),
+        kind,
+    };
+    let record = |at| {
+        account.keep(at, request.claimed, kind);
+        Paid::Kept
+    };
     // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-    match unsafe { out::got(place) } {
-        Some(at) if code == SUCCESS => account.keep(at, bytes, kind),
-        _ => account.release(bytes, kind),
-    }
-    code
+    unsafe { pay(account, place, request, is_valid, ask, record) }
 }
 
 /// Allocates memory that may share its step with other small allocations. Without room for a new
@@ -249,25 +226,53 @@ pub(crate) unsafe fn whole<P: Amount>(
 unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
-    request: u64,
+    bytes: u64,
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let step = Bytes::new(STEP);
-    match account.ask_for(Bytes::new(request), step, Kind::Linear) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
-            // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-            return unsafe { refuse_linear(account, place, (step, refusal), is_valid, ask) };
-        }
-    }
-    let code = ask();
+    let request = Request {
+        bytes: Bytes::new(bytes),
+        claimed: Bytes::new(STEP),
+        kind: Kind::Linear,
+    };
+    let record = |at| match account.keep_small(at) {
+        true => Paid::Kept,
+        false => Paid::Released,
+    };
     // SAFETY: the caller guarantees that `ask` writes its pointer to `place`.
-    let at = unsafe { out::got(place) }.filter(|_| code == SUCCESS);
-    let new_step = at.is_some_and(|at| account.keep_small(at));
-    if !new_step {
-        account.release(step, Kind::Linear);
-    }
-    code
+    unsafe { pay(account, place, request, is_valid, ask, record) }
+}
+
+/// `Account::pay` for linear memory. `record` gets the driver's pointer.
+///
+/// # Safety
+/// As `whole`.
+#[inline(always)]
+unsafe fn pay<P: Amount>(
+    account: &Account,
+    place: *const P,
+    request: Request,
+    is_valid: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+    record: impl FnOnce(u64) -> Paid,
+) -> CUresult {
+    let is_valid = || is_valid() && device::has_context(account.copy);
+    let record = || {
+        // SAFETY: `pay` calls it on CUDA_SUCCESS, so the driver has written `place` if it is not
+        // null.
+        match unsafe { out::got(place) } {
+            Some(at) => record(at),
+            None => Paid::Released,
+        }
+    };
+    let undo = || {
+        let free = functions::cuMemFree_v2::real(account.copy);
+        // SAFETY: `pay` calls it on CUDA_SUCCESS, so the driver has written `place` if it is not
+        // null.
+        if let (Some(free), Some(at)) = (free, unsafe { out::got(place) }) {
+            // SAFETY: the driver has just returned this pointer; no other thread knows it.
+            unsafe { free(at) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
 }

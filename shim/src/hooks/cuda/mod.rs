@@ -2,10 +2,10 @@
 //! Touches: the driver, then the account of the device.
 
 pub(crate) mod array;
+pub(crate) mod async_alloc;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod copy;
-pub(crate) mod free;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod growth;

@@ -1,308 +1,22 @@
-//! Stream-ordered memory, and the pools that it comes from.
-//! Touches: the ledger and the pools; the real function, unless the slice has no room.
-//!
-//! A pool's growth is not known before the call. A request first claims the driver's usual growth,
-//! or else the least growth that it needs, and the pool's actual growth stays charged. If the
-//! growth exceeds the slice, the pools are trimmed, and the request is refused only if it still
-//! does not fit.
+//! Memory pools: their creation and end, and the calls after which they may have less memory.
+//! Touches: the real function, then the ledger and the pools.
 
 use core::ffi::c_void;
 
-use gpuslice_config::ledger::{Grant, Growth, Kind, Reservable as _};
-use gpuslice_config::words::device::CudaOrdinal;
-use gpuslice_config::words::units::Bytes;
-
-use crate::account::pools::{self, Pool};
-use crate::account::sharing;
-use crate::account::{self, Account, Asked};
+use crate::account;
+use crate::account::{pools, sharing};
 use crate::answer::device;
-use crate::hooks::out;
-use crate::real::abi::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS,
-};
-use crate::real::copies::Slot;
-use crate::real::functions::{self, Call};
+use crate::real::abi::{CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS};
+use crate::real::copies::CopyId;
+use crate::real::functions::Call;
 use crate::state::reservations;
-use gpuslice_config::ledger::stepped;
 
-type AllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
-type FromPool = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 type FreeAsync = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
 type Create = unsafe extern "C" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUmemoryPool) -> CUresult;
 type TrimTo = unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult;
 type Synchronize = unsafe extern "C" fn(*mut c_void) -> CUresult;
 type SynchronizeAll = unsafe extern "C" fn() -> CUresult;
-
-/// The driver's usual growth of a pool, in bytes, where there is room.
-const GROWTH: u64 = 32 << 20;
-
-/// `cuMemAllocAsync`.
-///
-/// # Safety
-/// The caller guarantees the vendor function's contract, here and in the hooks below.
-pub(crate) unsafe fn alloc_async(
-    call: Call<AllocAsync>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    unsafe { alloc_in(call, dptr, bytesize, stream, stream) }
-}
-
-/// `cuMemAllocAsync_ptsz`.
-///
-/// # Safety
-/// As `alloc_async`.
-pub(crate) unsafe fn alloc_async_ptsz(
-    call: Call<AllocAsync>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    unsafe { alloc_in(call, dptr, bytesize, stream, meant(stream)) }
-}
-
-/// `cuMemAllocFromPoolAsync`.
-///
-/// # Safety
-/// As `alloc_async`.
-pub(crate) unsafe fn from_pool(
-    call: Call<FromPool>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, stream) }
-}
-
-/// `cuMemAllocFromPoolAsync_ptsz`.
-///
-/// # Safety
-/// As `alloc_async`.
-pub(crate) unsafe fn from_pool_ptsz(
-    call: Call<FromPool>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    unsafe { from_pool_in(call, dptr, bytesize, pool, stream, meant(stream)) }
-}
-
-/// The effective stream of a per-thread variant (`_ptsz`): null means `CU_STREAM_PER_THREAD`.
-fn meant(stream: CUstream) -> CUstream {
-    match stream.is_null() {
-        true => core::ptr::without_provenance_mut(2),
-        false => stream,
-    }
-}
-
-/// Allocates from the current pool. `meant`: the effective stream.
-///
-/// # Safety
-/// As `alloc_async`.
-unsafe fn alloc_in(
-    call: Call<AllocAsync>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    stream: CUstream,
-    meant: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
-    let request = bytesize as u64;
-    let here = counted(call.slot, dptr, request, meant);
-    match here.and_then(|here| pools::current(call.slot, here)) {
-        // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
-        None => ask(),
-    }
-}
-
-/// Allocates from a named pool. `meant`: the effective stream.
-///
-/// # Safety
-/// As `alloc_async`.
-unsafe fn from_pool_in(
-    call: Call<FromPool>,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-    meant: CUstream,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
-    let request = bytesize as u64;
-    let here = counted(call.slot, dptr, request, meant).filter(|_| !pool.is_null());
-    match here.and_then(|here| pools::named(call.slot, pool, here)) {
-        // The driver has its own error for a pool that it does not know.
-        Some(pool) if pool.reserved().is_none() => {
-            pool.forget();
-            ask()
-        }
-        // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
-        None => ask(),
-    }
-}
-
-/// The device of a request's stream. None: the request is not counted, or the driver has an error
-/// of its own for it.
-fn counted(
-    slot: Slot,
-    place: *const CUdeviceptr,
-    request: u64,
-    stream: CUstream,
-) -> Option<CudaOrdinal> {
-    // The driver has its own error for a request of 0 bytes or a null pointer.
-    if request == 0 || place.is_null() || !account::counts() {
-        return None;
-    }
-    // A captured request allocates nothing before its graph is launched.
-    match is_capturing(slot, stream) {
-        Some(false) => device::of_stream(slot, stream),
-        _ => None,
-    }
-}
-
-/// Whether a stream is being captured. None: the driver does not know the stream.
-fn is_capturing(slot: Slot, stream: CUstream) -> Option<bool> {
-    let mut status = 0;
-    let Some(ask) = functions::cuStreamIsCapturing::real(slot) else {
-        return Some(false);
-    };
-    // SAFETY: cuStreamIsCapturing's contract.
-    let code = unsafe { ask(stream, &raw mut status) };
-    (code == SUCCESS).then_some(status != 0)
-}
-
-/// Allocates from a pool if the slice has room, and leaves the pool.
-///
-/// # Safety
-/// As `allocate_from`.
-unsafe fn allocate(
-    pool: &Pool,
-    request: u64,
-    place: *const CUdeviceptr,
-    stream: CUstream,
-    ask: impl FnOnce() -> CUresult,
-) -> CUresult {
-    // SAFETY: the caller guarantees the contract of `allocate_from`.
-    let code = unsafe { allocate_from(pool, request, place, stream, ask) };
-    pool.leave();
-    code
-}
-
-/// Allocates from a pool if the slice has room.
-///
-/// # Safety
-/// `ask` is a call that allocates from the pool and writes its pointer to `place`.
-unsafe fn allocate_from(
-    pool: &Pool,
-    request: u64,
-    place: *const CUdeviceptr,
-    stream: CUstream,
-    ask: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let Ok(given) = claim(pool, request) else {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    };
-    let code = ask();
-    let reserve = pool.reserve();
-    if code != SUCCESS {
-        reserve.end(given, Growth::Kept, pool);
-        return code;
-    }
-    if reserve.end(given, Growth::Asked, pool) {
-        return code;
-    }
-    // The pool has grown by more than there is room for: its unused memory is returned.
-    let Pool { account, slot, .. } = pool;
-    pools::trim(*slot, account);
-    if reserve.settle(Growth::Asked, pool) {
-        return code;
-    }
-    // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    let at = unsafe { out::got(place) };
-    if let (Some(at), Some(free)) = (at, functions::cuMemFreeAsync::real(*slot)) {
-        // SAFETY: the driver has just returned this pointer; no other thread knows it.
-        unsafe { free(at, stream) };
-    }
-    pools::trim(*slot, account);
-    // The pool keeps memory freed in stream order until the stream has executed the free.
-    reserve.settle(Growth::Kept, pool);
-    let Asked::Refused(refusal) = account.ask(stepped(request), Kind::Pool) else {
-        account.release(stepped(request), Kind::Pool);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    };
-    account.refuse(stepped(request), refusal);
-    CUDA_ERROR_OUT_OF_MEMORY
-}
-
-/// Claims the memory that a pool will add for a request.
-fn claim(pool: &Pool, request: u64) -> Result<Grant, ()> {
-    let reserve = pool.reserve();
-    let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
-        let idle = reserve.count_on(Bytes::new(request), pool);
-        let claimed = match request.saturating_sub(idle.get()) {
-            0 => Ok(Bytes::ZERO),
-            missing => ask(&pool.account, missing),
-        };
-        let Ok(claimed) = claimed else {
-            reserve.let_go(idle);
-            return Err(());
-        };
-        let given = Grant { claimed, idle };
-        reserve.begin(given);
-        Ok(given)
-    };
-    if let Ok(given) = ask(generously) {
-        return Ok(given);
-    }
-    pools::trim(pool.slot, &pool.account);
-    let private = pool.account.private;
-    let later = reservations::wait_for_others(private, &pool.account, || ask(sparingly).ok());
-    later.map_or_else(|| ask(aloud), Ok)
-}
-
-/// Claims the driver's usual growth, or else the least growth that the request needs.
-fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
-    let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
-    match account.ask(Bytes::new(most), Kind::Pool) {
-        Asked::Granted => Ok(Bytes::new(most)),
-        Asked::Uncounted => Ok(Bytes::ZERO),
-        Asked::Refused(_) => sparingly(account, missing),
-    }
-}
-
-fn sparingly(account: &Account, missing: u64) -> Result<Bytes, ()> {
-    answered(
-        account.ask_for(Bytes::new(missing), stepped(missing), Kind::Pool),
-        missing,
-    )
-}
-
-fn aloud(account: &Account, missing: u64) -> Result<Bytes, ()> {
-    answered(
-        account.claim_for(Bytes::new(missing), stepped(missing), Kind::Pool),
-        missing,
-    )
-}
-
-fn answered(asked: Asked, missing: u64) -> Result<Bytes, ()> {
-    match asked {
-        Asked::Granted => Ok(stepped(missing)),
-        Asked::Uncounted => Ok(Bytes::ZERO),
-        Asked::Refused(_) => Err(()),
-    }
-}
 
 /// `cuMemFreeAsync` and its per-thread variant. The memory returns to its pool, which keeps it
 /// until a trim or a synchronisation.
@@ -317,9 +31,9 @@ pub(crate) unsafe fn free_async(
     let memory = account::memory(dptr);
     let leftover = match memory {
         Some(_) => None,
-        None => pools::leftover(call.slot, dptr),
+        None => pools::leftover(call.copy, dptr),
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(dptr, stream) };
     if code == SUCCESS {
         if let Some(memory) = memory {
@@ -335,7 +49,7 @@ pub(crate) unsafe fn free_async(
 
 /// The start of `CUmemPoolProps`.
 #[repr(C)]
-struct Properties {
+struct PoolProps {
     kind: i32,
     handles: i32,
     location: i32,
@@ -351,11 +65,11 @@ pub(crate) unsafe fn create(
     pool: *mut CUmemoryPool,
     properties: *const c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pool, properties) };
     if code == SUCCESS && !pool.is_null() && !properties.is_null() {
         // SAFETY: CUDA_SUCCESS, so the driver has read the struct.
-        let wanted = unsafe { properties.cast::<Properties>().read() };
+        let wanted = unsafe { properties.cast::<PoolProps>().read() };
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pool`.
         let pool = unsafe { pool.read() };
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -363,11 +77,11 @@ pub(crate) unsafe fn create(
         let device = match wanted.location {
             DEVICE => device::ordinal(wanted.id),
             // On unified memory the host's memory is the device's.
-            _ => device::current(call.slot).filter(|ordinal| {
-                account::of(call.slot, *ordinal).is_some_and(|account| account.unified())
+            _ => device::current(call.copy).filter(|ordinal| {
+                account::by_ordinal(call.copy, *ordinal).is_some_and(|account| account.unified())
             }),
         };
-        pools::created(call.slot, pool, device);
+        pools::created(call.copy, pool, device);
     }
     code
 }
@@ -377,21 +91,21 @@ pub(crate) unsafe fn create(
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresult {
-    let known = account::page().and_then(|private| reservations::pool(private, pool as u64));
+    let known = account::page().and_then(|state| reservations::pool(state, pool as u64));
     let Some(known) = known else {
-        // SAFETY: the caller's own argument.
+        // SAFETY: the caller guarantees the real function's contract for this argument.
         return unsafe { (call.real)(pool) };
     };
-    if pools::in_use(call.slot, pool) != 0 {
-        settled(call.slot);
+    if pools::in_use(call.copy, pool) != 0 {
+        settled(call.copy);
     }
     known.close();
     known.wait_until_left();
-    let in_use = pools::in_use(call.slot, pool);
-    // SAFETY: the caller's own argument.
+    let in_use = pools::in_use(call.copy, pool);
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(pool) };
     match code {
-        SUCCESS => pools::destroyed(call.slot, known, in_use),
+        SUCCESS => pools::destroyed(call.copy, known, in_use),
         _ => known.open(),
     }
     code
@@ -402,9 +116,9 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, pool: CUmemoryPool) -> CUresul
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(pool, keep) };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
@@ -414,9 +128,9 @@ pub(crate) unsafe fn trim_to(call: Call<TrimTo>, pool: CUmemoryPool, keep: usize
 /// # Safety
 /// As `alloc_async`.
 pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> CUresult {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(what) };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
@@ -427,19 +141,19 @@ pub(crate) unsafe fn synchronize(call: Call<Synchronize>, what: *mut c_void) -> 
 pub(crate) unsafe fn synchronize_all(call: Call<SynchronizeAll>) -> CUresult {
     // SAFETY: takes no arguments.
     let code = unsafe { (call.real)() };
-    settled(call.slot);
+    settled(call.copy);
     code
 }
 
 /// Call after a free or a synchronisation: re-reads every pool and corrects the ledger.
 #[inline]
-pub(crate) fn settled(slot: Slot) {
+pub(crate) fn settled(copy: CopyId) {
     if account::counts() {
-        pools::settle_all(slot);
+        pools::settle_all(copy);
     }
 }
 
 const _: () = {
     assert!(size_of::<CUstream>() == size_of::<CUevent>());
-    assert!(core::mem::offset_of!(Properties, location) == 8);
+    assert!(core::mem::offset_of!(PoolProps, location) == 8);
 };

@@ -8,20 +8,19 @@
 
 use core::ffi::{c_int, c_ulonglong, c_void};
 
-use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
+use gpuslice_config::ledger::{Class, Import, Kind};
 use gpuslice_config::words::units::Bytes;
 
+use crate::account::physical::{Physical, Whose, drop_reference, refer};
 use crate::account::sharing;
-use crate::account::{self, Account, Asked};
+use crate::account::{self, Account, Paid, Request};
 use crate::answer::device;
-use crate::hooks::cuda::memory;
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::allocations::STEP;
-use crate::state::handles::{self, Found, Space};
-use crate::state::page::Private;
+use crate::state::handles::{self, FoundEntry, Space};
 use gpuslice_config::ledger::stepped;
 
 type MemHandle = c_ulonglong;
@@ -33,91 +32,16 @@ type Retain = unsafe extern "C" fn(*mut MemHandle, *mut c_void) -> CUresult;
 type ImportFrom = unsafe extern "C" fn(*mut MemHandle, *mut c_void, c_int) -> CUresult;
 type Export = unsafe extern "C" fn(*mut c_void, MemHandle, c_int, c_ulonglong) -> CUresult;
 
-/// The origin of physical memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Whose {
-    /// This process's alone.
-    Own,
-    /// This process's, and exported.
-    Exported,
-    /// Another process's, imported.
-    Imported,
-}
-
-/// The record of physical memory: 16 bits of references, 23 of steps.
-#[derive(Clone, Copy)]
-struct Physical {
-    steps: u64,
-    references: u64,
-    device: Device,
-    kind: Kind,
-    whose: Whose,
-    class: Class,
-}
-
-const REFERENCES: u64 = (1 << 16) - 1;
-const STEPS_AT: u32 = 16;
-const STEPS: u64 = (1 << 23) - 1;
-const DEVICE_AT: u32 = 39;
-const KIND_AT: u32 = 45;
-const WHOSE_AT: u32 = 48;
-const CLASS_AT: u32 = 50;
-
-impl Physical {
-    fn pack(self) -> u64 {
-        self.references & REFERENCES
-            | (self.steps & STEPS) << STEPS_AT
-            | u64::from(self.device.number()) << DEVICE_AT
-            | (self.kind as u64) << KIND_AT
-            | (self.whose as u64) << WHOSE_AT
-            | u64::from(self.class.number()) << CLASS_AT
-    }
-
-    fn unpack(payload: u64) -> Physical {
-        let [device, kind, whose, class] =
-            [DEVICE_AT, KIND_AT, WHOSE_AT, CLASS_AT].map(|at| (payload >> at).to_le_bytes()[0]);
-        let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
-        Physical {
-            steps: payload >> STEPS_AT & STEPS,
-            references: payload & REFERENCES,
-            device: Device::numbered(device & 63),
-            kind: kind.unwrap_or(Kind::Vmm),
-            whose: match whose & 3 {
-                0 => Whose::Own,
-                1 => Whose::Exported,
-                _ => Whose::Imported,
-            },
-            class: Class::numbered(class),
-        }
-    }
-
-    fn bytes(self) -> Bytes {
-        Bytes::new(self.steps.wrapping_mul(STEP))
-    }
-
-    fn release(self, ledger: &Ledger) {
-        let Physical { device, class, .. } = self;
-        match self.whose {
-            Whose::Imported => return sharing::unimport(device, class, self.bytes()),
-            // Before the memory itself is released: see `sharing`.
-            Whose::Exported => ledger.unexport(device, class, self.bytes()),
-            Whose::Own => {}
-        }
-        account::give_back(ledger, device, self.bytes(), self.kind);
-    }
-}
-
 /// The start of `CUmemAllocationProp`.
 #[repr(C)]
-struct Properties {
+struct AllocationProp {
     kind: i32,
     handles: i32,
     location: i32,
     id: i32,
 }
 
-impl Properties {
+impl AllocationProp {
     /// Whether the driver would accept them.
     fn is_valid(&self) -> bool {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -139,108 +63,72 @@ pub(crate) unsafe fn create(
     properties: *const c_void,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, size, properties, flags) };
     if properties.is_null() || size == 0 {
         return ask();
     }
     // SAFETY: the caller guarantees the vendor's struct, which begins with these fields.
-    let wanted = unsafe { properties.cast::<Properties>().read() };
-    let Some((account, kind)) = payer(call.slot, &wanted) else {
+    let wanted = unsafe { properties.cast::<AllocationProp>().read() };
+    let Some((account, kind)) = payer(call.copy, &wanted) else {
         return ask();
     };
-    let bytes = stepped(size as u64);
-    match account.ask_for(Bytes::new(size as u64), bytes, kind) {
-        Asked::Granted => {}
-        Asked::Uncounted => return ask(),
-        Asked::Refused(refusal) => {
-            let whole = (size as u64).is_multiple_of(STEP);
-            let is_valid = !handle.is_null() && flags == 0 && whole && wanted.is_valid();
-            let undo = || {
-                let release = functions::cuMemRelease::real(call.slot);
-                // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-                if let (Some(release), Some(made)) = (release, unsafe { out::got(handle) }) {
-                    // SAFETY: the driver has just returned this handle; no other thread knows it.
-                    unsafe { release(made) };
-                }
-            };
-            return memory::refuse(&account, bytes, refusal, is_valid, ask, undo);
-        }
-    }
-    let code = ask();
-    // SAFETY: on success the driver has written a handle to `handle`.
-    let made = unsafe { out::got(handle) }.filter(|_| code == SUCCESS);
-    let Some(made) = made else {
-        account.release(bytes, kind);
-        return code;
+    let request = Request {
+        bytes: Bytes::new(size as u64),
+        claimed: stepped(size as u64),
+        kind,
     };
+    let whole = (size as u64).is_multiple_of(STEP);
+    let is_valid = || !handle.is_null() && flags == 0 && whole && wanted.is_valid();
+    // SAFETY: `pay` calls both closures on CUDA_SUCCESS, so the driver has written the handle to
+    // `handle` if that is not null.
+    let made = || unsafe { out::got(handle) };
+    let record = || match made() {
+        Some(made) => {
+            created(&account, made, request);
+            Paid::Kept
+        }
+        None => Paid::Released,
+    };
+    let undo = || {
+        let release = functions::cuMemRelease::real(call.copy);
+        if let (Some(release), Some(made)) = (release, made()) {
+            // SAFETY: the driver has just returned this handle; no other thread knows it.
+            unsafe { release(made) };
+        }
+    };
+    account.pay(request, is_valid, ask, record, undo)
+}
+
+/// Remembers physical memory that was created.
+fn created(account: &Account, handle: MemHandle, request: Request) {
     let physical = Physical {
-        steps: bytes.get() / STEP,
+        steps: request.claimed.get() / STEP,
         references: 1,
         device: account.listed,
-        kind,
+        kind: request.kind,
         whose: Whose::Own,
         class: Class::numbered(0),
     };
-    if let Some(old) = handles::find(account.private, Space::Physical, made)
+    if let Some(old) = handles::find(account.state, Space::Physical, handle)
         && old.take()
     {
         // The driver has reused the handle.
         Physical::unpack(old.payload()).release(account.ledger);
     }
-    handles::put_payload(account.private, Space::Physical, made, physical.pack());
-    code
+    handles::put_payload(account.state, Space::Physical, handle, physical.pack());
 }
 
 /// The account that pays for physical memory, and the kind. None: it is not charged.
-fn payer(slot: Slot, wanted: &Properties) -> Option<(Account, Kind)> {
+fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
     if wanted.location == DEVICE {
-        return Some((account::by_handle(slot, wanted.id)?, Kind::Vmm));
+        return Some((account::by_handle(copy, wanted.id)?, Kind::Vmm));
     }
     // On unified memory the host's memory is the device's.
-    let account = account::of(slot, device::current(slot)?)?;
+    let account = account::by_ordinal(copy, device::current(copy)?)?;
     account.unified().then_some((account, Kind::Pinned))
-}
-
-/// Adds a reference to physical memory that has a record.
-fn refer(private: &'static Private, handle: MemHandle) {
-    while let Some(found) = handles::find(private, Space::Physical, handle) {
-        let physical = Physical::unpack(found.payload());
-        let more = Physical {
-            references: physical.references.saturating_add(1).min(REFERENCES),
-            ..physical
-        };
-        if found.replace_payload(more.pack()) {
-            return;
-        }
-    }
-}
-
-/// Removes a reference; the last one releases the memory.
-fn drop_reference(mut found: Found) {
-    loop {
-        let physical = Physical::unpack(found.payload());
-        if physical.references > 1 {
-            let fewer = Physical {
-                references: physical.references.wrapping_sub(1),
-                ..physical
-            };
-            if found.replace_payload(fewer.pack()) {
-                return;
-            }
-        } else if found.take() {
-            if let Some(ledger) = account::ledger() {
-                physical.release(ledger);
-            }
-            return;
-        }
-        let Some(now) = found.again() else {
-            return;
-        };
-        found = now;
-    }
 }
 
 /// `cuMemRelease`.
@@ -249,7 +137,7 @@ fn drop_reference(mut found: Found) {
 /// As `create`.
 pub(crate) unsafe fn release(call: Call<Release>, handle: MemHandle) -> CUresult {
     let found = account::find(Space::Physical, handle);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(handle) };
     if code == SUCCESS
         && let Some(found) = found
@@ -271,28 +159,28 @@ pub(crate) unsafe fn map(
     handle: MemHandle,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(ptr, size, offset, handle, flags) };
     let found = account::find(Space::Physical, handle);
     let imported = found.filter(|found| Physical::unpack(found.payload()).whose == Whose::Imported);
     let code = match imported {
-        Some(imported) => map_imported(call.slot, imported, offset.saturating_add(size), ask),
+        Some(imported) => map_imported(call.copy, imported, offset.saturating_add(size), ask),
         None => ask(),
     };
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
         && found.is_some()
-        && handles::put_payload(private, Space::Mapping, ptr, handle)
+        && handles::put_payload(state, Space::Mapping, ptr, handle)
     {
-        refer(private, handle);
+        refer(state, handle);
     }
     code
 }
 
 /// Maps imported memory up to `end`, which reveals its size.
 fn map_imported(
-    slot: Slot,
-    mut found: Found,
+    copy: CopyId,
+    mut found: FoundEntry,
     end: usize,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -307,8 +195,8 @@ fn map_imported(
         .map(|(one, other)| Bytes::new(one.saturating_sub(other).saturating_mul(STEP)))
         .into();
     let Physical { device, class, .. } = physical;
-    let account = device::all(slot)
-        .filter_map(|ordinal| account::of(slot, ordinal))
+    let account = device::all(copy)
+        .filter_map(|ordinal| account::by_ordinal(copy, ordinal))
         .find(|account| account.listed == device);
     if more != Bytes::ZERO
         && let Some(account) = account
@@ -340,18 +228,18 @@ fn map_imported(
 /// # Safety
 /// As `create`.
 pub(crate) unsafe fn unmap(call: Call<Unmap>, ptr: CUdeviceptr, size: usize) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(ptr, size) };
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
     {
         let end = ptr.saturating_add(size as u64);
         let mut at = ptr;
         while at < end {
-            if let Some(found) = handles::find(private, Space::Mapping, at)
+            if let Some(found) = handles::find(state, Space::Mapping, at)
                 && found.take()
             {
-                let physical = handles::find(private, Space::Physical, found.payload());
+                let physical = handles::find(state, Space::Physical, found.payload());
                 physical.into_iter().for_each(drop_reference);
             }
             at = at.saturating_add(STEP);
@@ -369,7 +257,7 @@ pub(crate) unsafe fn retain(
     handle: *mut MemHandle,
     addr: *mut c_void,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, addr) };
     // SAFETY: on success the driver has written a handle to `handle`.
     unsafe { one_more(code, handle) };
@@ -386,7 +274,7 @@ pub(crate) unsafe fn import(
     os_handle: *mut c_void,
     kind: c_int,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(handle, os_handle, kind) };
     // SAFETY: on success the driver has written a handle to `handle`.
     if unsafe { one_more(code, handle) } || code != SUCCESS || !account::counts() {
@@ -396,9 +284,9 @@ pub(crate) unsafe fn import(
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
-        && !imported(call.slot, made, Class::of(key))
+        && !imported(call.copy, made, Class::of(key))
     {
-        if let Some(release) = functions::cuMemRelease::real(call.slot) {
+        if let Some(release) = functions::cuMemRelease::real(call.copy) {
             // SAFETY: this thread has just imported it; no other thread knows the handle.
             unsafe { release(made) };
         }
@@ -408,14 +296,14 @@ pub(crate) unsafe fn import(
 }
 
 /// Remembers imported memory. False: no process of the slice pays for it, and there is no room.
-fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
+fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     /// `CUmemAllocationProp`, with room for later fields.
     #[repr(C)]
     struct Whole {
-        start: Properties,
+        start: AllocationProp,
         rest: [u64; 14],
     }
-    let nothing = Properties {
+    let nothing = AllocationProp {
         kind: 0,
         handles: 0,
         location: 0,
@@ -425,13 +313,13 @@ fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
         start: nothing,
         rest: [0; 14],
     };
-    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(slot) else {
+    let Some(ask) = functions::cuMemGetAllocationPropertiesFromHandle::real(copy) else {
         return true;
     };
     // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: `whole` has room for the struct.
     let code = unsafe { ask((&raw mut whole).cast(), handle) };
     let payer = (code == SUCCESS)
-        .then(|| payer(slot, &whole.start))
+        .then(|| payer(copy, &whole.start))
         .flatten();
     let Some((account, kind)) = payer else {
         return true;
@@ -451,7 +339,7 @@ fn imported(slot: Slot, handle: MemHandle, class: Class) -> bool {
         whose,
         class,
     };
-    handles::put_payload(account.private, Space::Physical, handle, physical.pack());
+    handles::put_payload(account.state, Space::Physical, handle, physical.pack());
     true
 }
 
@@ -466,7 +354,7 @@ pub(crate) unsafe fn export(
     kind: c_int,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(shareable, handle, kind, flags) };
     if code != SUCCESS || shareable.is_null() || !account::counts() {
         return code;
@@ -517,12 +405,12 @@ fn exported(handle: MemHandle, class: Class) {
 /// On success the driver has written a handle to `handle`, or `handle` is null.
 unsafe fn one_more(code: CUresult, handle: *const MemHandle) -> bool {
     if code == SUCCESS
-        && let Some(private) = account::page()
+        && let Some(state) = account::page()
         // SAFETY: the caller guarantees that `handle` is null or written.
         && let Some(handle) = unsafe { out::got(handle) }
-        && handles::find(private, Space::Physical, handle).is_some()
+        && handles::find(state, Space::Physical, handle).is_some()
     {
-        refer(private, handle);
+        refer(state, handle);
         return true;
     }
     false

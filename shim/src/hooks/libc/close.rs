@@ -24,7 +24,7 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 /// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn close(call: Call<Close>, fd: c_int) -> c_int {
     page_cache::closing(fd);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     unsafe { (call.real)(fd) }
 }
 
@@ -42,7 +42,7 @@ pub(crate) unsafe fn close_range(
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
         page_cache::closing_range(first, last);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { (call.real)(first, last, flags) }
 }
 
@@ -55,7 +55,7 @@ pub(crate) unsafe fn fclose(call: Call<Fclose>, stream: *mut c_void) -> c_int {
         // SAFETY: the caller is about to close the stream, so it is open.
         page_cache::closing(unsafe { descriptor_of(stream) });
     }
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     unsafe { (call.real)(stream) }
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn fclose(call: Call<Fclose>, stream: *mut c_void) -> c_int {
 /// # Safety
 /// As `close`.
 pub(crate) unsafe fn dup(call: Call<Dup>, fd: c_int) -> c_int {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let made = unsafe { (call.real)(fd) };
     page_cache::duplicated(fd, made);
     made
@@ -78,7 +78,7 @@ pub(crate) unsafe fn dup2(call: Call<Dup2>, fd: c_int, to: c_int) -> c_int {
     if fd != to {
         page_cache::closing(to);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let made = unsafe { (call.real)(fd, to) };
     page_cache::duplicated(fd, made);
     made
@@ -92,7 +92,7 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
     if fd != to {
         page_cache::closing(to);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let made = unsafe { (call.real)(fd, to, flags) };
     page_cache::duplicated(fd, made);
     made
@@ -106,9 +106,9 @@ pub(crate) unsafe fn dup3(call: Call<Dup3>, fd: c_int, to: c_int, flags: c_int) 
 pub(crate) unsafe fn fcntl(call: Call<Fcntl>, fd: c_int, command: c_int, argument: usize) -> c_int {
     // The call comes last in each arm, as a tail call, so that no registers need saving.
     match page_cache::in_use() {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         false => unsafe { (call.real)(fd, command, argument) },
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees fcntl's contract; `fcntl_of_model` requires no more.
         true => unsafe { fcntl_of_model(call, fd, command, argument) },
     }
 }
@@ -126,7 +126,7 @@ unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument:
     if matches!(command, 5..=7 | 36..=38) {
         page_cache::locking(fd);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(fd, command, argument) };
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
         page_cache::duplicated(fd, answer);
@@ -140,6 +140,6 @@ unsafe fn fcntl_of_model(call: Call<Fcntl>, fd: c_int, command: c_int, argument:
 /// As `close`.
 pub(crate) unsafe fn lockf(call: Call<Lockf>, fd: c_int, command: c_int, length: i64) -> c_int {
     page_cache::locking(fd);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { (call.real)(fd, command, length) }
 }

@@ -79,14 +79,14 @@ pub(crate) unsafe fn prctl(
     d: usize,
 ) -> c_int {
     let begun = option == PR_SET_SECCOMP && seccomp::begins();
-    let alone = GIVEN_UP.contains(&option).then(page_cache::be_alone);
-    // SAFETY: the caller's own arguments.
+    let helper = GIVEN_UP.contains(&option).then(page_cache::stop_helper);
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(option, a, b, c, d) };
     if begun && answer < 0 {
         seccomp::failed();
     }
-    if let Some(alone) = alone {
-        alone.no_longer();
+    if let Some(helper) = helper {
+        helper.resume();
     }
     answer
 }
@@ -98,10 +98,10 @@ pub(crate) unsafe fn prctl(
 /// # Safety
 /// As `prctl`.
 pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own argument.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let answer = unsafe { (call.real)(id) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -110,10 +110,10 @@ pub(crate) unsafe fn set_one(call: Call<SetOne>, id: c_uint) -> c_int {
 /// # Safety
 /// As `prctl`.
 pub(crate) unsafe fn set_two(call: Call<SetTwo>, real: c_uint, effective: c_uint) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(real, effective) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -127,10 +127,10 @@ pub(crate) unsafe fn set_three(
     effective: c_uint,
     saved: c_uint,
 ) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(real, effective, saved) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -143,10 +143,10 @@ pub(crate) unsafe fn set_groups(
     count: usize,
     groups: *const c_uint,
 ) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(count, groups) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -159,10 +159,10 @@ pub(crate) unsafe fn init_groups(
     user: *const c_char,
     group: c_uint,
 ) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(user, group) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -175,10 +175,10 @@ pub(crate) unsafe fn set_capabilities(
     header: *mut c_void,
     data: *const c_void,
 ) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(header, data) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -187,10 +187,10 @@ pub(crate) unsafe fn set_capabilities(
 /// # Safety
 /// As `prctl`.
 pub(crate) unsafe fn unshare(call: Call<Unshare>, flags: c_int) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own argument.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for this argument.
     let answer = unsafe { (call.real)(flags) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -199,10 +199,10 @@ pub(crate) unsafe fn unshare(call: Call<Unshare>, flags: c_int) -> c_int {
 /// # Safety
 /// As `prctl`.
 pub(crate) unsafe fn setns(call: Call<Setns>, fd: c_int, kind: c_int) -> c_int {
-    let alone = page_cache::be_alone();
-    // SAFETY: the caller's own arguments.
+    let helper = page_cache::stop_helper();
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(fd, kind) };
-    alone.no_longer();
+    helper.resume();
     answer
 }
 
@@ -228,22 +228,22 @@ pub(crate) unsafe fn syscall(
         _ => false,
     };
     let begun = filters && seccomp::begins();
-    let must_be_alone = match number {
+    let needs_one_thread = match number {
         number::UNSHARE | number::SETNS | number::LANDLOCK_RESTRICT_SELF => true,
         number::PRCTL => GIVEN_UP.contains(&int(a)),
         _ => number::CREDENTIALS.contains(&number),
     };
-    let alone = must_be_alone.then(page_cache::be_alone);
+    let helper = needs_one_thread.then(page_cache::stop_helper);
     if number == number::CLOSE {
         page_cache::closing(int(a));
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let answer = unsafe { (call.real)(number, a, b, c, d, e, f) };
     if begun && answer < 0 {
         seccomp::failed();
     }
-    if let Some(alone) = alone {
-        alone.no_longer();
+    if let Some(helper) = helper {
+        helper.resume();
     }
     answer
 }

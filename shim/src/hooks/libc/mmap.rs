@@ -31,9 +31,9 @@ pub(crate) unsafe fn mmap(
 ) -> *mut c_void {
     // The call comes last in each arm, as a tail call, so that no registers need saving.
     match page_cache::in_use() && (flags & MAP_FIXED != 0 || page_cache::may_be_model(fd)) {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         false => unsafe { (call.real)(addr, length, prot, flags, fd, offset) },
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees mmap's contract; `mmap_of_model` requires no more.
         true => unsafe { mmap_of_model(call, addr, length, prot, flags, fd, offset) },
     }
 }
@@ -57,7 +57,7 @@ unsafe fn mmap_of_model(
         0 => None,
         _ => Some(page_cache::unmapping(addr as usize, length)),
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let place = unsafe { (call.real)(addr, length, prot, flags, fd, offset) };
     if let Some(replaced) = replaced {
         replaced.let_go();
@@ -81,7 +81,7 @@ unsafe fn mmap_of_model(
 /// As `mmap`.
 pub(crate) unsafe fn munmap(call: Call<Munmap>, addr: *mut c_void, length: usize) -> c_int {
     let held = page_cache::unmapping(addr as usize, length);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(addr, length) };
     held.let_go();
     code
@@ -98,7 +98,7 @@ pub(crate) unsafe fn mprotect(
     prot: c_int,
 ) -> c_int {
     page_cache::protecting(addr as usize, length, prot);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { (call.real)(addr, length, prot) }
 }
 
@@ -115,7 +115,8 @@ pub(crate) unsafe fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let moving = page_cache::moving(old as usize, old_length);
-    // SAFETY: the caller's own arguments; libc reads the last one only if the flags ask for it.
+    // SAFETY: the caller guarantees mremap's contract for these arguments; libc reads the last
+    // one only if the flags ask for it.
     let place = unsafe { (call.real)(old, old_length, new_length, flags, new) };
     match moving {
         Some(moving) if place as usize == FAILED => moving.stayed(),

@@ -13,7 +13,7 @@ use crate::answer::meminfo_file;
 use crate::loader::elf;
 use crate::page_cache;
 use crate::real::functions::Call;
-use crate::slice::runtime;
+use crate::slice;
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -46,7 +46,7 @@ pub(crate) unsafe fn open(
     flags: c_int,
     mode: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let descriptor = unsafe { (call.real)(path, flags, mode_of(flags, mode)) };
     // SAFETY: the real function has read the path.
     unsafe { opened(descriptor, path, flags) };
@@ -65,7 +65,7 @@ pub(crate) unsafe fn open_at(
     flags: c_int,
     mode: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let descriptor = unsafe { (call.real)(folder, path, flags, mode_of(flags, mode)) };
     // SAFETY: the real function has read the path.
     unsafe { opened(descriptor, path, flags) };
@@ -77,7 +77,7 @@ pub(crate) unsafe fn open_at(
 /// # Safety
 /// As `open`.
 pub(crate) unsafe fn open_2(call: Call<Open2>, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let descriptor = unsafe { (call.real)(path, flags) };
     // SAFETY: the real function has read the path.
     unsafe { opened(descriptor, path, flags) };
@@ -94,7 +94,7 @@ pub(crate) unsafe fn open_at_2(
     path: *const c_char,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let descriptor = unsafe { (call.real)(folder, path, flags) };
     // SAFETY: the real function has read the path.
     unsafe { opened(descriptor, path, flags) };
@@ -110,7 +110,7 @@ pub(crate) unsafe fn stream(
     path: *const c_char,
     mode: *const c_char,
 ) -> *mut c_void {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let stream = unsafe { (call.real)(path, mode) };
     // SAFETY: the real function has read the path and the mode.
     unsafe { stream_opened(stream, path, mode) };
@@ -132,7 +132,7 @@ pub(crate) unsafe fn stream_again(
         // succeeds or not.
         page_cache::closing(unsafe { descriptor_of(stream) });
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let stream = unsafe { (call.real)(path, mode, stream) };
     // SAFETY: the real function has read the path and the mode.
     unsafe { stream_opened(stream, path, mode) };
@@ -145,7 +145,7 @@ pub(crate) unsafe fn stream_again(
 /// `descriptor` is the result of a call with this path and these flags.
 #[inline(always)]
 unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
-    if descriptor < 0 || (!page_cache::drops() && runtime::is_known_to_be_unsliced()) {
+    if descriptor < 0 || (!page_cache::drops() && slice::is_known_to_be_unsliced()) {
         return;
     }
     // SAFETY: the real function has opened the path, so it is a C string.
@@ -161,7 +161,7 @@ unsafe fn opened(descriptor: c_int, path: *const c_char, flags: c_int) {
 /// `stream` is the result of a call with this path and this mode.
 #[inline]
 unsafe fn stream_opened(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
-    if stream.is_null() || path.is_null() || runtime::is_known_to_be_unsliced() {
+    if stream.is_null() || path.is_null() || slice::is_known_to_be_unsliced() {
         return;
     }
     // SAFETY: the real function has opened the path, so it is a C string.

@@ -21,7 +21,7 @@ type Preadv2 = unsafe extern "C" fn(c_int, *const c_void, c_int, i64, c_int) -> 
 /// # Safety
 /// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn read(call: Call<Read>, fd: c_int, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, buf, count) };
     page_cache::read(fd, None, length);
     length
@@ -38,7 +38,7 @@ pub(crate) unsafe fn read_checked(
     count: usize,
     room: usize,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, buf, count, room) };
     page_cache::read(fd, None, length);
     length
@@ -54,7 +54,7 @@ pub(crate) unsafe fn readv(
     iov: *const c_void,
     count: c_int,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, iov, count) };
     page_cache::read(fd, None, length);
     length
@@ -71,7 +71,7 @@ pub(crate) unsafe fn pread(
     count: usize,
     offset: i64,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, buf, count, offset) };
     page_cache::read(fd, Some(offset), length);
     length
@@ -89,7 +89,7 @@ pub(crate) unsafe fn pread_checked(
     offset: i64,
     room: usize,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, buf, count, offset, room) };
     page_cache::read(fd, Some(offset), length);
     length
@@ -106,7 +106,7 @@ pub(crate) unsafe fn preadv(
     count: c_int,
     offset: i64,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, iov, count, offset) };
     page_cache::read(fd, Some(offset), length);
     length
@@ -124,7 +124,7 @@ pub(crate) unsafe fn preadv2(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let length = unsafe { (call.real)(fd, iov, count, offset, flags) };
     page_cache::read(fd, (offset != -1).then_some(offset), length);
     length

@@ -19,7 +19,7 @@ const AT_EMPTY_PATH: c_int = 0x1000;
 /// # Safety
 /// The caller guarantees the vendor function's contract, here and in the hooks below.
 pub(crate) unsafe fn of_descriptor(call: Call<Stat>, fd: c_int, place: *mut c_void) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(fd, place) };
     if code == 0 && meminfo_file::was_shown() {
         // SAFETY: the real function has succeeded, so it has written a struct to `place`.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn of_version(
     fd: c_int,
     place: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(version, fd, place) };
     if code == 0 && meminfo_file::was_shown() {
         // SAFETY: the real function has succeeded, so it has written a struct to `place`.
@@ -60,7 +60,7 @@ pub(crate) unsafe fn extended(
     mask: c_uint,
     place: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(folder, path, flags, mask, place) };
     if code == 0 && flags & AT_EMPTY_PATH != 0 && meminfo_file::was_shown() {
         // SAFETY: the real function has read the path, or it is null, which counts as empty.

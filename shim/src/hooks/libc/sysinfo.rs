@@ -32,7 +32,7 @@ struct SysInfo {
 /// # Safety
 /// As `open`.
 pub(crate) unsafe fn sysinfo(call: Call<Sysinfo>, info: *mut c_void) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(info) };
     if code == 0
         && !info.is_null()
@@ -69,7 +69,7 @@ const SC_AVPHYS_PAGES: c_int = 86;
 /// # Safety
 /// As `open`.
 pub(crate) unsafe fn sysconf(call: Call<Sysconf>, name: c_int) -> isize {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let said = unsafe { (call.real)(name) };
     match name {
         SC_PHYS_PAGES => pages(said, |view| view.total.get()),

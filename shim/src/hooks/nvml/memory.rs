@@ -8,22 +8,47 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::answer;
 use crate::answer::device::{self, Device};
+use crate::answer::driver_memory;
 use crate::hooks::cuda::info;
 use crate::real::abi::{
     NVML_ERROR_NOT_SUPPORTED, NVML_MEMORY_V2, SUCCESS, nvmlDevice_t, nvmlDeviceAttributes_t,
     nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryLimits_v1_t, nvmlReturn_t,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::slice::runtime::{self, Runtime};
+use crate::slice::{self, runtime::Runtime};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
 /// The memory that the driver reports.
-struct Said {
+struct Reported {
     total: u64,
     reserved: u64,
     free: u64,
+}
+
+impl From<nvmlMemory_v2_t> for Reported {
+    fn from(memory: nvmlMemory_v2_t) -> Reported {
+        Reported {
+            total: memory.total,
+            reserved: memory.reserved,
+            free: memory.free,
+        }
+    }
+}
+
+/// The memory that the driver reports, with the part that it reserves.
+fn detail(copy: CopyId, device: nvmlDevice_t) -> Option<Reported> {
+    driver_memory::nvml(copy, device).map(Reported::from)
+}
+
+/// An answer in the struct of the first version.
+fn filled(view: &MemoryView) -> nvmlMemory_t {
+    nvmlMemory_t {
+        total: view.total.get(),
+        free: view.free.get(),
+        used: view.used.get(),
+    }
 }
 
 /// `nvmlDeviceGetMemoryInfo`.
@@ -35,7 +60,7 @@ pub(crate) unsafe fn memory_info(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if memory.is_null() || !answerable(code) {
         return code;
@@ -43,10 +68,10 @@ pub(crate) unsafe fn memory_info(
     let said = || {
         (code == SUCCESS).then(|| {
             // This struct does not contain the reserved memory; its successor does.
-            detail(call.slot, device).unwrap_or_else(|| {
+            detail(call.copy, device).unwrap_or_else(|| {
                 // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
                 let memory = unsafe { memory.read() };
-                Said {
+                Reported {
                     total: memory.total,
                     reserved: 0,
                     free: memory.free,
@@ -54,16 +79,11 @@ pub(crate) unsafe fn memory_info(
             })
         })
     };
-    let Some(view) = seen(call.slot, device, said) else {
+    let Some(view) = seen(call.copy, device, said) else {
         return code;
     };
-    let filled = nvmlMemory_t {
-        total: view.total.get(),
-        free: view.free.get(),
-        used: view.used.get(),
-    };
     // SAFETY: `memory` is not null, so the caller guarantees a struct there.
-    unsafe { memory.write(filled) };
+    unsafe { memory.write(filled(&view)) };
     SUCCESS
 }
 
@@ -76,7 +96,7 @@ pub(crate) unsafe fn memory_info_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if memory.is_null() || !answerable(code) {
         return code;
@@ -89,15 +109,10 @@ pub(crate) unsafe fn memory_info_v2(
     let said = || {
         (code == SUCCESS).then(|| {
             // SAFETY: NVML_SUCCESS, so the driver has filled the struct of this version.
-            let memory = unsafe { memory.read() };
-            Said {
-                total: memory.total,
-                reserved: memory.reserved,
-                free: memory.free,
-            }
+            Reported::from(unsafe { memory.read() })
         })
     };
-    let Some(view) = seen(call.slot, device, said) else {
+    let Some(view) = seen(call.copy, device, said) else {
         return code;
     };
     let filled = nvmlMemory_v2_t {
@@ -117,39 +132,20 @@ fn answerable(code: nvmlReturn_t) -> bool {
     code == SUCCESS || code == NVML_ERROR_NOT_SUPPORTED
 }
 
-/// The values of `nvmlDeviceGetMemoryInfo_v2`.
-fn detail(slot: Slot, device: nvmlDevice_t) -> Option<Said> {
-    let ask = functions::nvmlDeviceGetMemoryInfo_v2::real(slot)?;
-    let mut memory = nvmlMemory_v2_t {
-        version: NVML_MEMORY_V2,
-        total: 0,
-        reserved: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: nvmlDeviceGetMemoryInfo_v2's contract; the handle is the caller's own.
-    let code = unsafe { ask(device, &raw mut memory) };
-    (code == SUCCESS).then_some(Said {
-        total: memory.total,
-        reserved: memory.reserved,
-        free: memory.free,
-    })
-}
-
 /// The answer for a device. None: the driver's answer stands.
 fn seen(
-    slot: Slot,
+    copy: CopyId,
     device: nvmlDevice_t,
-    said: impl FnOnce() -> Option<Said>,
+    said: impl FnOnce() -> Option<Reported>,
 ) -> Option<MemoryView> {
-    let Some(runtime) = runtime::slice() else {
-        return seen_unsliced(slot, device);
+    let Some(runtime) = slice::current() else {
+        return seen_unsliced(copy, device);
     };
     let said = said();
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     let mut instances = Instances::none();
     if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
-        instances.look(runtime, slot, device);
+        instances.look(runtime, copy, device);
     }
     let device = device::nvml(runtime, uuid)?;
     // A driver that reports no memory for a whole GPU: the device uses the host's memory.
@@ -160,8 +156,8 @@ fn seen(
             ..device
         };
         // CUDA's total, if this process can query it, so that both APIs report one value.
-        let total =
-            device::cuda_twin(uuid.bytes).and_then(|(slot, ordinal)| info::total_of(slot, ordinal));
+        let total = device::cuda_twin(uuid.bytes)
+            .and_then(|(copy, ordinal)| driver_memory::total(copy, ordinal));
         return answer::of_host(runtime, &device, total);
     }
     let said = said?;
@@ -170,7 +166,12 @@ fn seen(
         Bytes::new(said.reserved),
         Bytes::new(said.free),
     );
-    Some(answer::of_card(runtime, &device, driver, instances.held()))
+    Some(answer::view_of_card(
+        runtime,
+        &device,
+        driver,
+        instances.held(),
+    ))
 }
 
 /// The instances of a card that are listed in the ledger.
@@ -190,8 +191,8 @@ impl Instances {
         }
     }
 
-    fn look(&mut self, runtime: &Runtime, slot: Slot, card: nvmlDevice_t) {
-        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(slot) else {
+    fn look(&mut self, runtime: &Runtime, copy: CopyId, card: nvmlDevice_t) {
+        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(copy) else {
             return;
         };
         let instance = |index| {
@@ -200,7 +201,7 @@ impl Instances {
             // own.
             let code = unsafe { ask(card, index, &raw mut instance) };
             (code == SUCCESS).then_some(())?;
-            let uuid = device::nvml_uuid(slot, instance)?;
+            let uuid = device::nvml_uuid(copy, instance)?;
             let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
             runtime.listed(uuid.bytes, budget)
         };
@@ -218,25 +219,25 @@ impl Instances {
 
 /// The answer where there is no slice: only for a device that shares the host's memory, for which
 /// NVML reports no memory or only a carve-out.
-fn seen_unsliced(slot: Slot, device: nvmlDevice_t) -> Option<MemoryView> {
-    if !is_of_unified_kind(slot, device) {
+fn seen_unsliced(copy: CopyId, device: nvmlDevice_t) -> Option<MemoryView> {
+    if !is_of_unified_kind(copy, device) {
         return None;
     }
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     let Some((driver, ordinal)) = device::cuda_twin(uuid.bytes) else {
         return answer::unsliced_host(None);
     };
     match device::integrated(driver, ordinal) {
-        Some(true) => answer::unsliced_host(info::total_of(driver, ordinal)),
+        Some(true) => answer::unsliced_host(driver_memory::total(driver, ordinal)),
         _ => None,
     }
 }
 
 /// Whether the device is of a kind that shares the host's memory, as far as NVML can tell: by
 /// compute capability, or by name as in the container toolkit.
-fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
+fn is_of_unified_kind(copy: CopyId, device: nvmlDevice_t) -> bool {
     let (mut major, mut minor) = (0, 0);
-    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(slot) {
+    if let Some(ask) = functions::nvmlDeviceGetCudaComputeCapability::real(copy) {
         // SAFETY: nvmlDeviceGetCudaComputeCapability's contract; the handle is the caller's own.
         let code = unsafe { ask(device, &raw mut major, &raw mut minor) };
         if code == SUCCESS {
@@ -245,7 +246,7 @@ fn is_of_unified_kind(slot: Slot, device: nvmlDevice_t) -> bool {
     }
     const NAME: u32 = 96;
     let mut name = [0u8; NAME as usize];
-    let Some(ask) = functions::nvmlDeviceGetName::real(slot) else {
+    let Some(ask) = functions::nvmlDeviceGetName::real(copy) else {
         return false;
     };
     // SAFETY: nvmlDeviceGetName's contract; the handle is the caller's own.
@@ -263,22 +264,17 @@ pub(crate) unsafe fn protected_memory(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, memory) };
     if code == SUCCESS
         && !memory.is_null()
-        && let Some((runtime, device)) = limited(call.slot, device)
+        && let Some((runtime, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { memory.read() };
-        let view = answer::of(runtime, &device, answer::driver(said.total, said.free));
-        let filled = nvmlMemory_t {
-            total: view.total.get(),
-            free: view.free.get(),
-            used: view.used.get(),
-        };
+        let view = answer::view_of_device(runtime, &device, answer::driver(said.total, said.free));
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
-        unsafe { memory.write(filled) };
+        unsafe { memory.write(filled(&view)) };
     }
     code
 }
@@ -292,11 +288,11 @@ pub(crate) unsafe fn attributes(
     device: nvmlDevice_t,
     attributes: *mut nvmlDeviceAttributes_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, attributes) };
     if code == SUCCESS
         && !attributes.is_null()
-        && let Some((runtime, limited)) = limited(call.slot, device)
+        && let Some((runtime, limited)) = limited(call.copy, device)
     {
         let place = attributes
             .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
@@ -304,7 +300,7 @@ pub(crate) unsafe fn attributes(
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = Bytes::mib(unsafe { place.read() });
         // The field holds the whole instance; the available memory is that less NVML's reserve.
-        let said = detail(call.slot, device).map_or(said, |said| {
+        let said = detail(call.copy, device).map_or(said, |said| {
             Bytes::new(said.total).minus(Bytes::new(said.reserved))
         });
         let total = info::total_shown(runtime, &limited, said.get());
@@ -323,11 +319,11 @@ pub(crate) unsafe fn memory_limits(
     device: nvmlDevice_t,
     limits: *mut nvmlMemoryLimits_v1_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(device, limits) };
     if code == SUCCESS
         && !limits.is_null()
-        && let Some((_, device)) = limited(call.slot, device)
+        && let Some((_, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { limits.read() };
@@ -344,8 +340,8 @@ pub(crate) unsafe fn memory_limits(
 }
 
 /// The slice and the device, if the slice limits it.
-fn limited(slot: Slot, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
-    let runtime = runtime::slice()?;
-    let uuid = device::nvml_uuid(slot, device)?;
+fn limited(copy: CopyId, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
+    let runtime = slice::current()?;
+    let uuid = device::nvml_uuid(copy, device)?;
     Some((runtime, device::nvml(runtime, uuid)?))
 }

@@ -14,9 +14,9 @@ use crate::real::abi::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t,
     nvmlProcessInfo_v1_t, nvmlReturn_t,
 };
-use crate::real::copies::Slot;
+use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::slice::runtime;
+use crate::slice;
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn_t;
 type AskDetail =
@@ -74,29 +74,29 @@ impl Row for nvmlProcessDetail_v1_t {
     }
 }
 
-fn listed(slot: Slot, device: nvmlDevice_t) -> Option<Listed> {
-    let runtime = runtime::slice()?;
+fn listed(copy: CopyId, device: nvmlDevice_t) -> Option<Listed> {
+    let runtime = slice::current()?;
     let ledger = runtime.ledger()?;
-    let uuid = device::nvml_uuid(slot, device)?;
+    let uuid = device::nvml_uuid(copy, device)?;
     let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
     Some(Listed {
         ledger,
         uuid: runtime.identity(uuid.bytes, budget),
-        instance: instance(slot, device, uuid.kind),
+        instance: instance(copy, device, uuid.kind),
     })
 }
 
-fn instance(slot: Slot, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
+fn instance(copy: CopyId, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
     let mut instance = Instance {
         gpu: u32::MAX,
         compute: u32::MAX,
     };
     if kind == DeviceKind::Mig {
-        if let Some(ask) = functions::nvmlDeviceGetGpuInstanceId::real(slot) {
+        if let Some(ask) = functions::nvmlDeviceGetGpuInstanceId::real(copy) {
             // SAFETY: the function's contract; the handle is the caller's own.
             unsafe { ask(device, &raw mut instance.gpu) };
         }
-        if let Some(ask) = functions::nvmlDeviceGetComputeInstanceId::real(slot) {
+        if let Some(ask) = functions::nvmlDeviceGetComputeInstanceId::real(copy) {
             // SAFETY: the function's contract; the handle is the caller's own.
             unsafe { ask(device, &raw mut instance.compute) };
         }
@@ -158,9 +158,9 @@ pub(crate) unsafe fn compute<T: Row>(
     // SAFETY: `count` is not null, so the contract guarantees a number there.
     let room = (!count.is_null()).then(|| unsafe { count.read() });
     let writable = room.is_some_and(|room| room == 0 || !infos.is_null());
-    let listed = listed(call.slot, device).filter(|_| writable);
+    let listed = listed(call.copy, device).filter(|_| writable);
     let Some(listed) = listed else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         return unsafe { (call.real)(device, count, infos) };
     };
     let mut none = 0u32;
@@ -184,8 +184,8 @@ pub(crate) unsafe fn others<T: Row>(
     count: *mut u32,
     infos: *mut T,
 ) -> nvmlReturn_t {
-    if count.is_null() || listed(call.slot, device).is_none() {
-        // SAFETY: the caller's own arguments.
+    if count.is_null() || listed(call.copy, device).is_none() {
+        // SAFETY: the caller guarantees the real function's contract for these arguments.
         return unsafe { (call.real)(device, count, infos) };
     }
     let mut none = 0u32;
@@ -210,14 +210,14 @@ pub(crate) unsafe fn detail(
     device: nvmlDevice_t,
     list: *mut nvmlProcessDetailList_v1_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(device, list) };
     if list.is_null() {
         return ask();
     }
     // SAFETY: not null, and every version of the struct begins with this field.
     let version = unsafe { list.cast::<u32>().read() };
-    let listed = listed(call.slot, device).filter(|_| version == NVML_PROCESS_DETAIL_LIST_V1);
+    let listed = listed(call.copy, device).filter(|_| version == NVML_PROCESS_DETAIL_LIST_V1);
     let Some(listed) = listed else {
         return ask();
     };

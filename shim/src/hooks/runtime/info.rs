@@ -1,12 +1,12 @@
 //! The runtime's queries for memory and attributes: `cudaMemGetInfo`, `cudaDeviceGetAttribute`.
 //! Touches: the real function, then the out-parameters that it has written.
 
-use crate::answer::device;
+use crate::answer::driver_memory;
 use crate::hooks::cuda::info::{self, Attribute, MemGetInfo};
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, SUCCESS, cudaError_t};
 use crate::real::copies;
 use crate::real::functions::Call;
-use crate::slice::runtime;
+use crate::slice;
 
 /// `cudaMemGetInfo`.
 ///
@@ -20,27 +20,14 @@ pub(crate) unsafe fn mem_get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(free, total) };
-    let Some(runtime) = runtime::slice() else {
-        if code == SUCCESS
-            && let Some(slot) = copies::any_driver()
-            && device::shares(slot)
-        {
-            // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-            unsafe { info::show_unsliced(slot, free) };
-        }
-        return code;
+    let said = |driver| {
+        let memory = driver_memory::current(driver)?;
+        Some((Some(memory.free.get()), Some(memory.total.get())))
     };
-    if code == SUCCESS
-        && let Some(slot) = copies::any_driver()
-        && let Some(driver) = info::facts(slot)
-    {
-        let said = (Some(driver.free.get()), Some(driver.total.get()));
-        // SAFETY: cudaSuccess, so the runtime has written every place that is not null.
-        unsafe { info::show(runtime, slot, said, free, total) };
-    }
-    code
+    // SAFETY: `code` is the runtime's for these places; cudaSuccess and CUDA_SUCCESS are both 0.
+    unsafe { info::answer(code, copies::any_driver, said, free, total) }
 }
 
 /// `cudaDeviceGetAttribute`.
@@ -53,13 +40,13 @@ pub(crate) unsafe fn device_attribute(
     attr: i32,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(value, attr, device) };
     if attr == ATTRIBUTE_INTEGRATED
         && code == SUCCESS
         && !value.is_null()
-        && runtime::slice().is_some()
-        && copies::any_driver().is_some_and(|slot| info::hidden(slot, device))
+        && slice::current().is_some()
+        && copies::any_driver().is_some_and(|copy| info::hidden(copy, device))
     {
         // SAFETY: cudaSuccess, so the runtime has written to `value`.
         unsafe { value.write(0) };

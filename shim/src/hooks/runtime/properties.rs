@@ -1,16 +1,16 @@
 //! `cudaDeviceProp`: changes the total memory and `integrated`, where the layout is known.
 //! Touches: the real function, then two fields of the caller's struct.
 
-use crate::answer::device;
+use crate::answer::{device, driver_memory};
 use crate::hooks::cuda::info;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::abi::{SUCCESS, cudaDeviceProp, cudaError_t};
-use crate::real::copies::{self, Slot};
+use crate::real::copies::{self, CopyId};
 use crate::real::functions::{self, Call};
-use crate::slice::runtime;
+use crate::slice;
 
-type Properties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
+type GetProperties = unsafe extern "C" fn(*mut cudaDeviceProp, i32) -> cudaError_t;
 
 /// The offsets of the two fields.
 struct Layout {
@@ -35,14 +35,14 @@ const FROM_13: Layout = Layout {
 /// # Safety
 /// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties(
-    call: Call<Properties>,
+    call: Call<GetProperties>,
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(prop, device) };
-    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
-        let layout = match version(call.slot) {
+    if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
+        let layout = match version(call.copy) {
             11_000..13_000 => UNTIL_12,
             13_000..14_000 => FROM_13,
             other => return unknown(code, other),
@@ -58,14 +58,14 @@ pub(crate) unsafe fn device_properties(
 /// # Safety
 /// The caller guarantees the vendor function's contract.
 pub(crate) unsafe fn device_properties_v2(
-    call: Call<Properties>,
+    call: Call<GetProperties>,
     prop: *mut cudaDeviceProp,
     device: i32,
 ) -> cudaError_t {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(prop, device) };
-    if code == SUCCESS && !prop.is_null() && runtime::slice().is_some() {
-        let layout = match version(call.slot) {
+    if code == SUCCESS && !prop.is_null() && slice::current().is_some() {
+        let layout = match version(call.copy) {
             12_000..13_000 => UNTIL_12,
             other => return unknown(code, other),
         };
@@ -78,7 +78,7 @@ pub(crate) unsafe fn device_properties_v2(
 #[cold]
 fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
     let version = u64::try_from(version).unwrap_or(0);
-    counters::LAYOUT.say(
+    counters::LAYOUT.warn(
         "properties",
         &[
             Str("the layout of runtime "),
@@ -90,10 +90,10 @@ fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
 }
 
 /// The runtime's version: 12040 for 12.4.
-pub(crate) fn version(slot: Slot) -> i32 {
+pub(crate) fn version(copy: CopyId) -> i32 {
     let mut version = 0;
-    if let Some(ask) = functions::cudaRuntimeGetVersion::real(slot) {
-        // SAFETY: cudaRuntimeGetVersion's contract.
+    if let Some(ask) = functions::cudaRuntimeGetVersion::real(copy) {
+        // SAFETY: cudaRuntimeGetVersion's contract: it writes to locals of its types.
         let _ = unsafe { ask(&raw mut version) };
     }
     version
@@ -103,14 +103,14 @@ pub(crate) fn version(slot: Slot) -> i32 {
 /// The runtime has written a struct of this layout at `prop`.
 unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
     // The runtime's value may already be our answer, so the driver is queried.
-    let Some(slot) = copies::any_driver() else {
+    let Some(copy) = copies::any_driver() else {
         return;
     };
     let ordinal = device::ordinal(dev);
-    let said = ordinal.and_then(|ordinal| info::total_of(slot, ordinal));
-    let device = runtime::slice()
+    let said = ordinal.and_then(|ordinal| driver_memory::total(copy, ordinal));
+    let device = slice::current()
         .zip(ordinal)
-        .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, slot, ordinal)?)));
+        .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, copy, ordinal)?)));
     let (Some(said), Some((runtime, device))) = (said, device) else {
         return;
     };
@@ -120,7 +120,7 @@ unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
         .cast::<u64>();
     // SAFETY: the caller guarantees this layout, and the field lies at this offset.
     unsafe { place.write_unaligned(total.get()) };
-    if info::hidden(slot, dev) {
+    if info::hidden(copy, dev) {
         let place = prop.wrapping_byte_add(layout.integrated).cast::<i32>();
         // SAFETY: the caller guarantees this layout, and the field lies at this offset.
         unsafe { place.write_unaligned(0) };

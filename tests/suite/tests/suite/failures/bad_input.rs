@@ -352,3 +352,14 @@ fn a_program_without_free_descriptors_is_not_refused_for_life() {
         "{sliced}"
     );
 }
+
+/// A limit that is not known yet refuses: there is no memory to read the slice a second time.
+#[test]
+fn no_allocation_passes_while_the_slice_is_being_loaded() {
+    let program = linked("starved", "libcuda.so.1");
+    let machine = Machine::new("rtx3090");
+    let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+    let run = machine.place(Run::new(&program)).with_shim();
+    let said = run.slice(&file).answer().clean();
+    assert_eq!(said, "while loading: 2, after it: 0\n");
+}

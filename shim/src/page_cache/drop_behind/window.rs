@@ -3,8 +3,8 @@
 
 use core::sync::atomic::AtomicPtr;
 
-use super::drop_behind::Note;
-use super::files::Number;
+use super::Note;
+use crate::page_cache::files::Number;
 use crate::state::page;
 
 /// The number of consumed bytes that stay cached.
@@ -14,23 +14,23 @@ const PIECES: usize = 2048;
 
 /// A part of a file that was consumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Consumed {
-    pub(super) number: Number,
+pub(in crate::page_cache) struct Consumed {
+    pub(in crate::page_cache) number: Number,
     /// The number of the use of the table's entry.
-    pub(super) serial: u64,
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(in crate::page_cache) serial: u64,
+    pub(in crate::page_cache) start: u64,
+    pub(in crate::page_cache) end: u64,
     /// The mapping's address minus its file offset; 0 for a range that was read.
-    pub(super) delta: u64,
+    pub(in crate::page_cache) delta: u64,
 }
 
 impl Consumed {
-    pub(super) fn note(self) -> Note {
+    pub(in crate::page_cache) fn note(self) -> Note {
         let whose = u64::from(self.number.raw()) | self.serial << 8;
         [whose, self.start, self.end, self.delta]
     }
 
-    pub(super) fn of_note([whose, start, end, delta]: Note) -> Option<Consumed> {
+    pub(in crate::page_cache) fn of_note([whose, start, end, delta]: Note) -> Option<Consumed> {
         let number = Number::from_raw(whose.to_le_bytes()[0])?;
         let serial = whose >> 8;
         Some(Consumed {
@@ -42,7 +42,7 @@ impl Consumed {
         })
     }
 
-    pub(super) fn length(self) -> u64 {
+    pub(in crate::page_cache) fn length(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
@@ -58,7 +58,7 @@ impl Consumed {
 
 /// All zeros is an empty window.
 #[repr(C)]
-pub(super) struct Window {
+pub(in crate::page_cache) struct Window {
     notes: [Note; PIECES],
     /// The index of the oldest range, and the number of ranges.
     first: usize,
@@ -70,7 +70,7 @@ static PLACE: AtomicPtr<Window> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Window {
     /// The helper's window. There is one helper at a time.
-    pub(super) fn of_helper() -> Option<&'static mut Window> {
+    pub(in crate::page_cache) fn of_helper() -> Option<&'static mut Window> {
         let place = page::get(&PLACE, size_of::<Window>())?;
         // SAFETY: mapped for good, all zeros is a valid Window, and only the helper thread calls
         // this.
@@ -83,7 +83,7 @@ impl Window {
     }
 
     /// Adds a consumed range.
-    pub(super) fn enter(&mut self, range: Consumed) {
+    pub(in crate::page_cache) fn enter(&mut self, range: Consumed) {
         self.bytes = self.bytes.saturating_add(range.length());
         if let Some(last) = self.count.checked_sub(1)
             && let Some(note) = self.place(last)
@@ -102,7 +102,7 @@ impl Window {
     }
 
     /// Removes up to `most` bytes of the oldest range, if the window is over its size.
-    pub(super) fn leaves(&mut self, most: u64) -> Option<Consumed> {
+    pub(in crate::page_cache) fn leaves(&mut self, most: u64) -> Option<Consumed> {
         let full = self.count >= PIECES;
         if self.bytes <= WINDOW && !full || self.count == 0 {
             return None;

@@ -5,18 +5,18 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::drop_behind::BLOCK;
+use super::BLOCK;
 use crate::sys;
 
 /// The state of one file's blocks. Written by the helper; cleared by the thread that ends the
 /// file's use.
-pub(super) struct Touched {
+pub(in crate::page_cache) struct BlockMap {
     /// For each block the number of bytes used, and whether it was dropped.
     blocks: AtomicPtr<AtomicU32>,
     /// The number of blocks dropped a second time.
-    again: AtomicU64,
+    redropped: AtomicU64,
     /// The number of samples in a row in which dropped blocks were found mapped again.
-    found: AtomicU64,
+    remapped: AtomicU64,
     seed: AtomicU64,
     stopped: AtomicBool,
 }
@@ -31,23 +31,23 @@ const GAPS: u64 = 64 << 10;
 /// shared.
 const PATIENCE: u64 = 64 << 20;
 
-impl Touched {
-    pub(super) const fn new() -> Touched {
-        Touched {
+impl BlockMap {
+    pub(in crate::page_cache) const fn new() -> BlockMap {
+        BlockMap {
             blocks: AtomicPtr::new(core::ptr::null_mut()),
-            again: AtomicU64::new(0),
-            found: AtomicU64::new(0),
+            redropped: AtomicU64::new(0),
+            remapped: AtomicU64::new(0),
             seed: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         }
     }
 
     /// Whether the file's pages are kept until the end of its use.
-    pub(super) fn has_stopped(&self) -> bool {
+    pub(in crate::page_cache) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stop(&self) {
+    pub(in crate::page_cache) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
@@ -58,31 +58,31 @@ impl Touched {
     fn word(&self, block: u64, size: u64) -> Option<&AtomicU32> {
         let blocks = self.blocks.load(Ordering::Acquire);
         let at = usize::try_from(block).ok()?;
-        if blocks.is_null() || at >= Touched::length(size)? / 4 {
+        if blocks.is_null() || at >= BlockMap::length(size)? / 4 {
             return None;
         }
         // SAFETY: `length` bytes are mapped there, and all zeros are valid atomics.
         unsafe { blocks.wrapping_add(at).as_ref() }
     }
 
-    fn of(&self, block: u64, size: u64) -> u32 {
+    fn value(&self, block: u64, size: u64) -> u32 {
         let word = self.word(block, size);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn was_dropped(&self, block: u64, size: u64) -> bool {
-        self.of(block, size) & DROPPED != 0
+        self.value(block, size) & DROPPED != 0
     }
 
     /// Whether a block is used up.
-    pub(super) fn is_used(&self, block: u64, size: u64) -> bool {
-        u64::from(self.of(block, size) & !DROPPED) >= BLOCK - GAPS
+    pub(in crate::page_cache) fn is_used(&self, block: u64, size: u64) -> bool {
+        u64::from(self.value(block, size) & !DROPPED) >= BLOCK - GAPS
     }
 
     /// Records that these bytes were used.
-    pub(super) fn used(&self, bytes: Range<u64>, size: u64) {
+    pub(in crate::page_cache) fn used(&self, bytes: Range<u64>, size: u64) {
         if self.blocks.load(Ordering::Acquire).is_null()
-            && let Some(length) = Touched::length(size)
+            && let Some(length) = BlockMap::length(size)
             && let Ok(fresh) = sys::map(length)
         {
             self.blocks.store(fresh.cast(), Ordering::Release);
@@ -103,21 +103,21 @@ impl Touched {
     }
 
     /// Records that these blocks are dropped. Returns whether too many were dropped twice.
-    pub(super) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
+    pub(in crate::page_cache) fn dropped(&self, blocks: Range<u64>, size: u64) -> bool {
         for block in blocks {
             if let Some(word) = self.word(block, size)
                 && word.fetch_or(DROPPED, Ordering::Relaxed) & DROPPED != 0
             {
-                self.again.fetch_add(1, Ordering::Relaxed);
+                self.redropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let again = self.again.load(Ordering::Relaxed).saturating_mul(BLOCK);
-        again > PATIENCE.saturating_add(size / 8)
+        let redropped = self.redropped.load(Ordering::Relaxed).saturating_mul(BLOCK);
+        redropped > PATIENCE.saturating_add(size / 8)
     }
 
     /// Samples a few dropped blocks, not those about to be dropped. Returns whether most of them
     /// are mapped again, twice in a row.
-    pub(super) fn is_again(
+    pub(in crate::page_cache) fn is_remapped(
         &self,
         size: u64,
         next: Range<u64>,
@@ -141,20 +141,20 @@ impl Touched {
             }
         }
         if looked < 2 || present.saturating_mul(2) <= looked {
-            self.found.store(0, Ordering::Relaxed);
+            self.remapped.store(0, Ordering::Relaxed);
             return false;
         }
-        self.found.fetch_add(1, Ordering::Relaxed) != 0
+        self.remapped.fetch_add(1, Ordering::Relaxed) != 0
     }
 
     /// Clears the state: the file is no longer in use.
-    pub(super) fn clear(&self, size: u64) {
+    pub(in crate::page_cache) fn clear(&self, size: u64) {
         let blocks = self.blocks.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        if let (false, Some(length)) = (blocks.is_null(), Touched::length(size)) {
+        if let (false, Some(length)) = (blocks.is_null(), BlockMap::length(size)) {
             // SAFETY: all threads that used the blocks have left the file.
             unsafe { sys::unmap(blocks.cast(), length) };
         }
-        for counter in [&self.again, &self.found, &self.seed] {
+        for counter in [&self.redropped, &self.remapped, &self.seed] {
             counter.store(0, Ordering::Relaxed);
         }
         self.stopped.store(false, Ordering::Relaxed);

@@ -7,8 +7,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::drop_behind;
-use super::files::Number;
+use crate::page_cache::drop_behind;
+use crate::page_cache::files::Number;
 use crate::sys::file_calls;
 use crate::sys::{self, int, syscall};
 
@@ -32,7 +32,7 @@ static RESTS: AtomicU32 = AtomicU32::new(0);
 const PATIENCE_MS: i64 = 300;
 
 /// Waits until a word has changed from `was`. False: the time was over first.
-pub(super) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
+pub(in crate::page_cache) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     wait_by(
         libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
         word,
@@ -65,7 +65,7 @@ fn wait_by(how: c_int, word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
 }
 
 /// Sleeps for a millisecond, so that other threads run.
-pub(super) fn pause() {
+pub(in crate::page_cache) fn pause() {
     static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
     wait(&NOBODY_WAKES, 0, 1);
 }
@@ -84,7 +84,7 @@ fn wake(word: &AtomicU32) {
 }
 
 /// Calls the helper; starts it if it does not run.
-pub(super) fn call() {
+pub(in crate::page_cache) fn call() {
     CALLS.fetch_add(1, Ordering::AcqRel);
     if RUNS.swap(1, Ordering::SeqCst) != 0 {
         wake(&CALLS);
@@ -97,22 +97,22 @@ pub(super) fn call() {
 
 /// Whether a helper was ever started in this process.
 #[inline]
-pub(super) fn has_run() -> bool {
+pub(in crate::page_cache) fn has_run() -> bool {
     !STACK_PLACE.load(Ordering::Acquire).is_null()
 }
 
 /// Whether the helper runs, and may continue.
-pub(super) fn runs() -> bool {
+pub(in crate::page_cache) fn runs() -> bool {
     RUNS.load(Ordering::SeqCst) != 0 && !rests()
 }
 
 /// Whether the helper is required not to run.
-pub(super) fn rests() -> bool {
+pub(in crate::page_cache) fn rests() -> bool {
     RESTS.load(Ordering::SeqCst) != 0
 }
 
 /// Ends the helper, and waits at most `milliseconds` until it is gone.
-pub(super) fn rest(milliseconds: u32) {
+pub(in crate::page_cache) fn rest(milliseconds: u32) {
     RESTS.fetch_add(1, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::AcqRel);
     wake(&CALLS);
@@ -131,7 +131,7 @@ pub(super) fn rest(milliseconds: u32) {
 }
 
 /// Waits until the kernel no longer counts the thread, a moment after it has ended.
-pub(super) fn is_gone(milliseconds: u32) {
+pub(in crate::page_cache) fn is_gone(milliseconds: u32) {
     let last = LAST.load(Ordering::SeqCst);
     // A word that is never woken: the kernel reports no event for this.
     let never = AtomicU32::new(0);
@@ -145,12 +145,12 @@ pub(super) fn is_gone(milliseconds: u32) {
 }
 
 /// Allows the helper to run again: it processes notes made meanwhile at its next call.
-pub(super) fn resume() {
+pub(in crate::page_cache) fn resume() {
     RESTS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Waits until the helper has left a file, which must then not be forgotten or unmapped under it.
-pub(super) fn wait_for(number: Number) {
+pub(in crate::page_cache) fn wait_for(number: Number) {
     let raw = u32::from(number.raw());
     core::sync::atomic::fence(Ordering::SeqCst);
     if AT.load(Ordering::SeqCst) != raw {
@@ -164,13 +164,13 @@ pub(super) fn wait_for(number: Number) {
 }
 
 /// Publishes that the helper works on a file. Checks made after this stay valid until it leaves.
-pub(super) fn enter(number: Number) {
+pub(in crate::page_cache) fn enter(number: Number) {
     AT.store(u32::from(number.raw()), Ordering::SeqCst);
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Publishes that the helper has left its file.
-pub(super) fn leave() {
+pub(in crate::page_cache) fn leave() {
     AT.store(0, Ordering::SeqCst);
     if WAITING.load(Ordering::SeqCst) != 0 {
         wake(&AT);
@@ -178,7 +178,7 @@ pub(super) fn leave() {
 }
 
 /// Resets the state in a forked child: the thread was its parent's.
-pub(super) fn inherit() {
+pub(in crate::page_cache) fn inherit() {
     for word in [&THREAD, &LAST, &RUNS, &AT, &WAITING, &RESTS] {
         word.store(0, Ordering::SeqCst);
     }
@@ -293,7 +293,8 @@ fn clone(top: *mut u8) -> isize {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as for x86-64 above; the kernel changes x0 only.
+    // SAFETY: the new thread begins on a stack of its own, calls `work` and ends. This thread
+    // continues behind the call. The kernel changes x0 only.
     unsafe {
         core::arch::asm!(
             "svc #0",

@@ -5,15 +5,21 @@
 //! kernel reports every page as a file's. Uses MADV_PAGEOUT, which loses no data, on private
 //! writable mappings. Stops by itself when dropped pages are used again.
 
+pub(in crate::page_cache) mod block_map;
+pub(in crate::page_cache) mod helper;
+mod pagemap;
+mod window;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::files::{self, Number};
-use super::mappings::{self, Range};
-use super::pagemap::Pages;
-use super::queue::{Entry, Queue};
-use super::quiesce::Inside;
-use super::window::{Consumed, Window};
-use super::{helper, range_locks};
+use self::pagemap::Pages;
+use self::window::{Consumed, Window};
+use crate::page_cache::files::Number;
+use crate::page_cache::hints;
+use crate::page_cache::mappings::{self, Range};
+use crate::page_cache::queue::{Entry, Queue};
+use crate::page_cache::quiesce::InFlight;
+use crate::page_cache::range_locks;
 use crate::sys::file_calls::{self, Descriptor};
 
 /// The span of a large folio, in bytes: parts of one are not dropped.
@@ -46,7 +52,7 @@ pub(super) fn copied(range: Range) {
     if mappings::meeting(range).next().is_none() {
         return;
     }
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     for piece in mappings::meeting(range) {
@@ -68,7 +74,7 @@ pub(super) fn copied(range: Range) {
 #[cold]
 #[inline(never)]
 pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
-    let (Ok(length), Some(number)) = (u64::try_from(length), files::hinted_at(fd)) else {
+    let (Ok(length), Some(number)) = (u64::try_from(length), hints::hinted_at(fd)) else {
         return;
     };
     let file = number.file();
@@ -84,7 +90,7 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
     if length < SAID {
         return;
     }
-    let Some(_inside) = Inside::at_own_files() else {
+    let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
     if !file.is(fd) {
@@ -111,7 +117,7 @@ pub(super) fn read(fd: Descriptor, offset: Option<i64>, length: isize) {
 
 fn consumed(range: Consumed) {
     let length = range.end.saturating_sub(range.start);
-    if range.number.file().touched.has_stopped() || length == 0 {
+    if range.number.file().block_map.has_stopped() || length == 0 {
         return;
     }
     // A range that finds no room here is dropped at the end of the file's use.
@@ -187,7 +193,7 @@ fn drop_piece(piece: Consumed) {
     helper::enter(number);
     let file = number.file();
     if file.is_in_use(piece.serial)
-        && !file.touched.has_stopped()
+        && !file.block_map.has_stopped()
         && let Some(own) = file.own()
     {
         drop_pages(piece, own);
@@ -198,8 +204,8 @@ fn drop_piece(piece: Consumed) {
 fn drop_pages(piece: Consumed, own: Descriptor) {
     let file = piece.number.file();
     let size = file.size();
-    file.touched.used(piece.start..piece.end, size);
-    let is_used = |block: u64| file.touched.is_used(block, size);
+    file.block_map.used(piece.start..piece.end, size);
+    let is_used = |block: u64| file.block_map.is_used(block, size);
     // A block at the edge is dropped with the last range that lies in it. Its other ranges may be
     // cached already, because the kernel reads ahead and around.
     let (first, last) = (piece.start / BLOCK, piece.end / BLOCK);
@@ -225,12 +231,12 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     if piece.delta != 0 {
         let Some(pages) = Pages::open() else { return };
         let next = start / BLOCK..end / BLOCK;
-        if file.touched.is_again(size, next, |block| {
+        if file.block_map.is_remapped(size, next, |block| {
             let start = block.saturating_mul(BLOCK).wrapping_add(piece.delta);
             let end = start.saturating_add(BLOCK);
             pages.are_present(Range { start, end })
         }) {
-            file.touched.stop();
+            file.block_map.stop();
             pages.close();
             return;
         }
@@ -242,8 +248,8 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
         pages.close();
     }
     range_locks::drop_range(own, start, end.min(size));
-    if file.touched.dropped(first..last, size) {
-        file.touched.stop();
+    if file.block_map.dropped(first..last, size) {
+        file.block_map.stop();
     }
 }
 

@@ -3,7 +3,7 @@
 //! Touches: `/proc/self/pagemap`, which needs no rights for one's own process.
 //! Law: where the kernel gives no answer, the result is the one that drops nothing.
 
-use super::mappings::Range;
+use crate::page_cache::mappings::Range;
 use crate::sys::file_calls::{self, Descriptor};
 use crate::sys::syscall;
 
@@ -56,7 +56,7 @@ const NO_REGIONS: [Region; REGIONS] = [Region {
 }; REGIONS];
 
 impl Scan {
-    fn of(range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Scan {
+    fn new(range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Scan {
         Scan {
             size: size_of::<Scan>() as u64,
             flags: 0,
@@ -75,19 +75,19 @@ impl Scan {
 }
 
 /// The pages of this process.
-pub(super) struct Pages(Descriptor);
+pub(in crate::page_cache) struct Pages(Descriptor);
 
 impl Pages {
-    pub(super) fn open() -> Option<Pages> {
+    pub(in crate::page_cache) fn open() -> Option<Pages> {
         file_calls::open(c"/proc/self/pagemap").ok().map(Pages)
     }
 
-    pub(super) fn close(self) {
+    pub(in crate::page_cache) fn close(self) {
         file_calls::close(self.0);
     }
 
     /// Whether all mapped pages of a range are a file's, so that dropping them loses no data.
-    pub(super) fn are_a_files(&self, range: Range) -> bool {
+    pub(in crate::page_cache) fn are_a_files(&self, range: Range) -> bool {
         let own = self.scan(range, 1, IS_FILE, IS_FILE, IS_PRESENT | IS_SWAPPED);
         match own {
             Some(own) => own == 0,
@@ -100,7 +100,7 @@ impl Pages {
     }
 
     /// Whether at least a quarter of a range is mapped.
-    pub(super) fn are_present(&self, range: Range) -> bool {
+    pub(in crate::page_cache) fn are_present(&self, range: Range) -> bool {
         let some = range.end.saturating_sub(range.start) / PAGE / 4;
         let present = self.scan(range, some, 0, IS_PRESENT, 0);
         let present = match present {
@@ -111,11 +111,11 @@ impl Pages {
     }
 
     /// Calls `of` for each mapped piece of a range that holds only the file's pages.
-    pub(super) fn each_of_a_file(&self, range: Range, mut of: impl FnMut(Range)) {
+    pub(in crate::page_cache) fn each_of_a_file(&self, range: Range, mut of: impl FnMut(Range)) {
         let mut rest = range;
         while rest.start < rest.end {
             let kind = IS_FILE | IS_PRESENT;
-            let mut scan = Scan::of(rest, 0, 0, kind, 0);
+            let mut scan = Scan::new(rest, 0, 0, kind, 0);
             let mut regions = NO_REGIONS;
             let Some(found) = self.ask(&mut scan, &mut regions) else {
                 // The kernel lacks PAGEMAP_SCAN: the whole range, or none of it.
@@ -139,7 +139,7 @@ impl Pages {
     fn scan(&self, range: Range, most: u64, inverted: u64, mask: u64, any: u64) -> Option<u64> {
         let mut regions = NO_REGIONS;
         let found = self.ask(
-            &mut Scan::of(range, most, inverted, mask, any),
+            &mut Scan::new(range, most, inverted, mask, any),
             &mut regions,
         )?;
         let pages = regions.iter().take(found).map(|region| {

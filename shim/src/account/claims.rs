@@ -1,0 +1,201 @@
+//! Claims and releases memory in the ledger.
+//! Touches: the slice's ledger; the host's meminfo on unified memory.
+//! Law: a refused request changes nothing. Decides by `config::answer::admit` and the ledger alone.
+
+use gpuslice_config::answer::admit::{self, Refusal};
+use gpuslice_config::ledger::{self, Claim, Class, Import, Kind};
+use gpuslice_config::words::units::Bytes;
+
+use super::{Account, host};
+use crate::log::Piece::{Dec, Str};
+use crate::log::counters;
+use crate::slice::slice_ledger;
+
+/// The outcome of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Outcome {
+    /// Granted: charged to this process until it is released.
+    Granted,
+    /// The slice only counts and its ledger cannot record the request: the driver decides.
+    Uncounted,
+    /// The request does not fit.
+    Refused(Refusal),
+}
+
+impl Account {
+    /// Claims memory. A refusal is not recorded yet.
+    #[inline]
+    pub(crate) fn try_claim(&self, bytes: Bytes, kind: Kind) -> Outcome {
+        self.try_claim_steps(bytes, bytes, kind)
+    }
+
+    /// Claims `bytes` (whole steps) for `request` bytes; the host's memory is checked against
+    /// `request`.
+    #[inline(always)]
+    pub(crate) fn try_claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        let budget = self.device.budget;
+        let enforced = self.runtime.enforces();
+        let mut charge = Bytes::ZERO;
+        if enforced && self.unified() {
+            charge = match self.check_host(request) {
+                Ok(charge) => charge,
+                Err(refusal) => return Outcome::Refused(refusal),
+            };
+        }
+        let limit = admit::claim_limit(budget, charge, enforced);
+        match self.ledger.claim(self.listed, bytes, kind, limit) {
+            Claim::Granted => {
+                self.changed();
+                if !enforced {
+                    self.look(bytes);
+                }
+                Outcome::Granted
+            }
+            Claim::Refused { used } => {
+                let free = limit.minus(used);
+                Outcome::Refused(Refusal {
+                    free,
+                    short_by: bytes.minus(free),
+                    host: None,
+                })
+            }
+            Claim::Private(why) => self.without_slot(why, bytes, Some(Outcome::Granted)),
+            Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
+            Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
+        }
+    }
+
+    /// Logs why a process has no slot, and returns the outcome of its claim: refused, unless
+    /// `outcome` says otherwise.
+    #[cold]
+    #[inline(never)]
+    fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, outcome: Option<Outcome>) -> Outcome {
+        let (follows, outcome) = match outcome {
+            Some(Outcome::Granted) => ("an allocation is counted here alone", Outcome::Granted),
+            Some(outcome) => ("an allocation is not counted", outcome),
+            None => {
+                let refusal = Refusal {
+                    free: Bytes::ZERO,
+                    short_by: bytes,
+                    host: None,
+                };
+                ("GPU memory is refused", Outcome::Refused(refusal))
+            }
+        };
+        // The next call uses the ledger again if it can be reopened.
+        self.runtime.ledger_again();
+        match why {
+            _ if self.runtime.refuses() => {}
+            ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.runtime.enforces()),
+            why => slice_ledger::say_no_slot(why, follows),
+        }
+        outcome
+    }
+
+    /// Claims memory; logs and records a refusal.
+    #[inline]
+    pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Outcome {
+        self.claim_steps(bytes, bytes, kind)
+    }
+
+    /// Like `claim`, with `bytes` claimed in whole steps for `request` bytes.
+    #[inline(always)]
+    pub(crate) fn claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        let outcome = self.try_claim_steps(request, bytes, kind);
+        if let Outcome::Refused(refusal) = outcome {
+            self.refuse(bytes, refusal);
+        }
+        outcome
+    }
+
+    /// Records memory that the driver has already allocated, whatever the limit.
+    pub(crate) fn record(&self, bytes: Bytes, kind: Kind) -> bool {
+        let claim = self.ledger.claim(self.listed, bytes, kind, Bytes::MAX);
+        self.changed();
+        matches!(claim, Claim::Granted | Claim::Private(_))
+    }
+
+    /// Whether new memory must be refused without calling the driver, because it could not be
+    /// counted.
+    #[cold]
+    pub(crate) fn is_closed(&self) -> bool {
+        let own_row = || {
+            self.ledger
+                .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
+        };
+        let closed = self.runtime.enforces() && own_row() != Claim::Granted;
+        if closed {
+            self.runtime.ledger_again();
+        }
+        closed
+    }
+
+    /// Records imported memory. It exists already, so the host is not queried. It is charged to a
+    /// process that holds the exported memory, as long as one in the slice does.
+    pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
+        let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.runtime.enforces());
+        let import = self.ledger.import(self.listed, class, bytes, limit);
+        if let Import::Refused { used } = import {
+            let free = limit.minus(used);
+            let refusal = Refusal {
+                free,
+                short_by: bytes.minus(free),
+                host: None,
+            };
+            self.refuse(bytes, refusal);
+        }
+        self.changed();
+        import
+    }
+
+    /// Releases memory that was granted.
+    #[inline]
+    pub(crate) fn release(&self, bytes: Bytes, kind: Kind) {
+        self.ledger.release(self.listed, bytes, kind);
+        self.changed();
+    }
+
+    /// Records and logs a refusal.
+    #[cold]
+    pub(crate) fn refuse(&self, bytes: Bytes, refusal: Refusal) {
+        // A refusal for want of a slot reveals nothing about the limit.
+        if self.ledger.counts(self.listed) {
+            self.ledger.refused(self.listed, refusal.short_by);
+        }
+        if self.runtime.refuses() {
+            return;
+        }
+        if let Some(host) = refusal.host {
+            return host::say_refused(bytes, &host);
+        }
+        let line = [
+            Str("refused "),
+            Dec(bytes.get()),
+            Str(" bytes: "),
+            Dec(refusal.free.get()),
+            Str(" free of "),
+            Dec(self.device.budget.memory.get()),
+        ];
+        counters::REFUSED.warn("limit", &line);
+    }
+
+    /// In a slice that only counts: logs that it holds more than its limit, and records the part of
+    /// this request that would have been refused.
+    #[cold]
+    fn look(&self, bytes: Bytes) {
+        let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
+        if used > memory {
+            self.ledger
+                .refused(self.listed, used.minus(memory).at_most(bytes));
+            let line = [
+                Str("would refuse "),
+                Dec(bytes.get()),
+                Str(" bytes: "),
+                Dec(used.get()),
+                Str(" held of "),
+                Dec(memory.get()),
+            ];
+            counters::REFUSED.warn("limit", &line);
+        }
+    }
+}

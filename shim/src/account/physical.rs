@@ -1,0 +1,124 @@
+//! The record of physical memory: its size, its references, and whether another process shares it.
+//! Touches: this process's own table; the ledger, when the last reference goes.
+
+use gpuslice_config::ledger::{Class, Device, Kind, Ledger};
+use gpuslice_config::words::units::Bytes;
+
+use crate::account::{self, sharing};
+use crate::state::allocations::STEP;
+use crate::state::handles::{self, FoundEntry, Space};
+use crate::state::page::ProcessState;
+
+/// The origin of physical memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Whose {
+    /// This process's alone.
+    Own,
+    /// This process's, and exported.
+    Exported,
+    /// Another process's, imported.
+    Imported,
+}
+
+/// The record of physical memory: 16 bits of references, 23 of steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Physical {
+    pub(crate) steps: u64,
+    pub(crate) references: u64,
+    pub(crate) device: Device,
+    pub(crate) kind: Kind,
+    pub(crate) whose: Whose,
+    pub(crate) class: Class,
+}
+
+const REFERENCES: u64 = (1 << 16) - 1;
+const STEPS_AT: u32 = 16;
+const STEPS: u64 = (1 << 23) - 1;
+const DEVICE_AT: u32 = 39;
+const KIND_AT: u32 = 45;
+const WHOSE_AT: u32 = 48;
+const CLASS_AT: u32 = 50;
+
+impl Physical {
+    pub(crate) fn pack(self) -> u64 {
+        self.references & REFERENCES
+            | (self.steps & STEPS) << STEPS_AT
+            | u64::from(self.device.number()) << DEVICE_AT
+            | (self.kind as u64) << KIND_AT
+            | (self.whose as u64) << WHOSE_AT
+            | u64::from(self.class.number()) << CLASS_AT
+    }
+
+    pub(crate) fn unpack(payload: u64) -> Physical {
+        let [device, kind, whose, class] =
+            [DEVICE_AT, KIND_AT, WHOSE_AT, CLASS_AT].map(|at| (payload >> at).to_le_bytes()[0]);
+        let kind = Kind::ALL.get(usize::from(kind & 7)).copied();
+        Physical {
+            steps: payload >> STEPS_AT & STEPS,
+            references: payload & REFERENCES,
+            device: Device::numbered(device & 63),
+            kind: kind.unwrap_or(Kind::Vmm),
+            whose: match whose & 3 {
+                0 => Whose::Own,
+                1 => Whose::Exported,
+                _ => Whose::Imported,
+            },
+            class: Class::numbered(class),
+        }
+    }
+
+    pub(crate) fn bytes(self) -> Bytes {
+        Bytes::new(self.steps.wrapping_mul(STEP))
+    }
+
+    pub(crate) fn release(self, ledger: &Ledger) {
+        let Physical { device, class, .. } = self;
+        match self.whose {
+            Whose::Imported => return sharing::unimport(device, class, self.bytes()),
+            // Before the memory itself is released: see `sharing`.
+            Whose::Exported => ledger.unexport(device, class, self.bytes()),
+            Whose::Own => {}
+        }
+        account::give_back(ledger, device, self.bytes(), self.kind);
+    }
+}
+
+/// Adds a reference to physical memory that has a record.
+pub(crate) fn refer(state: &'static ProcessState, handle: u64) {
+    while let Some(found) = handles::find(state, Space::Physical, handle) {
+        let physical = Physical::unpack(found.payload());
+        let more = Physical {
+            references: physical.references.saturating_add(1).min(REFERENCES),
+            ..physical
+        };
+        if found.replace_payload(more.pack()) {
+            return;
+        }
+    }
+}
+
+/// Removes a reference; the last one releases the memory.
+pub(crate) fn drop_reference(mut found: FoundEntry) {
+    loop {
+        let physical = Physical::unpack(found.payload());
+        if physical.references > 1 {
+            let fewer = Physical {
+                references: physical.references.wrapping_sub(1),
+                ..physical
+            };
+            if found.replace_payload(fewer.pack()) {
+                return;
+            }
+        } else if found.take() {
+            if let Some(ledger) = account::ledger() {
+                physical.release(ledger);
+            }
+            return;
+        }
+        let Some(now) = found.again() else {
+            return;
+        };
+        found = now;
+    }
+}
