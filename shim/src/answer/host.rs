@@ -30,7 +30,8 @@ use crate::sys::{self, File};
 
 /// How long a reading of the host is reused.
 const VALID: Duration = Duration::from_micros(900);
-/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
+/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually,
+/// and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
 const CHARGE_VALID: Duration = Duration::from_millis(5);
 
 /// A reading of the host at one moment.
