@@ -47,7 +47,7 @@ symbols! {
     Cuda fn cuMemRetainAllocationHandle(handle: *mut c_ulonglong, addr: *mut c_void) -> CUresult = cuda::vmm::retain, as "cuMemRetainAllocationHandle" since 11000;
     Cuda fn cuMemImportFromShareableHandle(handle: *mut c_ulonglong, osHandle: *mut c_void, shHandleType: i32) -> CUresult = cuda::vmm::import, as "cuMemImportFromShareableHandle" since 10020;
 
-    Cuda fn cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: c_ulonglong, handleType: i32, flags: c_ulonglong) -> CUresult = cuda::vmm::export, as "cuMemExportToShareableHandle" since 10020;
+    Cuda fn cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: c_ulonglong, handleType: i32, flags: c_ulonglong) -> CUresult = cuda::ipc::export_handle, as "cuMemExportToShareableHandle" since 10020;
 
     Cuda fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = cuda::ipc::get, as "cuIpcGetMemHandle" since 4010;
     Cuda fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> CUresult = cuda::ipc::open, as "cuIpcOpenMemHandle" since 4010;

@@ -34,7 +34,7 @@ impl Account {
     #[inline(always)]
     pub(crate) fn try_claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
         let budget = self.device.budget;
-        let enforced = self.runtime.enforces();
+        let enforced = self.slice.enforces();
         let mut charge = Bytes::ZERO;
         if enforced && self.unified() {
             charge = match self.check_host(request) {
@@ -83,10 +83,10 @@ impl Account {
             }
         };
         // The next call uses the ledger again if it can be reopened.
-        self.runtime.ledger_again();
+        self.slice.ledger_again();
         match why {
-            _ if self.runtime.refuses() => {}
-            ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.runtime.enforces()),
+            _ if self.slice.refuses() => {}
+            ledger::NoSlot::Damaged => slice_ledger::say_damaged(self.slice.enforces()),
             why => slice_ledger::say_no_slot(why, follows),
         }
         outcome
@@ -123,9 +123,9 @@ impl Account {
             self.ledger
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
-        let closed = self.runtime.enforces() && own_row() != Claim::Granted;
+        let closed = self.slice.enforces() && own_row() != Claim::Granted;
         if closed {
-            self.runtime.ledger_again();
+            self.slice.ledger_again();
         }
         closed
     }
@@ -133,7 +133,7 @@ impl Account {
     /// Records imported memory. It exists already, so the host is not queried. It is charged to a
     /// process that holds the exported memory, as long as one in the slice does.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
-        let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.runtime.enforces());
+        let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.slice.enforces());
         let import = self.ledger.import(self.listed, class, bytes, limit);
         if let Import::Refused { used } = import {
             let free = limit.minus(used);
@@ -162,7 +162,7 @@ impl Account {
         if self.ledger.counts(self.listed) {
             self.ledger.refused(self.listed, refusal.short_by);
         }
-        if self.runtime.refuses() {
+        if self.slice.refuses() {
             return;
         }
         if let Some(host) = refusal.host {

@@ -18,7 +18,7 @@ use crate::answer::{device, driver_memory};
 use crate::real::abi::{CUcontext, SUCCESS, nvmlDevice_t, nvmlProcessInfo_t};
 use crate::real::copies::{self, CopyId};
 use crate::real::functions;
-use crate::slice::runtime::Runtime;
+use crate::slice::loaded_slice::LoadedSlice;
 use crate::sys;
 
 /// The maximum number of processes per device that are examined.
@@ -62,8 +62,8 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Prepares to measure a device.
-    pub(crate) fn new(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
-        let identity = device::identity(runtime, copy, ordinal);
+    pub(crate) fn new(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
+        let identity = device::identity(slice, copy, ordinal);
         Meter {
             nvml: identity.and_then(open),
         }

@@ -14,19 +14,19 @@ use crate::answer::{self, Moment};
 use crate::answer::{device, host};
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
-use crate::slice::runtime::Runtime;
+use crate::slice::loaded_slice::LoadedSlice;
 
 impl Account {
     /// The slice's thresholds below which memory is short.
     pub(crate) fn thresholds(&self) -> &'static Thresholds {
-        self.runtime.thresholds()
+        self.slice.thresholds()
     }
 
     /// Whether memory is short for this request, in the slice or on the host.
     pub(crate) fn is_short(&self, request: Bytes) -> bool {
         let held = self.ledger.sum(self.listed);
         let reading = match self.unified() {
-            true => host::now(self.runtime, &self.device, Some(held), None),
+            true => host::now(self.slice, &self.device, Some(held), None),
             false => None,
         };
         let charged = reading.map_or(held, |reading| held.plus(reading.charge));
@@ -39,14 +39,14 @@ impl Account {
     /// has promised memory to each slice.
     #[inline]
     pub(super) fn changed(&self) {
-        if self.unified() && self.runtime.promise().is_some() {
-            host::changed(self.runtime, &self.device, self.ledger);
+        if self.unified() && self.slice.promise().is_some() {
+            host::changed(self.slice, &self.device, self.ledger);
         }
     }
 
     /// The memory that the host has available, on unified memory.
     pub(crate) fn host(&self) -> Option<u64> {
-        let host = self.unified().then(|| self.runtime.host())?;
+        let host = self.unified().then(|| self.slice.host())?;
         host.map(|host| host.available.get())
     }
 
@@ -54,7 +54,7 @@ impl Account {
     /// the part of the host's memory that is charged to the slice.
     #[cold]
     pub(super) fn check_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
-        let ask = |moment| answer::host_facts(self.runtime, &self.device, moment);
+        let ask = |moment| answer::host_facts(self.slice, &self.device, moment);
         let budget = self.device.budget;
         if let Some((facts, charge)) = ask(Moment::Lately)
             && admit::is_far_from_the_end(&facts, bytes)
@@ -90,9 +90,9 @@ pub(super) fn say_refused(bytes: Bytes, host: &Host) {
 
 /// Publishes to the neighbours that memory was released, on unified memory.
 #[cold]
-pub(super) fn publish_release(runtime: &Runtime, ledger: &Ledger, listed: ledger::Device) {
-    let device = device::unified(runtime).filter(|device| device.listed == Some(listed));
+pub(super) fn publish_release(slice: &LoadedSlice, ledger: &Ledger, listed: ledger::Device) {
+    let device = device::unified(slice).filter(|device| device.listed == Some(listed));
     if let Some(device) = device {
-        host::changed(runtime, &device, ledger);
+        host::changed(slice, &device, ledger);
     }
 }

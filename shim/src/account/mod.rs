@@ -31,13 +31,13 @@ use crate::account::context_size::Meter;
 use crate::answer::device::{self, Device};
 use crate::real::abi::CUdevice;
 use crate::real::copies::CopyId;
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 use crate::state::page::{self, ProcessState};
 
 /// A device of the slice for which a ledger is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Account {
-    runtime: &'static Runtime,
+    slice: &'static LoadedSlice,
     device: Device<'static>,
     /// The slice's ledger.
     pub(crate) ledger: &'static Ledger,
@@ -52,8 +52,8 @@ pub(crate) struct Account {
 /// The account of the calling thread's current device. None: the device is not counted.
 #[inline(always)]
 pub(crate) fn current(copy: CopyId) -> Option<Account> {
-    let runtime = slice::current()?;
-    runtime.ledger()?;
+    let slice = slice::current()?;
+    slice.ledger()?;
     by_ordinal(copy, device::current(copy)?)
 }
 
@@ -65,15 +65,15 @@ pub(crate) fn by_handle(copy: CopyId, device: CUdevice) -> Option<Account> {
 /// The account of a device by its ordinal.
 #[inline(always)]
 pub(crate) fn by_ordinal(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> {
-    let runtime = slice::current()?;
-    let ledger = runtime.ledger()?;
-    let device = device::cuda(runtime, copy, ordinal)?;
+    let slice = slice::current()?;
+    let ledger = slice.ledger()?;
+    let device = device::cuda(slice, copy, ordinal)?;
     Some(Account {
-        runtime,
+        slice,
         device,
         ledger,
         listed: device.listed?,
-        state: page::page_or_none(runtime.enforces())?,
+        state: page::page_or_none(slice.enforces())?,
         copy,
     })
 }
@@ -86,12 +86,12 @@ impl Account {
 
     /// Whether managed memory is charged.
     pub(crate) fn counts_managed(&self) -> bool {
-        self.runtime.counts_managed()
+        self.slice.counts_managed()
     }
 
     /// Prepares to measure the size of a context.
     pub(crate) fn meter(&self, copy: CopyId, ordinal: CudaOrdinal) -> Meter {
-        Meter::new(self.runtime, copy, ordinal)
+        Meter::new(self.slice, copy, ordinal)
     }
 }
 
@@ -109,5 +109,5 @@ pub(crate) fn page() -> Option<&'static ProcessState> {
 /// Whether this process counts memory.
 #[inline]
 pub(crate) fn counts() -> bool {
-    slice::current().and_then(Runtime::ledger).is_some()
+    slice::current().and_then(LoadedSlice::ledger).is_some()
 }

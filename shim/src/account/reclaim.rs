@@ -22,7 +22,7 @@ use crate::sys;
 /// Whether the slice asks for this. A slice that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    slice::current().is_some_and(|runtime| runtime.releases() && runtime.enforces())
+    slice::current().is_some_and(|slice| slice.releases() && slice.enforces())
 }
 
 /// Whether to refuse an allocation by which an allocator grows, so that it frees its cache.

@@ -9,7 +9,7 @@ use gpuslice_config::words::units::Bytes;
 use super::{Account, context, host, sharing};
 use crate::log::Piece::Str;
 use crate::log::counters;
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 use crate::state::allocations::{self, Put, STEP};
 use crate::state::handles::{self, Charge, FoundEntry, Space};
 use crate::state::{contexts, page};
@@ -110,16 +110,16 @@ pub(crate) fn memory(address: u64) -> Option<Memory> {
 /// Releases memory that the driver has freed.
 #[inline(always)]
 pub(crate) fn memory_freed(memory: Memory) {
-    let Some(runtime) = slice::current() else {
+    let Some(slice) = slice::current() else {
         return;
     };
-    let Some(ledger) = runtime.ledger() else {
+    let Some(ledger) = slice.ledger() else {
         return;
     };
     match memory {
         Memory::Word(found) => {
             if let Some(charge) = found.take() {
-                give_back_in(runtime, ledger, charge.device, charge.bytes, charge.kind);
+                give_back_in(slice, ledger, charge.device, charge.bytes, charge.kind);
             }
         }
         Memory::Stray(found) => gone(ledger, found),
@@ -136,7 +136,7 @@ pub(crate) fn find(space: Space, number: u64) -> Option<FoundEntry> {
 /// Releases a handle that the driver has freed.
 #[inline]
 pub(crate) fn freed(found: FoundEntry) {
-    if let Some(ledger) = slice::current().and_then(Runtime::ledger) {
+    if let Some(ledger) = slice::current().and_then(LoadedSlice::ledger) {
         gone(ledger, found);
     }
 }
@@ -153,28 +153,29 @@ fn gone(ledger: &Ledger, found: FoundEntry) {
 /// Releases memory, and publishes it to the neighbours.
 #[inline]
 pub(crate) fn give_back(ledger: &Ledger, device: ledger::Device, bytes: Bytes, kind: Kind) {
-    if let Some(runtime) = slice::current() {
-        give_back_in(runtime, ledger, device, bytes, kind);
+    if let Some(slice) = slice::current() {
+        give_back_in(slice, ledger, device, bytes, kind);
     }
 }
 
 #[inline]
 fn give_back_in(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     ledger: &Ledger,
     device: ledger::Device,
     bytes: Bytes,
     kind: Kind,
 ) {
     ledger.release(device, bytes, kind);
-    if runtime.promise().is_some() {
-        host::publish_release(runtime, ledger, device);
+    if slice.promise().is_some() {
+        host::publish_release(slice, ledger, device);
     }
 }
 
 /// Releases the memory of a context that no longer exists.
 pub(crate) fn context_gone(number: u8) {
-    let (Some(ledger), Some(state)) = (slice::current().and_then(Runtime::ledger), page::page())
+    let (Some(ledger), Some(state)) =
+        (slice::current().and_then(LoadedSlice::ledger), page::page())
     else {
         return;
     };

@@ -16,7 +16,7 @@ use crate::real::abi::{
 };
 use crate::real::copies::{self, CopyId};
 use crate::real::functions;
-use crate::slice::runtime::{Budget, Runtime};
+use crate::slice::loaded_slice::{Budget, LoadedSlice};
 
 /// A device that the slice limits.
 #[derive(Clone, Copy)]
@@ -131,17 +131,17 @@ pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
 
 /// The slice's entry for a CUDA device. None: there is no entry, and the driver's answer stands.
 #[inline(always)]
-pub(crate) fn cuda(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<Device<'_>> {
+pub(crate) fn cuda(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<Device<'_>> {
     let cell = copies::devices(copy)?.ordinals.get(ordinal.0 as usize);
     let mut known = cell.map_or(0, |cell| cell.load(Ordering::Relaxed));
     if known & KNOWN == 0 {
-        known = learn(runtime, copy, ordinal, cell)?;
+        known = learn(slice, copy, ordinal, cell)?;
     }
     let [_, listed, _, budget] = known.to_be_bytes();
     match budget {
         UNLIMITED => None,
         budget => Some(Device {
-            budget: runtime.numbers(Budget(budget))?,
+            budget: slice.numbers(Budget(budget))?,
             unified: Some(known & UNIFIED != 0),
             listed: listed.checked_sub(1).map(ledger::Device::numbered),
         }),
@@ -151,25 +151,25 @@ pub(crate) fn cuda(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Opt
 #[cold]
 #[inline(never)]
 fn learn(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     copy: CopyId,
     ordinal: CudaOrdinal,
     cell: Option<&AtomicU32>,
 ) -> Option<u32> {
-    let known = ask(runtime, copy, ordinal)?;
+    let known = ask(slice, copy, ordinal)?;
     // A slice that can be read only later may have other budgets.
-    if let Some(cell) = cell.filter(|_| !runtime.refuses()) {
+    if let Some(cell) = cell.filter(|_| !slice.refuses()) {
         cell.store(known, Ordering::Relaxed);
     }
     Some(known)
 }
 
-fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
+fn ask(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
     let which = Dec(u64::from(ordinal.0));
     let uuid = uuid(copy, ordinal);
     let budget = match uuid {
-        Some(bytes) => runtime.budget(bytes, None),
-        None if runtime.treats_all_alike() => runtime.unlisted(),
+        Some(bytes) => slice.budget(bytes, None),
+        None if slice.treats_all_alike() => slice.unlisted(),
         None => {
             counters::UUID.warn("device", &[Str("no uuid of ordinal "), which]);
             return None;
@@ -178,8 +178,8 @@ fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
     let Some(budget) = budget else {
         return Some(KNOWN | u32::from(UNLIMITED));
     };
-    let told = runtime.numbers(budget)?.integrated == Some(true);
-    let asked = if told {
+    let configured = slice.numbers(budget)?.integrated == Some(true);
+    let asked = if configured {
         Some(true)
     } else {
         integrated(copy, ordinal)
@@ -194,7 +194,7 @@ fn ask(runtime: &Runtime, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
         return None;
     };
     let unified = if unified { UNIFIED } else { 0 };
-    let listed = uuid.and_then(|bytes| runtime.listed(bytes, budget));
+    let listed = uuid.and_then(|bytes| slice.listed(bytes, budget));
     let listed = listed.map_or(0, |listed| u32::from(listed.number()).saturating_add(1));
     Some(listed << 16 | KNOWN | unified | u32::from(budget.0))
 }
@@ -279,12 +279,12 @@ pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(CopyId, CudaOrdinal)> {
 
 /// The uuid of a device, with the kind that the slice gives it.
 pub(crate) fn identity(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     copy: CopyId,
     ordinal: CudaOrdinal,
 ) -> Option<DeviceUuid> {
     let bytes = uuid(copy, ordinal)?;
-    Some(runtime.identity(bytes, runtime.budget(bytes, None)?))
+    Some(slice.identity(bytes, slice.budget(bytes, None)?))
 }
 
 /// The identity of an NVML device.
@@ -300,12 +300,12 @@ pub(crate) fn nvml_uuid(copy: CopyId, device: nvmlDevice_t) -> Option<DeviceUuid
 
 /// The slice's device that shares the host's memory: the first that the slice lists as integrated,
 /// or else one that this process has already queried. Calls no driver.
-pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
-    if let Some((budget, uuid)) = runtime.integrated() {
+pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
+    if let Some((budget, uuid)) = slice.integrated() {
         return Some(Device {
-            budget: runtime.numbers(budget)?,
+            budget: slice.numbers(budget)?,
             unified: Some(true),
-            listed: runtime.listed(uuid.bytes, budget),
+            listed: slice.listed(uuid.bytes, budget),
         });
     }
     let known = copies::all_devices()
@@ -314,16 +314,16 @@ pub(crate) fn unified(runtime: &Runtime) -> Option<Device<'_>> {
         .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
     let [_, listed, _, budget] = known.to_be_bytes();
     Some(Device {
-        budget: runtime.numbers(Budget(budget))?,
+        budget: slice.numbers(Budget(budget))?,
         unified: Some(true),
         listed: listed.checked_sub(1).map(ledger::Device::numbered),
     })
 }
 
 /// The slice's entry for an NVML device. None: there is no entry, and the driver's answer stands.
-pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
-    let place = runtime.budget(uuid.bytes, Some(uuid.kind))?;
-    let budget = runtime.numbers(place)?;
+pub(crate) fn nvml(slice: &LoadedSlice, uuid: DeviceUuid) -> Option<Device<'_>> {
+    let place = slice.budget(uuid.bytes, Some(uuid.kind))?;
+    let budget = slice.numbers(place)?;
     let unified = match (uuid.kind, budget.integrated) {
         // A MIG instance has memory of its own.
         (DeviceKind::Mig, _) => Some(false),
@@ -332,7 +332,7 @@ pub(crate) fn nvml(runtime: &Runtime, uuid: DeviceUuid) -> Option<Device<'_>> {
             cuda_twin(uuid.bytes).and_then(|(copy, ordinal)| integrated(copy, ordinal))
         }
     };
-    let listed = runtime.listed(uuid.bytes, place);
+    let listed = slice.listed(uuid.bytes, place);
     Some(Device {
         budget,
         unified,

@@ -24,13 +24,14 @@ use crate::answer::device::Device;
 use crate::answer::promises;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
-use crate::slice::runtime::Runtime;
+use crate::slice::loaded_slice::LoadedSlice;
 use crate::state::page::{self, ProcessState};
 use crate::sys::{self, File};
 
 /// How long a reading of the host is reused.
 const VALID: Duration = Duration::from_micros(900);
-/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually, and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
+/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually,
+/// and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
 const CHARGE_VALID: Duration = Duration::from_millis(5);
 
 /// A reading of the host at one moment.
@@ -54,7 +55,7 @@ const NO_WORD: u64 = u64::MAX;
 /// The current reading of the host, for a query. `free` is the driver's.
 #[inline]
 pub(crate) fn now(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     held: Option<Bytes>,
     free: Option<Bytes>,
@@ -63,39 +64,39 @@ pub(crate) fn now(
     let clock = sys::clock();
     let word = word_of(held, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, state, clock, word)
+        && let Some(reading) = kept(slice, state, clock, word)
     {
         return Some(reading);
     }
-    fresh(runtime, device, held, word, state, clock)
+    fresh(slice, device, held, word, state, clock)
 }
 
 /// The host of a machine without a slice. `free` is the driver's, which is MemFree: it changes with
 /// every allocation.
-pub(crate) fn unsliced(runtime: &Runtime, free: Option<Bytes>) -> Option<Host> {
+pub(crate) fn unsliced(slice: &LoadedSlice, free: Option<Bytes>) -> Option<Host> {
     let state = page::page()?;
     let clock = sys::clock();
     let word = word_of(None, free);
     if let Some(word) = word
-        && let Some(reading) = kept(runtime, state, clock, word)
+        && let Some(reading) = kept(slice, state, clock, word)
     {
         return Some(reading.host);
     }
-    let memory = runtime.host()?;
+    let memory = slice.host()?;
     let (total, available) = (memory.total.get(), memory.available.get());
     let word = word.unwrap_or(NO_WORD);
     state.host.keep([clock, word, total, available, 0, 0, 0]);
     Some(Host {
         memory,
-        reserve: runtime.reserve(),
+        reserve: slice.reserve(),
         others_unused: Bytes::ZERO,
         pressed: None,
     })
 }
 
 /// A reading less than a millisecond old, less the memory that the slice has taken since.
-pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> {
-    let (reading, held_then) = young(runtime, page::page()?, sys::clock())?;
+pub(crate) fn lately(slice: &LoadedSlice, held: Option<Bytes>) -> Option<Reading> {
+    let (reading, held_then) = young(slice, page::page()?, sys::clock())?;
     let since = held?.minus(Bytes::new(held_then));
     let memory = HostMemory {
         available: reading.host.memory.available.minus(since),
@@ -111,23 +112,23 @@ pub(crate) fn lately(runtime: &Runtime, held: Option<Bytes>) -> Option<Reading> 
 /// A new reading of the host.
 #[cold]
 pub(crate) fn just_now(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     held: Option<Bytes>,
 ) -> Option<Reading> {
     let word = word_of(held, None);
-    fresh(runtime, device, held, word, page::page()?, sys::clock())
+    fresh(slice, device, held, word, page::page()?, sys::clock())
 }
 
 #[inline]
-fn kept(runtime: &Runtime, state: &ProcessState, clock: u64, word: u64) -> Option<Reading> {
-    let (reading, word_then) = young(runtime, state, clock)?;
+fn kept(slice: &LoadedSlice, state: &ProcessState, clock: u64, word: u64) -> Option<Reading> {
+    let (reading, word_then) = young(slice, state, clock)?;
     (word == word_then && word != NO_WORD).then_some(reading)
 }
 
 /// The last reading and its word, if it is young enough.
 #[inline]
-fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
+fn young(slice: &LoadedSlice, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
     let [at, word, total, available, unused, keeps, charge] = state.host.words()?;
     if at == 0 || clock.wrapping_sub(at) >= const { sys::nanoseconds(VALID) } {
         return None;
@@ -140,11 +141,11 @@ fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading
     };
     let pressed = Pressed {
         keeps: Bytes::new(keeps),
-        beyond: runtime.thresholds().request(),
+        beyond: slice.thresholds().request(),
     };
     let host = Host {
         memory,
-        reserve: runtime.reserve(),
+        reserve: slice.reserve(),
         others_unused: Bytes::new(unused),
         pressed: (keeps != 0).then_some(pressed),
     };
@@ -155,39 +156,39 @@ fn young(runtime: &Runtime, state: &ProcessState, clock: u64) -> Option<(Reading
 #[cold]
 #[inline(never)]
 fn fresh(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     held: Option<Bytes>,
     word: Option<u64>,
     state: &ProcessState,
     clock: u64,
 ) -> Option<Reading> {
-    let charge = charge(runtime, device, state, clock);
+    let charge = charge(slice, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
     let budget = device.budget.memory;
     let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
     let seen = |others_unused| {
         Some(Host {
-            memory: runtime.host()?,
-            reserve: runtime.reserve(),
+            memory: slice.host()?,
+            reserve: slice.reserve(),
             others_unused,
             pressed: None,
         })
     };
     // If the memory suffices even with every promise unspent, the neighbours' files need not be
     // read.
-    let mut host = seen(promises::promised(runtime))?;
-    if under_pressure(runtime, &host).obtainable() < unspent {
-        if runtime.promises().is_some() {
-            host = seen(promises::unspent(runtime))?;
+    let mut host = seen(promises::promised(slice))?;
+    if under_pressure(slice, &host).obtainable() < unspent {
+        if slice.promises().is_some() {
+            host = seen(promises::unspent(slice))?;
             // A neighbour that spent memory between the two readings was counted twice.
-            let again = promises::unspent(runtime);
+            let again = promises::unspent(slice);
             host.others_unused = host.others_unused.at_most(again);
         }
-        host.pressed = pressed(runtime, &host, unspent);
+        host.pressed = pressed(slice, &host, unspent);
     }
     if let Some(spent) = spent {
-        promises::write(runtime, spent);
+        promises::write(slice, spent);
     }
     state.host.keep([
         clock,
@@ -202,8 +203,8 @@ fn fresh(
 }
 
 /// The host as it would be under memory pressure.
-fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
-    let thresholds = runtime.thresholds();
+fn under_pressure(slice: &LoadedSlice, host: &Host) -> Host {
+    let thresholds = slice.thresholds();
     let pressed = Pressed {
         keeps: thresholds.available(host.reserve()),
         beyond: thresholds.request(),
@@ -216,16 +217,16 @@ fn under_pressure(runtime: &Runtime, host: &Host) -> Host {
 
 /// Whether the machine is under memory pressure. Reads the pressure file only where it would change
 /// the result.
-fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
-    let under = under_pressure(runtime, host);
+fn pressed(slice: &LoadedSlice, host: &Host, unspent: Bytes) -> Option<Pressed> {
+    let under = under_pressure(slice, host);
     let pressed = under.pressed?;
     if under.obtainable() >= unspent {
         return None;
     }
     let mut head = [0u8; pressure::HEAD];
-    let file = File::open(runtime.pressure_file()).ok()?;
+    let file = File::open(slice.pressure_file()).ok()?;
     let full = pressure::full_avg10(file.read(&mut head).ok()?)?;
-    if full < runtime.thresholds().full() {
+    if full < slice.thresholds().full() {
         return None;
     }
     let line = [
@@ -242,24 +243,24 @@ fn pressed(runtime: &Runtime, host: &Host, unspent: Bytes) -> Option<Pressed> {
 }
 
 /// The part of the host's memory that is charged to the slice.
-fn charge(runtime: &Runtime, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
+fn charge(slice: &LoadedSlice, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
     let kept = &state.host;
     let at = kept.charged_at.load(Ordering::Acquire);
     if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
     }
-    let charge = measure(runtime, device);
+    let charge = measure(slice, device);
     kept.charged.store(charge.get(), Ordering::Relaxed);
     kept.charged_at.store(clock, Ordering::Release);
     charge
 }
 
-fn measure(runtime: &Runtime, device: &Device<'_>) -> Bytes {
-    let Some(ledger) = runtime.ledger() else {
+fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Bytes {
+    let Some(ledger) = slice.ledger() else {
         return Bytes::ZERO;
     };
-    let allowance = runtime.host_allowance().unwrap_or(HOST_ALLOWANCE);
-    if let Some(cgroup) = runtime.cgroup() {
+    let allowance = slice.host_allowance().unwrap_or(HOST_ALLOWANCE);
+    if let Some(cgroup) = slice.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
             counters::CGROUP.warn(
                 "cgroup",
@@ -328,7 +329,7 @@ fn of_process(pid: u32) -> Option<Bytes> {
 }
 
 /// Publishes to the neighbours that the slice's holdings have changed.
-pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
+pub(crate) fn changed(slice: &LoadedSlice, device: &Device<'_>, ledger: &Ledger) {
     let (Some(listed), Some(state)) = (device.listed, page::page()) else {
         return;
     };
@@ -343,7 +344,7 @@ pub(crate) fn changed(runtime: &Runtime, device: &Device<'_>, ledger: &Ledger) {
     }
     // Concurrent writers may store sums out of order, so each re-reads the sum after writing.
     for _ in 0..4 {
-        promises::write(runtime, held.plus(charge));
+        promises::write(slice, held.plus(charge));
         let again = ledger.sum(listed);
         if again == held {
             break;

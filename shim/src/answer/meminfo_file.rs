@@ -44,9 +44,9 @@ fn roomy(function: extern "C" fn(*mut c_void) -> u8, argument: *mut c_void) {
 }
 
 fn view() -> Option<MemoryView> {
-    let runtime = slice::current().filter(|runtime| runtime.shows_meminfo())?;
-    let device = device::unified(runtime)?;
-    answer::of_host(runtime, &device, None)
+    let slice = slice::current().filter(|slice| slice.shows_meminfo())?;
+    let device = device::unified(slice)?;
+    answer::of_host(slice, &device, None)
 }
 
 /// Replaces a descriptor of `/proc/meminfo` by one of the slice's text.

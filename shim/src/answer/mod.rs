@@ -17,14 +17,14 @@ use crate::answer::host::Reading;
 use crate::log::counters;
 use crate::log::{self, Level, Piece::Dec, Piece::Str};
 use crate::slice::slice_ledger;
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 
 /// The memory that the slice's processes hold on a device. None: it is not counted, and all memory
 /// in use on the device is taken to be the slice's. `Bytes::MAX`: a limit is enforced and this
 /// process cannot be counted, so that no memory is granted or free.
 #[inline]
-fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
-    let ledger = runtime.ledger()?;
+fn held(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
+    let ledger = slice.ledger()?;
     let listed = device.listed?;
     if ledger.counts(listed) {
         let sum = ledger.sum(listed);
@@ -32,21 +32,21 @@ fn held(runtime: &Runtime, device: &Device<'_>) -> Option<Bytes> {
             return Some(sum);
         }
     }
-    uncounted(runtime, listed)
+    uncounted(slice, listed)
 }
 
 /// `held` for a process without a slot: looks for one again first.
 #[cold]
 #[inline(never)]
-fn uncounted(runtime: &Runtime, listed: ledger::Device) -> Option<Bytes> {
-    runtime.ledger_again();
-    let ledger = runtime.ledger()?;
+fn uncounted(slice: &LoadedSlice, listed: ledger::Device) -> Option<Bytes> {
+    slice.ledger_again();
+    let ledger = slice.ledger()?;
     if ledger.is_damaged() {
-        slice_ledger::say_damaged(runtime.enforces());
+        slice_ledger::say_damaged(slice.enforces());
     }
     match ledger {
         ledger if ledger.counts(listed) => Some(ledger.sum(listed)),
-        _ => runtime.enforces().then_some(Bytes::MAX),
+        _ => slice.enforces().then_some(Bytes::MAX),
     }
 }
 
@@ -62,14 +62,14 @@ pub(crate) enum Moment {
 /// The facts that decide an allocation of unified memory, and the part of the host's memory that is
 /// charged to the slice. None: the host cannot be read.
 pub(crate) fn host_facts(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     moment: Moment,
 ) -> Option<(Facts, Bytes)> {
-    let held = held(runtime, device);
+    let held = held(slice, device);
     let reading = match moment {
-        Moment::Lately => host::lately(runtime, held),
-        Moment::Now => host::just_now(runtime, device, held),
+        Moment::Lately => host::lately(slice, held),
+        Moment::Now => host::just_now(slice, device, held),
     }?;
     let everything = DriverMemory {
         total: Bytes::MAX,
@@ -97,30 +97,30 @@ fn shared(
 /// The answer for a device, from the memory that its driver reports.
 #[inline]
 pub(crate) fn view_of_device(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     driver: DriverMemory,
 ) -> MemoryView {
-    view_of_card(runtime, device, driver, &[])
+    view_of_card(slice, device, driver, &[])
 }
 
 /// The answer for a card: memory held on its instances is held on it too.
 #[inline]
 pub(crate) fn view_of_card(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     driver: DriverMemory,
     instances: &[ledger::Device],
 ) -> MemoryView {
-    let sums = |held: Bytes| match runtime.ledger() {
+    let sums = |held: Bytes| match slice.ledger() {
         Some(ledger) => instances
             .iter()
             .fold(held, |held, instance| held.plus(ledger.sum(*instance))),
         None => held,
     };
-    let held = held(runtime, device).map(sums);
+    let held = held(slice, device).map(sums);
     let reading = match device.unified {
-        Some(true) => host::now(runtime, device, held, Some(driver.free)),
+        Some(true) => host::now(slice, device, held, Some(driver.free)),
         _ => None,
     };
     let facts = match reading {
@@ -141,7 +141,7 @@ pub(crate) fn view_of_card(
 /// The answer for a device of unified memory for which NVML reports no memory; `total` is CUDA's,
 /// where it is known. None: the host cannot be read either.
 pub(crate) fn of_host(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     device: &Device<'_>,
     total: Option<u64>,
 ) -> Option<MemoryView> {
@@ -149,8 +149,8 @@ pub(crate) fn of_host(
         total: total.map_or(Bytes::MAX, Bytes::new),
         free: Bytes::MAX,
     };
-    let held = held(runtime, device);
-    let reading = host::now(runtime, device, held, None)?;
+    let held = held(slice, device);
+    let reading = host::now(slice, device, held, None)?;
     let facts = shared(device, &reading, held, driver);
     let answer = view(&facts, Some(device.budget));
     if log::enabled(Level::Debug) {

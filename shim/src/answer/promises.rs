@@ -11,24 +11,24 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::log::Piece::{Raw, Str};
 use crate::log::counters;
-use crate::slice::runtime::Runtime;
+use crate::slice::loaded_slice::LoadedSlice;
 use crate::sys::{self, File, Listing, Stat};
 
 /// The sum of all slices' promises, including ours, from the file names alone.
-pub(crate) fn promised(runtime: &Runtime) -> Bytes {
-    sum(runtime, |_, _, promise| promise.budget)
+pub(crate) fn promised(slice: &LoadedSlice) -> Bytes {
+    sum(slice, |_, _, promise| promise.budget)
 }
 
 /// The memory promised to the other slices that they have not spent.
-pub(crate) fn unspent(runtime: &Runtime) -> Bytes {
-    let own = runtime.promise().and_then(|path| Stat::at(path).ok());
-    sum(runtime, |folder, name, promise| {
+pub(crate) fn unspent(slice: &LoadedSlice) -> Bytes {
+    let own = slice.promise().and_then(|path| Stat::at(path).ok());
+    sum(slice, |folder, name, promise| {
         unspent_of(folder, name, promise, own.as_ref())
     })
 }
 
-fn sum(runtime: &Runtime, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
-    let Some(path) = runtime.promises() else {
+fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
+    let Some(path) = slice.promises() else {
         return Bytes::ZERO;
     };
     let Ok(folder) = File::open_folder(path) else {
@@ -69,8 +69,8 @@ fn unspent_of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&St
 }
 
 /// Publishes the memory that this slice has spent.
-pub(crate) fn write(runtime: &Runtime, bytes: Bytes) {
-    let Some(path) = runtime.promise() else {
+pub(crate) fn write(slice: &LoadedSlice, bytes: Bytes) {
+    let Some(path) = slice.promise() else {
         return;
     };
     let file = File::open_itself(path);

@@ -9,7 +9,7 @@ use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
 use crate::real::copies::Library;
 use crate::real::functions;
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 use crate::sys::{Contents, File};
 
 /// Whether a library that prefers its own definitions would bypass our hooks.
@@ -70,7 +70,7 @@ fn matters(name: &CStr) -> bool {
     // evicted.
     functions::library(row) != Library::Libc
         || is_of_the_loader
-        || slice::current().is_some_and(Runtime::changes_libc)
+        || slice::current().is_some_and(LoadedSlice::changes_libc)
 }
 
 /// The dynamic section of a file.

@@ -35,8 +35,8 @@ macro_rules! saving_arguments {
     };
 }
 
-/// Saves the first 1, 2 or all arguments around these lines, in a stack frame. The first argument is
-/// saved 16 bytes above the stack pointer, the others above it.
+/// Saves the first 1, 2 or all arguments around these lines, in a stack frame. The first argument
+/// is saved 16 bytes above the stack pointer, the others above it.
 #[cfg(target_arch = "aarch64")]
 macro_rules! saving_arguments {
     (1: $($line:literal),+) => {

@@ -35,7 +35,7 @@ pub(super) struct ModelFile {
     size: AtomicU64,
     /// The number of this use of the entry.
     serial: AtomicU64,
-    /// The bytes read since the helper was last told.
+    /// The bytes read since the helper was last called.
     pub(super) unsaid: AtomicU64,
     pub(super) block_map: BlockMap,
 }

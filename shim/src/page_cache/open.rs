@@ -10,7 +10,7 @@ use super::quiesce::InFlight;
 use super::{file_names, files, range_locks};
 use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 use crate::sys::file_calls::{self, Descriptor};
 use crate::sys::stack;
 
@@ -61,7 +61,7 @@ pub(crate) fn opened(path: &[u8], fd: i32) {
 }
 
 fn models() -> Option<&'static ModelFiles> {
-    slice::current().map(Runtime::model_files)
+    slice::current().map(LoadedSlice::model_files)
 }
 
 /// Reads the slice on the first file that may matter. Most programs open only small files, and end
@@ -90,7 +90,7 @@ fn first(path: &[u8], fd: i32) {
 }
 
 extern "C" fn wish(_: *mut core::ffi::c_void) -> u8 {
-    match slice::current().map(Runtime::page_cache) {
+    match slice::current().map(LoadedSlice::page_cache) {
         None | Some(PageCache::Keep) => KEEP,
         Some(PageCache::Drop) => DROP,
         Some(PageCache::DropBehind) => DROP_BEHIND,
@@ -127,7 +127,7 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
 
 /// Whether the processes of several slices share the ranges that they still need.
 pub(super) fn shares() -> bool {
-    slice::current().is_some_and(Runtime::shares_page_cache)
+    slice::current().is_some_and(LoadedSlice::shares_page_cache)
 }
 
 /// Whether pages are dropped while files are loaded.

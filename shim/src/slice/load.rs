@@ -14,7 +14,7 @@ use once_cell::race::OnceRef;
 
 use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
-use crate::slice::runtime::{Mounted, Runtime};
+use crate::slice::loaded_slice::{LoadedSlice, Mounted};
 use crate::slice::source::{
     NO_MEMORY, Opened, PASSING, begin, find, in_environment, is_passing, open, refuse, unusable,
 };
@@ -22,15 +22,15 @@ use crate::sys::{self, File};
 
 /// The outcome of loading, for the rest of the process's life.
 struct Loaded {
-    runtime: Option<&'static Runtime>,
+    slice: Option<&'static LoadedSlice>,
     /// There is no slice, and none was configured.
     unsliced: bool,
     /// The host's settings, which hold without limits too.
-    host: Option<&'static Runtime>,
+    host: Option<&'static LoadedSlice>,
 }
 
 static NOTHING: Loaded = Loaded {
-    runtime: None,
+    slice: None,
     unsliced: false,
     host: None,
 };
@@ -45,9 +45,9 @@ static LOADED: OnceRef<'static, Loaded> = OnceRef::new();
 
 /// The process's slice. None: there is none, and the driver's answers stand.
 #[inline]
-pub(crate) fn current() -> Option<&'static Runtime> {
+pub(crate) fn current() -> Option<&'static LoadedSlice> {
     match LOADED.get() {
-        Some(loaded) => loaded.runtime,
+        Some(loaded) => loaded.slice,
         None => first(),
     }
 }
@@ -56,13 +56,13 @@ pub(crate) fn current() -> Option<&'static Runtime> {
 /// matter then.
 #[inline]
 pub(crate) fn is_known_to_be_unsliced() -> bool {
-    LOADED.get().is_some_and(|loaded| loaded.runtime.is_none())
+    LOADED.get().is_some_and(|loaded| loaded.slice.is_none())
 }
 
 #[cold]
 #[inline(never)]
-fn first() -> Option<&'static Runtime> {
-    loaded().runtime
+fn first() -> Option<&'static LoadedSlice> {
+    loaded().slice
 }
 
 fn loaded() -> &'static Loaded {
@@ -158,8 +158,8 @@ fn wait_for(outcome: &OnceRef<'static, Loaded>) -> Option<&'static Loaded> {
 const WAITS: u32 = 15_000;
 
 /// The host's settings where there is no slice. None: there is a slice, even if it cannot be used.
-pub(crate) fn unsliced() -> Option<&'static Runtime> {
-    static HOST: OnceRef<'static, Runtime> = OnceRef::new();
+pub(crate) fn unsliced() -> Option<&'static LoadedSlice> {
+    static HOST: OnceRef<'static, LoadedSlice> = OnceRef::new();
     let loaded = Some(loaded()).filter(|loaded| loaded.unsliced)?;
     let usual = || {
         let place = Storage::map().ok_or(())?;
@@ -167,8 +167,8 @@ pub(crate) fn unsliced() -> Option<&'static Runtime> {
         Ok::<_, ()>(
             (*place
                 .laid
-                .runtime
-                .write(Runtime::new(slice, &[], Mounted::No)))
+                .loaded_slice
+                .write(LoadedSlice::new(slice, &[], Mounted::No)))
             .is_placed(),
         )
     };
@@ -188,7 +188,7 @@ struct Storage {
 #[repr(C)]
 struct LaidOut {
     loaded: MaybeUninit<Loaded>,
-    runtime: MaybeUninit<Runtime>,
+    loaded_slice: MaybeUninit<LoadedSlice>,
 }
 
 /// The place of a process's first slice, as a static: a mapping would cost more.
@@ -279,11 +279,14 @@ fn lay_out(
         false => Mounted::No,
     };
     let listed = list(slice, listed);
-    let runtime = (*laid.runtime.write(Runtime::new(slice, listed, mounted))).is_placed();
+    let loaded_slice = (*laid
+        .loaded_slice
+        .write(LoadedSlice::new(slice, listed, mounted)))
+    .is_placed();
     laid.loaded.write(Loaded {
-        runtime: limits.then_some(runtime),
+        slice: limits.then_some(loaded_slice),
         unsliced: !limits,
-        host: Some(runtime),
+        host: Some(loaded_slice),
     })
 }
 

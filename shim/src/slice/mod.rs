@@ -2,7 +2,7 @@
 //! Touches: the slice file, the environment, the ledger's file.
 
 mod load;
-pub(crate) mod runtime;
+pub(crate) mod loaded_slice;
 pub(crate) mod slice_ledger;
 mod source;
 

@@ -14,7 +14,7 @@ use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 
 pub(crate) type MemGetInfo<T> = unsafe extern "C" fn(*mut T, *mut T) -> u32;
 type TotalMem<T> = unsafe extern "C" fn(*mut T, CUdevice) -> CUresult;
@@ -84,10 +84,10 @@ pub(crate) unsafe fn answer<T: Amount>(
     }
     let Some(copy) = copy() else { return code };
     match slice {
-        Some(runtime) => {
+        Some(slice) => {
             if let Some(said) = said(copy) {
                 // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the places.
-                unsafe { show(runtime, copy, said, free, total) };
+                unsafe { show(slice, copy, said, free, total) };
             }
         }
         // SAFETY: `code` is CUDA_SUCCESS: the caller guarantees the place.
@@ -130,7 +130,7 @@ unsafe fn said<T: Amount>(free: *const T, total: *const T) -> Said {
 /// Both places are null, or the driver has just written to them.
 #[inline]
 unsafe fn show<T: Amount>(
-    runtime: &Runtime,
+    slice: &LoadedSlice,
     copy: CopyId,
     said: Said,
     free: *mut T,
@@ -144,7 +144,7 @@ unsafe fn show<T: Amount>(
     if ordinal.is_none() {
         counters::FACTS.warn("query", &[Str("the current device is not known")]);
     }
-    let Some(device) = ordinal.and_then(|ordinal| device::cuda(runtime, copy, ordinal)) else {
+    let Some(device) = ordinal.and_then(|ordinal| device::cuda(slice, copy, ordinal)) else {
         return;
     };
     let memory = match said {
@@ -159,7 +159,7 @@ unsafe fn show<T: Amount>(
             answer::driver(total, free.unwrap_or(total))
         }
     };
-    let view = answer::view_of_device(runtime, &device, memory);
+    let view = answer::view_of_device(slice, &device, memory);
     // SAFETY: the caller guarantees that `free` is null or writable.
     unsafe { out::put(free, view.free) };
     // SAFETY: the caller guarantees that `total` is null or writable.
@@ -211,20 +211,20 @@ pub(crate) unsafe fn device_total_mem_v1(
 /// # Safety
 /// `bytes` is null, or the driver has just written to it.
 unsafe fn show_total<T: Amount>(copy: CopyId, said: Option<u64>, bytes: *mut T, dev: CUdevice) {
-    if let Some(runtime) = slice::current()
+    if let Some(slice) = slice::current()
         && let Some(said) = said
         && let Some(ordinal) = device::ordinal(dev)
-        && let Some(device) = device::cuda(runtime, copy, ordinal)
+        && let Some(device) = device::cuda(slice, copy, ordinal)
     {
-        let total = total_shown(runtime, &device, said);
+        let total = total_shown(slice, &device, said);
         // SAFETY: the caller guarantees that `bytes` is null or writable.
         unsafe { out::put(bytes, total) };
     }
 }
 
 /// TOTAL, which does not depend on free memory.
-pub(crate) fn total_shown(runtime: &Runtime, device: &Device<'_>, said: u64) -> Bytes {
-    answer::view_of_device(runtime, device, answer::driver(said, said)).total
+pub(crate) fn total_shown(slice: &LoadedSlice, device: &Device<'_>, said: u64) -> Bytes {
+    answer::view_of_device(slice, device, answer::driver(said, said)).total
 }
 
 /// `cuDeviceGetAttribute`.
@@ -249,10 +249,10 @@ pub(crate) unsafe fn device_attribute(
 
 /// Whether a device shares the host's memory and must be reported as not integrated.
 pub(crate) fn hidden(copy: CopyId, dev: CUdevice) -> bool {
-    let Some(runtime) = slice::current().filter(|runtime| runtime.presents_discrete()) else {
+    let Some(slice) = slice::current().filter(|slice| slice.presents_discrete()) else {
         return false;
     };
     device::ordinal(dev)
-        .and_then(|ordinal| device::cuda(runtime, copy, ordinal))
+        .and_then(|ordinal| device::cuda(slice, copy, ordinal))
         .is_some_and(|device| device.unified == Some(true))
 }

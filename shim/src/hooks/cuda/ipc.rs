@@ -1,14 +1,16 @@
-//! Linear memory that one process exports to another by an IPC handle.
+//! Memory that one process exports to another: linear memory by an IPC handle, and physical memory
+//! by a shareable handle. `vmm` imports the latter.
 //! Touches: the real function, then the ledger.
 //!
 //! The exporter pays while it holds the memory; afterwards a process that has opened the handle
 //! pays.
 
-use core::ffi::c_uint;
+use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use gpuslice_config::ledger::key_of;
+use gpuslice_config::ledger::{Class, key_of};
 
 use crate::account;
+use crate::account::physical::{Physical, Whose};
 use crate::account::sharing;
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
@@ -17,6 +19,8 @@ use crate::state::handles::Space;
 
 type Get = unsafe extern "C" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
 type Open = unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult;
+type MemHandle = c_ulonglong;
+type Export = unsafe extern "C" fn(*mut c_void, MemHandle, c_int, c_ulonglong) -> CUresult;
 type Close = unsafe extern "C" fn(CUdeviceptr) -> CUresult;
 
 /// `cuIpcGetMemHandle`.
@@ -83,4 +87,60 @@ pub(crate) unsafe fn close(call: Call<Close>, dptr: CUdeviceptr) -> CUresult {
         sharing::closed(found);
     }
     code
+}
+
+/// `cuMemExportToShareableHandle`.
+///
+/// # Safety
+/// As `get`.
+pub(crate) unsafe fn export_handle(
+    call: Call<Export>,
+    shareable: *mut c_void,
+    handle: MemHandle,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
+    let code = unsafe { (call.real)(shareable, handle, kind, flags) };
+    if code != SUCCESS || shareable.is_null() || !account::counts() {
+        return code;
+    }
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+    const DESCRIPTOR: c_int = 1;
+    let place = match kind {
+        DESCRIPTOR => {
+            // SAFETY: CUDA_SUCCESS, so the driver has written the descriptor there.
+            let descriptor = unsafe { shareable.cast::<c_int>().read() };
+            descriptor as usize as *const c_void
+        }
+        _ => shareable.cast_const(),
+    };
+    // SAFETY: CUDA_SUCCESS, so the driver has written a handle of this type.
+    if let Some(key) = unsafe { sharing::key_of_shareable(kind, place) } {
+        exported(handle, Class::of(key));
+    }
+    code
+}
+
+/// Remembers that physical memory of this process was exported.
+fn exported(handle: MemHandle, class: Class) {
+    let Some(ledger) = account::ledger() else {
+        return;
+    };
+    while let Some(found) = account::find(Space::Physical, handle) {
+        let physical = Physical::unpack(found.payload());
+        if physical.whose != Whose::Own || !ledger.export(physical.device, class, physical.bytes())
+        {
+            return;
+        }
+        let shared = Physical {
+            whose: Whose::Exported,
+            class,
+            ..physical
+        };
+        if found.replace_payload(shared.pack()) {
+            return;
+        }
+        ledger.unexport(physical.device, class, physical.bytes());
+    }
 }

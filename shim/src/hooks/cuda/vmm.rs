@@ -30,7 +30,6 @@ type Map = unsafe extern "C" fn(CUdeviceptr, usize, usize, MemHandle, c_ulonglon
 type Unmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
 type Retain = unsafe extern "C" fn(*mut MemHandle, *mut c_void) -> CUresult;
 type ImportFrom = unsafe extern "C" fn(*mut MemHandle, *mut c_void, c_int) -> CUresult;
-type Export = unsafe extern "C" fn(*mut c_void, MemHandle, c_int, c_ulonglong) -> CUresult;
 
 /// The start of `CUmemAllocationProp`.
 #[repr(C)]
@@ -341,62 +340,6 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     };
     handles::put_payload(account.state, Space::Physical, handle, physical.pack());
     true
-}
-
-/// `cuMemExportToShareableHandle`.
-///
-/// # Safety
-/// As `create`.
-pub(crate) unsafe fn export(
-    call: Call<Export>,
-    shareable: *mut c_void,
-    handle: MemHandle,
-    kind: c_int,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: the caller guarantees the real function's contract for these arguments.
-    let code = unsafe { (call.real)(shareable, handle, kind, flags) };
-    if code != SUCCESS || shareable.is_null() || !account::counts() {
-        return code;
-    }
-    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-    const DESCRIPTOR: c_int = 1;
-    let place = match kind {
-        DESCRIPTOR => {
-            // SAFETY: CUDA_SUCCESS, so the driver has written the descriptor there.
-            let descriptor = unsafe { shareable.cast::<c_int>().read() };
-            descriptor as usize as *const c_void
-        }
-        _ => shareable.cast_const(),
-    };
-    // SAFETY: CUDA_SUCCESS, so the driver has written a handle of this type.
-    if let Some(key) = unsafe { sharing::key_of_shareable(kind, place) } {
-        exported(handle, Class::of(key));
-    }
-    code
-}
-
-/// Remembers that physical memory of this process was exported.
-fn exported(handle: MemHandle, class: Class) {
-    let Some(ledger) = account::ledger() else {
-        return;
-    };
-    while let Some(found) = account::find(Space::Physical, handle) {
-        let physical = Physical::unpack(found.payload());
-        if physical.whose != Whose::Own || !ledger.export(physical.device, class, physical.bytes())
-        {
-            return;
-        }
-        let shared = Physical {
-            whose: Whose::Exported,
-            class,
-            ..physical
-        };
-        if found.replace_payload(shared.pack()) {
-            return;
-        }
-        ledger.unexport(physical.device, class, physical.bytes());
-    }
 }
 
 /// Adds a reference, if the memory has a record. Returns whether it has.

@@ -16,7 +16,7 @@ use crate::real::abi::{
 };
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::slice::{self, runtime::Runtime};
+use crate::slice::{self, loaded_slice::LoadedSlice};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
 
@@ -138,16 +138,16 @@ fn seen(
     device: nvmlDevice_t,
     said: impl FnOnce() -> Option<Reported>,
 ) -> Option<MemoryView> {
-    let Some(runtime) = slice::current() else {
+    let Some(slice) = slice::current() else {
         return seen_unsliced(copy, device);
     };
     let said = said();
     let uuid = device::nvml_uuid(copy, device)?;
     let mut instances = Instances::none();
-    if uuid.kind == DeviceKind::Gpu && runtime.names_instances() {
-        instances.look(runtime, copy, device);
+    if uuid.kind == DeviceKind::Gpu && slice.names_instances() {
+        instances.look(slice, copy, device);
     }
-    let device = device::nvml(runtime, uuid)?;
+    let device = device::nvml(slice, uuid)?;
     // A driver that reports no memory for a whole GPU: the device uses the host's memory.
     let silent = said.as_ref().is_none_or(|said| said.total == 0);
     if device.unified.unwrap_or(silent) {
@@ -158,7 +158,7 @@ fn seen(
         // CUDA's total, if this process can query it, so that both APIs report one value.
         let total = device::cuda_twin(uuid.bytes)
             .and_then(|(copy, ordinal)| driver_memory::total(copy, ordinal));
-        return answer::of_host(runtime, &device, total);
+        return answer::of_host(slice, &device, total);
     }
     let said = said?;
     let driver = DriverMemory::of_nvml(
@@ -167,7 +167,7 @@ fn seen(
         Bytes::new(said.free),
     );
     Some(answer::view_of_card(
-        runtime,
+        slice,
         &device,
         driver,
         instances.held(),
@@ -191,7 +191,7 @@ impl Instances {
         }
     }
 
-    fn look(&mut self, runtime: &Runtime, copy: CopyId, card: nvmlDevice_t) {
+    fn look(&mut self, slice: &LoadedSlice, copy: CopyId, card: nvmlDevice_t) {
         let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(copy) else {
             return;
         };
@@ -202,8 +202,8 @@ impl Instances {
             let code = unsafe { ask(card, index, &raw mut instance) };
             (code == SUCCESS).then_some(())?;
             let uuid = device::nvml_uuid(copy, instance)?;
-            let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
-            runtime.listed(uuid.bytes, budget)
+            let budget = slice.budget(uuid.bytes, Some(uuid.kind))?;
+            slice.listed(uuid.bytes, budget)
         };
         let listed = (0u32..8).filter_map(instance);
         for (place, instance) in self.found.iter_mut().zip(listed) {
@@ -268,11 +268,11 @@ pub(crate) unsafe fn protected_memory(
     let code = unsafe { (call.real)(device, memory) };
     if code == SUCCESS
         && !memory.is_null()
-        && let Some((runtime, device)) = limited(call.copy, device)
+        && let Some((slice, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { memory.read() };
-        let view = answer::view_of_device(runtime, &device, answer::driver(said.total, said.free));
+        let view = answer::view_of_device(slice, &device, answer::driver(said.total, said.free));
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         unsafe { memory.write(filled(&view)) };
     }
@@ -292,7 +292,7 @@ pub(crate) unsafe fn attributes(
     let code = unsafe { (call.real)(device, attributes) };
     if code == SUCCESS
         && !attributes.is_null()
-        && let Some((runtime, limited)) = limited(call.copy, device)
+        && let Some((slice, limited)) = limited(call.copy, device)
     {
         let place = attributes
             .wrapping_byte_add(core::mem::offset_of!(nvmlDeviceAttributes_t, memorySizeMB));
@@ -303,7 +303,7 @@ pub(crate) unsafe fn attributes(
         let said = detail(call.copy, device).map_or(said, |said| {
             Bytes::new(said.total).minus(Bytes::new(said.reserved))
         });
-        let total = info::total_shown(runtime, &limited, said.get());
+        let total = info::total_shown(slice, &limited, said.get());
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         unsafe { place.write(total.whole_mib()) };
     }
@@ -340,8 +340,8 @@ pub(crate) unsafe fn memory_limits(
 }
 
 /// The slice and the device, if the slice limits it.
-fn limited(copy: CopyId, device: nvmlDevice_t) -> Option<(&'static Runtime, Device<'static>)> {
-    let runtime = slice::current()?;
+fn limited(copy: CopyId, device: nvmlDevice_t) -> Option<(&'static LoadedSlice, Device<'static>)> {
+    let slice = slice::current()?;
     let uuid = device::nvml_uuid(copy, device)?;
-    Some((runtime, device::nvml(runtime, uuid)?))
+    Some((slice, device::nvml(slice, uuid)?))
 }

@@ -75,13 +75,13 @@ impl Row for nvmlProcessDetail_v1_t {
 }
 
 fn listed(copy: CopyId, device: nvmlDevice_t) -> Option<Listed> {
-    let runtime = slice::current()?;
-    let ledger = runtime.ledger()?;
+    let slice = slice::current()?;
+    let ledger = slice.ledger()?;
     let uuid = device::nvml_uuid(copy, device)?;
-    let budget = runtime.budget(uuid.bytes, Some(uuid.kind))?;
+    let budget = slice.budget(uuid.bytes, Some(uuid.kind))?;
     Some(Listed {
         ledger,
-        uuid: runtime.identity(uuid.bytes, budget),
+        uuid: slice.identity(uuid.bytes, budget),
         instance: instance(copy, device, uuid.kind),
     })
 }

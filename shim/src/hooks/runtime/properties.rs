@@ -81,7 +81,7 @@ fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
     counters::LAYOUT.warn(
         "properties",
         &[
-            Str("the layout of runtime "),
+            Str("the layout of slice "),
             Dec(version),
             Str(" is not known"),
         ],
@@ -110,11 +110,11 @@ unsafe fn show(layout: &Layout, prop: *mut cudaDeviceProp, dev: i32) {
     let said = ordinal.and_then(|ordinal| driver_memory::total(copy, ordinal));
     let device = slice::current()
         .zip(ordinal)
-        .and_then(|(runtime, ordinal)| Some((runtime, device::cuda(runtime, copy, ordinal)?)));
-    let (Some(said), Some((runtime, device))) = (said, device) else {
+        .and_then(|(slice, ordinal)| Some((slice, device::cuda(slice, copy, ordinal)?)));
+    let (Some(said), Some((slice, device))) = (said, device) else {
         return;
     };
-    let total = info::total_shown(runtime, &device, said);
+    let total = info::total_shown(slice, &device, said);
     let place = prop
         .wrapping_byte_add(layout.total_global_mem)
         .cast::<u64>();

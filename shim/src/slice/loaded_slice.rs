@@ -27,7 +27,7 @@ pub(crate) enum Mounted {
 }
 
 /// A loaded slice, ready to answer.
-pub(crate) struct Runtime {
+pub(crate) struct LoadedSlice {
     slice: &'static Slice,
     /// Whether the slice cannot be read, so that all device memory is refused.
     refuses: bool,
@@ -44,21 +44,21 @@ pub(crate) struct Runtime {
     ledger: SliceLedger,
 }
 
-/// The number of a device's budget in the runtime.
+/// The number of a device's budget in the slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget(pub(crate) u8);
 
 /// The budget of devices that are not listed.
 const OTHERS: Budget = Budget(u8::MAX - 1);
 
-impl Runtime {
+impl LoadedSlice {
     /// Opens the files that the slice names.
     #[inline(always)]
     pub(crate) fn new(
         slice: &'static Slice,
         listed: &'static [DeviceSlice],
         mounted: Mounted,
-    ) -> Runtime {
+    ) -> LoadedSlice {
         let refuses = mounted == Mounted::Unreadable;
         let mounted = mounted == Mounted::Yes;
         let others = slice.memory.map(|memory| DeviceSlice {
@@ -75,7 +75,7 @@ impl Runtime {
             true => SliceLedger::closed(),
             false => SliceLedger::open(slice, mounted),
         };
-        Runtime {
+        LoadedSlice {
             slice,
             refuses,
             listed,
@@ -166,8 +166,8 @@ impl Runtime {
         self.ledger.look_again();
     }
 
-    /// Marks the runtime as being in its final place, which publishes the ledger.
-    pub(crate) fn is_placed(&'static self) -> &'static Runtime {
+    /// Marks the slice as being in its final place, which publishes the ledger.
+    pub(crate) fn is_placed(&'static self) -> &'static LoadedSlice {
         self.ledger.is_placed();
         self
     }
