@@ -114,7 +114,7 @@ done
 
 # The driver of a branch, on Arm: simulated, and NVIDIA's own. Look-ups, and what NULL does, are those
 # recorded on x86-64; with the library every function that it exports is its own. Without a GPU
-# every function refuses as it does bare. (driver_branches.rs compares the exports.)
+# every function refuses as it does bare. (driver/branches of the suite compares the exports.)
 with_stand_ins() { # ANSWERS: what they are when the library stands in for what it exports
     aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '
         FNR == NR { if ($3 ~ /^cu/) exported[$3] = 1; next }
