@@ -3,11 +3,11 @@
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
 use crate::identity::{Annotations, Identity};
+use crate::policy::DefaultSlice;
 use crate::text::shown;
 use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
-use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
-use std::fmt;
 
 /// The prefix of every key.
 pub const PREFIX: &str = "gpuslice.io/";
@@ -15,40 +15,6 @@ pub const PREFIX: &str = "gpuslice.io/";
 /// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
                         host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
-
-/// A GPU, as a user names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selector {
-    /// By its index in nvidia-smi.
-    Index(u32),
-    /// By its UUID.
-    Uuid(DeviceUuid),
-}
-
-impl fmt::Display for Selector {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Selector::Index(index) => write!(out, "{index}"),
-            Selector::Uuid(uuid) => write!(out, "{uuid}"),
-        }
-    }
-}
-
-impl std::str::FromStr for Selector {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Selector, ()> {
-        match text.parse() {
-            Ok(uuid) => Ok(Selector::Uuid(uuid)),
-            // `00` is not accepted as another spelling of GPU 0.
-            Err(_) if text.starts_with('0') && text != "0" => Err(()),
-            Err(_) if text.bytes().all(|letter| letter.is_ascii_digit()) => {
-                text.parse().map(Selector::Index).map_err(|_| ())
-            }
-            Err(_) => Err(()),
-        }
-    }
-}
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,6 +57,21 @@ impl Request {
     #[must_use]
     pub fn limits_something(&self) -> bool {
         self.memory.is_some() || !self.devices.is_empty()
+    }
+}
+
+impl From<&DefaultSlice> for Request {
+    /// The request that a container without annotations is taken to make.
+    fn from(default: &DefaultSlice) -> Request {
+        Request {
+            memory: Some(default.memory),
+            total: default.total,
+            present_as: default.present_as,
+            headroom: default.headroom,
+            host_allowance: default.host_allowance,
+            pressure: default.pressure,
+            ..Request::default()
+        }
     }
 }
 
@@ -236,9 +217,12 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
     let word = |words| AnnotationError::Word(shown(full), shown(value), words);
     match key {
         "memory" => request.memory = Some(size()?),
-        "total" => request.total = Some(total(value).ok_or_else(|| word("slice, device"))?),
+        "total" => {
+            request.total = Some(Total::from_word(value).ok_or_else(|| word("slice, device"))?)
+        }
         "present-as" => {
-            request.present_as = Some(present_as(value).ok_or_else(|| word("uma, discrete"))?);
+            request.present_as =
+                Some(PresentAs::from_word(value).ok_or_else(|| word("uma, discrete"))?);
         }
         // A headroom of 0 is valid, although 0 is not a valid size.
         "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
@@ -246,13 +230,14 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
         "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
         "host-allowance" => request.host_allowance = Some(size()?),
         "managed" => {
-            request.managed = Some(managed(value).ok_or_else(|| word("count, allow"))?);
+            request.managed = Some(Managed::from_word(value).ok_or_else(|| word("count, allow"))?);
         }
         "pressure" => {
-            request.pressure = Some(pressure(value).ok_or_else(|| word("refuse, release"))?);
+            request.pressure =
+                Some(Pressure::from_word(value).ok_or_else(|| word("refuse, release"))?);
         }
         "page-cache" => {
-            let known = page_cache(value);
+            let known = PageCache::from_word(value);
             request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
         }
         "share" => match value {
@@ -266,7 +251,7 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
             };
             let selector = device
                 .parse()
-                .map_err(|()| AnnotationError::Device(shown(full), shown(device)))?;
+                .map_err(|_| AnnotationError::Device(shown(full), shown(device)))?;
             let memory = size()?;
             request.devices.retain(|known| known.selector != selector);
             request.devices.push(Named {
@@ -277,57 +262,6 @@ fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// `slice` or `device`.
-#[must_use]
-pub fn total(text: &str) -> Option<Total> {
-    match text {
-        "slice" => Some(Total::Slice),
-        "device" => Some(Total::Device),
-        _ => None,
-    }
-}
-
-/// `uma` or `discrete`.
-#[must_use]
-pub fn present_as(text: &str) -> Option<PresentAs> {
-    match text {
-        "uma" => Some(PresentAs::Uma),
-        "discrete" => Some(PresentAs::Discrete),
-        _ => None,
-    }
-}
-
-/// `count` or `allow`.
-#[must_use]
-pub fn managed(text: &str) -> Option<Managed> {
-    match text {
-        "count" => Some(Managed::Count),
-        "allow" => Some(Managed::Allow),
-        _ => None,
-    }
-}
-
-/// `refuse` or `release`.
-#[must_use]
-pub fn pressure(text: &str) -> Option<Pressure> {
-    match text {
-        "refuse" => Some(Pressure::Refuse),
-        "release" => Some(Pressure::Release),
-        _ => None,
-    }
-}
-
-/// `keep`, `drop` or `drop-behind`.
-#[must_use]
-pub fn page_cache(text: &str) -> Option<PageCache> {
-    match text {
-        "keep" => Some(PageCache::Keep),
-        "drop" => Some(PageCache::Drop),
-        "drop-behind" => Some(PageCache::DropBehind),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

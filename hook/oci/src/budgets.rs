@@ -2,13 +2,13 @@
 //! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
 //! different sizes for one GPU.
 
-use crate::annotations::{Named, Request, Selector};
+use crate::annotations::{Named, Request};
 use crate::devices::Target;
 use crate::given_gpus;
 use crate::identity::Identity;
 use crate::plan::{Given, PlanError};
 use crate::registry::Budget;
-use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
 
 /// The budget of each GPU, with a note for the user.

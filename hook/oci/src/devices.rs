@@ -2,10 +2,9 @@
 //! the driver.
 //! Touches: its arguments; `read` the list.
 
-use crate::annotations::Selector;
 use crate::place::Places;
 use crate::read;
-use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::fmt;

@@ -228,7 +228,7 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
             ..Request::default()
         },
         (_, None) => match &given.policy.default {
-            Some(default) if !given.devices.devices.is_empty() => default.request(),
+            Some(default) if !given.devices.devices.is_empty() => default.into(),
             Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
             None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
             None => return Ok(Decision::Nothing("it asks for no slice")),

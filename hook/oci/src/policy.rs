@@ -2,12 +2,12 @@
 //! Touches: that file.
 //! Law: a key that is not understood is an error, and a file that others may write to is not used.
 
-use crate::annotations::{Request, Selector, page_cache, present_as, pressure, total};
 use crate::place::Places;
 use crate::read;
 use gpuslice_config::slice::host_reserve::Thresholds;
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -42,7 +42,7 @@ pub struct Policy {
     /// The treatment of a container whose image cannot load the library.
     pub when_not_injectable: NotInjectable,
     /// The slice of containers without a request.
-    pub default: Option<Default_>,
+    pub default: Option<DefaultSlice>,
     /// The most that one container, and one namespace, may have of each GPU.
     pub maximum: Maximum,
     /// Lower maxima for single namespaces.
@@ -124,7 +124,7 @@ pub struct Maximum {
 /// The slice of a container without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Default_ {
+pub struct DefaultSlice {
     /// Its budget on each GPU.
     #[serde(deserialize_with = "some_size")]
     pub memory: Bytes,
@@ -143,22 +143,6 @@ pub struct Default_ {
     /// The reaction to memory pressure.
     #[serde(default, deserialize_with = "pressure_word")]
     pub pressure: Option<Pressure>,
-}
-
-impl Default_ {
-    /// The request that a container without annotations is taken to make.
-    #[must_use]
-    pub fn request(&self) -> Request {
-        Request {
-            memory: Some(self.memory),
-            total: self.total,
-            present_as: self.present_as,
-            headroom: self.headroom,
-            host_allowance: self.host_allowance,
-            pressure: self.pressure,
-            ..Request::default()
-        }
-    }
 }
 
 /// The treatment of models in the page cache.
@@ -349,15 +333,15 @@ fn word<'de, D: Deserializer<'de>, T>(
 }
 
 fn total_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Total>, D::Error> {
-    word(from, total, "slice, device")
+    word(from, Total::from_word, "slice, device")
 }
 
 fn present_as_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PresentAs>, D::Error> {
-    word(from, present_as, "uma, discrete")
+    word(from, PresentAs::from_word, "uma, discrete")
 }
 
 fn pressure_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pressure>, D::Error> {
-    word(from, pressure, "refuse, release")
+    word(from, Pressure::from_word, "refuse, release")
 }
 
 fn thresholds<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error> {
@@ -371,14 +355,14 @@ fn thresholds<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error
 }
 
 fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCache>, D::Error> {
-    word(from, page_cache, "keep, drop, drop-behind")
+    word(from, PageCache::from_word, "keep, drop, drop-behind")
 }
 
 fn selectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Selector>>, D::Error> {
     let texts: Vec<TextOrNumber> = Vec::deserialize(from)?;
     let selector = |TextOrNumber(text): TextOrNumber| {
         let unknown = || D::Error::custom(format!("{text:?} is no index or uuid of a GPU"));
-        text.parse().map_err(|()| unknown())
+        text.parse().map_err(|_| unknown())
     };
     texts
         .into_iter()

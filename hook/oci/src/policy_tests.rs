@@ -54,7 +54,7 @@ fn every_key_is_read() {
             others: OnError::Refuse,
         },
         when_not_injectable: NotInjectable::Refuse,
-        default: Some(Default_ {
+        default: Some(DefaultSlice {
             memory: Bytes::gib(4),
             total: Some(Total::Device),
             present_as: None,
