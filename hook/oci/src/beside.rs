@@ -2,8 +2,8 @@
 //! Touches: the host's meminfo and its promises, by reading them.
 
 use crate::admission::{Asking, Host, Unused, admit};
-use crate::create::Stage;
 use crate::devices::Devices;
+use crate::outcome::Stage;
 use crate::owner::Owner;
 use crate::place::Places;
 use crate::plan::Plan;

@@ -1,7 +1,7 @@
 //! A container that is being created, as the host sees its first process.
 //! Touches: /proc of that process; the host's /dev.
 
-use crate::create::Stage;
+use crate::outcome::Stage;
 use crate::owner::Owner;
 use crate::spec::Spec;
 use crate::state::State;

@@ -6,6 +6,7 @@ mod injection;
 use crate::arguments::Arguments;
 use crate::beside::{Beside, HostUnread, Wanted};
 use crate::devices::{self, Devices};
+use crate::outcome::{Failure, Messages, Report, Stage};
 use crate::owner::Owner;
 use crate::place::Places;
 use crate::plan::{Decision, Given, Plan, PlanError, decide};
@@ -15,36 +16,6 @@ use crate::spec::{self, Spec};
 use crate::state::State;
 use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, toolkit_limit};
 use anyhow::{Context, bail};
-
-/// The namespaces that the hook runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The runtime's, which are the host's: `createRuntime`, `prestart`.
-    Runtime,
-    /// The container's, before its root is mounted: `createContainer`.
-    Container,
-}
-
-/// Why a container does not start, or has no slice.
-#[derive(Debug)]
-pub enum Failure {
-    /// The policy, or what others hold, does not allow it. It does not start.
-    Refused(anyhow::Error),
-    /// Something went wrong. The policy decides whether the container starts.
-    Failed(anyhow::Error, OnError),
-}
-
-/// The messages, one line each.
-pub type Lines = Vec<String>;
-
-/// The messages about a container, whether it starts or not.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// For the runtime.
-    pub lines: Lines,
-    /// For the host's log, too: which limits are not in force although the container starts.
-    pub logged: Lines,
-}
 
 /// The decision about a container: its plan and its first process.
 struct Decided {
@@ -130,9 +101,9 @@ pub fn would(
     state: &State,
     stage: Stage,
     given: &Arguments,
-) -> Result<(Option<Plan>, Lines), Failure> {
+) -> Result<(Option<Plan>, Messages), Failure> {
     let Some(mut decided) = decided(state, stage, given)? else {
-        return Ok((None, Lines::new()));
+        return Ok((None, Messages::new()));
     };
     let on = decided.on;
     let records = registry::records(&given.places).map_err(|error| on.by_host(error))?;
@@ -146,7 +117,7 @@ pub fn would(
         owner: container::owner(state, stage).ok(),
         stage,
     };
-    let mut lines = Lines::new();
+    let mut lines = Messages::new();
     let name = &decided.plan.name;
     let beside = wanted.among(&records);
     let promised = match beside.map_err(|error| unless_host(error, on))? {

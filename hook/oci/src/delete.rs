@@ -2,7 +2,7 @@
 //! Touches: /run/gpuslice, the page cache of models.
 
 use crate::arguments::Arguments;
-use crate::create::Lines;
+use crate::outcome::Messages;
 use crate::registry::{Damaged, Member, Record, Registry, survey};
 use crate::state::State;
 use crate::{gc, page_cache, traces};
@@ -14,8 +14,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When something cannot be removed; the next hook tries again.
-pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Lines> {
-    let mut lines = Lines::new();
+pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
+    let mut lines = Messages::new();
     if !given.places.slices().exists() {
         return Ok(lines);
     }

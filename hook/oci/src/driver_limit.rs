@@ -4,8 +4,8 @@
 //! Law: a limit that the driver does not set is reported, and stops no container.
 
 use crate::command;
-use crate::create::Lines;
 use crate::devices::{Devices, Target};
+use crate::outcome::Messages;
 use crate::place::Places;
 use crate::policy::{DriverLimits, Policy};
 use crate::read;
@@ -23,8 +23,8 @@ pub fn set(
     devices: &Devices,
     policy: &Policy,
     places: &Places,
-) -> Lines {
-    let mut lines = Lines::new();
+) -> Messages {
+    let mut lines = Messages::new();
     if policy.driver_limits == DriverLimits::Off {
         return lines;
     }

@@ -2,10 +2,10 @@
 //! no runtime deleted.
 //! Touches: /run/gpuslice, /proc. Law: the kernel, not we, decides which process is dead.
 
-use crate::host::{self, HostError};
 use crate::owner::Life;
 use crate::place::Places;
 use crate::registry::{Damaged, Member, NEW, Record, Registry, RegistryError, survey};
+use crate::removal::{self, HostError};
 use crate::{tenants, traces};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -126,11 +126,11 @@ pub fn leave(
         return Ok(Some(record));
     }
     for id in ids {
-        host::remove_container(places, id)?;
+        removal::remove_container(places, id)?;
     }
     record.containers.retain(|member| !ids.contains(&member.id));
     if record.containers.is_empty() {
-        host::remove_slice(places, &record)?;
+        removal::remove_slice(places, &record)?;
         registry.remove(&record.slice)?;
         return Ok(None);
     }
@@ -172,7 +172,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     for name in listed(&places.slices()) {
         let path = places.slices().join(name);
         if path.extension().is_some_and(|extension| extension == NEW) {
-            host::remove_file(&path)?;
+            removal::remove_file(&path)?;
         }
     }
     let (records, damaged) = survey(places)?;
@@ -209,7 +209,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     };
     for id in listed(&places.containers()) {
         if !has_container(&id) {
-            host::remove_container(places, &id)?;
+            removal::remove_container(places, &id)?;
             collected.containers.push(id);
         }
     }
@@ -218,7 +218,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
     tenants::remove_dead(&places.run().join(tenants::FOLDER));
     for slice in listed(&places.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
-            host::remove_ledger(&places.ledger(&slice))?;
+            removal::remove_ledger(&places.ledger(&slice))?;
             collected.slices.push(slice);
         }
     }
@@ -237,11 +237,11 @@ pub(crate) fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), G
         Path::new(slice).components().next(),
         Some(Component::Normal(_))
     ) {
-        host::remove_container(places, slice)?;
-        host::remove_ledger(&places.ledger(slice))?;
-        host::remove_promises(places, slice)?;
+        removal::remove_container(places, slice)?;
+        removal::remove_ledger(&places.ledger(slice))?;
+        removal::remove_promises(places, slice)?;
     }
-    Ok(host::remove_file(&damaged.path)?)
+    Ok(removal::remove_file(&damaged.path)?)
 }
 
 /// Names that are not UTF-8 are not ours.

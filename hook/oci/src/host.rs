@@ -1,12 +1,12 @@
-//! Creates and removes the host's part of a slice and a container: folders, the ledger's mount, a
-//! promise.
-//! Touches: /run/gpuslice. Law: creating and removing can both be repeated, whichever parts already
-//! exist.
+//! Creates the host's part of a slice and a container: folders, the ledger's mount, a promise.
+//! Touches: /run/gpuslice. Law: creating can be repeated, whichever parts already exist; `removal`
+//! removes them.
 
-use crate::create::Lines;
-use crate::place::Places;
-use crate::plan::{PRELOAD, Plan, ledger_id};
-use crate::registry::{Record, unified};
+use crate::outcome::Messages;
+use crate::place::{PRELOAD, Places};
+use crate::plan::{Plan, ledger_id};
+use crate::registry::unified;
+use crate::removal::{HostError, failed};
 use crate::steps::Steps;
 use crate::{run_folder, seal, sys};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Locks, Open};
@@ -14,32 +14,12 @@ use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{Mode, SFlag, mknod};
-use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-/// Something on the host could not be made or removed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {path}")]
-pub struct HostError {
-    doing: &'static str,
-    path: PathBuf,
-    #[source]
-    source: io::Error,
-}
-
-pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
-    let path = path.to_owned();
-    move |source| HostError {
-        doing,
-        path,
-        source,
-    }
-}
 
 /// Creates everything that the plan needs. Called under the lock. Returns the messages to report.
 ///
@@ -50,7 +30,7 @@ pub fn prepare(
     promised: Bytes,
     places: &Places,
     steps: &Steps,
-) -> Result<Lines, HostError> {
+) -> Result<Messages, HostError> {
     let unsealed = make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
     let lines = unsealed.map(|why| {
         format!(
@@ -137,11 +117,11 @@ fn make_ledger(
         return identify(&path, slice).map(|()| None);
     }
     if !is_new {
-        seal::unmount(place).map_err(failed("unmount", place))?;
+        sys::unmount(place).map_err(failed("unmount", place))?;
     }
     let unsealed = seal::make(place, devices).err();
     if unsealed.is_some() {
-        seal::unmount(place).map_err(failed("unmount", place))?;
+        sys::unmount(place).map_err(failed("unmount", place))?;
         make_plain(place, &path, devices).map_err(failed("make", &path))?;
     }
     identify(&path, slice)?;
@@ -185,10 +165,6 @@ fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-fn open_folder(path: &Path) -> io::Result<File> {
-    sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
-}
-
 /// Allocates all pages of a file from its file system at once. On a full file system, a program
 /// would be killed when it touched an unallocated page. Returns `None` if the file already existed.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
@@ -229,95 +205,4 @@ fn cut(place: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Removes the files of a container, whichever of them exist.
-///
-/// # Errors
-/// When something cannot be removed.
-pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
-    let path = places.containers().join(id);
-    if remove_root(&path).is_none() {
-        gone(fs::remove_dir_all(&path)).map_err(failed("remove", &path))?;
-    }
-    Ok(())
-}
-
-/// Removes the files that [`make_root`] creates, by name, so that the folder need not be listed.
-/// Returns `None` if a file is missing, or an unexpected one is present.
-fn remove_root(own: &Path) -> Option<()> {
-    let root = open_folder(&own.join("root")).ok()?;
-    let remove = |name: &str, flags| unlinkat(&root, name, flags).ok();
-    for file in [
-        "slice.json",
-        PRELOAD,
-        "ledger/ledger",
-        "ledger/locks",
-        "libgpuslice.so",
-        "meminfo",
-    ] {
-        remove(file, UnlinkatFlags::NoRemoveDir)?;
-    }
-    if remove("promise", UnlinkatFlags::NoRemoveDir).is_some() {
-        remove("promises", UnlinkatFlags::RemoveDir)?;
-    }
-    remove("etc", UnlinkatFlags::RemoveDir)?;
-    remove("ledger", UnlinkatFlags::RemoveDir)?;
-    fs::remove_dir(own.join("root")).ok()?;
-    fs::remove_dir(own).ok()
-}
-
-/// Removes the ledger and the promise of a slice, whichever of them exist.
-///
-/// # Errors
-/// When something cannot be removed.
-pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
-    remove_ledger(&places.ledger(&record.slice))?;
-    if let Some(name) = promises::file_name(record.unified(), &record.slice) {
-        remove_file(&places.promises().join(name))?;
-    }
-    Ok(())
-}
-
-/// Removes the promises of a slice, of any size.
-///
-/// # Errors
-/// When something cannot be read or removed.
-pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
-    let folder = places.promises();
-    let held = match folder.exists() {
-        true => promises::read_folder(&folder).map_err(failed("read", &folder))?,
-        false => Vec::new(),
-    };
-    for promise in held.iter().filter(|promise| promise.slice == slice) {
-        if let Some(name) = promises::file_name(promise.budget, slice) {
-            remove_file(&folder.join(name))?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes a file if it exists.
-///
-/// # Errors
-/// When it cannot be removed.
-pub fn remove_file(path: &Path) -> Result<(), HostError> {
-    gone(fs::remove_file(path)).map_err(failed("remove", path))
-}
-
-/// Unmounts and removes a ledger's folder.
-///
-/// # Errors
-/// When it cannot be removed.
-pub fn remove_ledger(place: &Path) -> Result<(), HostError> {
-    // Hooks that were killed may have left more than one mount.
-    seal::unmount(place).map_err(failed("unmount", place))?;
-    gone(fs::remove_dir(place)).map_err(failed("remove", place))
-}
-
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }

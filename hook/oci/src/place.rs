@@ -3,6 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+/// The folder in which a container sees its slice.
+pub const MOUNT: &str = ".gpuslice";
+
+/// The file in which the container's loader finds the library.
+pub const PRELOAD: &str = "etc/ld.so.preload";
+
 /// The host's folders and files.
 #[derive(Clone, Debug)]
 pub struct Places {

@@ -7,8 +7,7 @@ use crate::budgets::{self, Budgets};
 use crate::devices::Devices;
 use crate::hook_sizes::{self, SizeError};
 use crate::identity::{Annotations, Identity};
-use crate::inject::preload;
-use crate::place::Places;
+use crate::place::{MOUNT, PRELOAD, Places};
 use crate::policy::Policy;
 use crate::registry::{Budget, unified};
 use crate::spec::Spec;
@@ -20,12 +19,6 @@ use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, T
 use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-/// The folder in which a container sees its slice.
-pub const MOUNT: &str = ".gpuslice";
-
-/// The file in which the container's loader finds the library.
-pub const PRELOAD: &str = "etc/ld.so.preload";
 
 /// Below [`MOUNT`]: the slice's own promise.
 const PROMISE: &str = "promise";
@@ -286,7 +279,7 @@ fn plan(
         path: root.join(name),
         text,
     };
-    let files = vec![file("slice.json", text), file(PRELOAD, preload::planned())];
+    let files = vec![file("slice.json", text), file(PRELOAD, preload_list())];
     let promised = unified(&devices);
     Ok(Plan {
         name: who.title(),
@@ -301,6 +294,12 @@ fn plan(
         devices,
         note,
     })
+}
+
+/// The loader's list for an image that has none.
+#[must_use]
+pub fn preload_list() -> String {
+    format!("/{MOUNT}/libgpuslice.so\n")
 }
 
 /// The id of a slice's ledger. No two containers or pods share an id, so neither do ledgers.

@@ -3,9 +3,9 @@
 //! Law: a record is written before any resource of its slice is created, and removed after the last
 //! of them. It is replaced as a whole. So no resource is left without a record.
 
-use crate::host::HostError;
 use crate::owner::Owner;
 use crate::place::Places;
+use crate::removal::HostError;
 use crate::{read, run_folder, sys, tenants};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;

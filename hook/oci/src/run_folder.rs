@@ -4,8 +4,8 @@
 //! Law: the first user creates the folder, and the result is the same for the hook and
 //! `gpuslice run`.
 
-use crate::host::{HostError, failed};
 use crate::place::Places;
+use crate::removal::{HostError, failed};
 use crate::{sys, tenants};
 use gpuslice_config::promises;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};

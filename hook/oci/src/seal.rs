@@ -13,7 +13,6 @@ use crate::sys;
 use gpuslice_config::ledger::{Locks, beginning, size_for};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, FallocateFlags, OFlag, fallocate, openat};
-use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{Mode, SFlag, fchmod, mkdirat, mknod};
 use nix::unistd::{Uid, fchown, ftruncate, pipe, write};
 use std::ffi::{CStr, CString, c_ulong};
@@ -35,7 +34,7 @@ pub fn make(place: &Path, devices: usize) -> io::Result<()> {
     let (file, pinned) = pinned(place, devices)?;
     // From here on the file can be changed only through a mapping.
     set_append_only(file.as_fd())?;
-    unmount(place)?;
+    sys::unmount(place)?;
     folder_of(place, c"4k")?;
     let (ledger, locks) = (place.join("ledger"), place.join("locks"));
     locks_file(&locks)?;
@@ -74,20 +73,6 @@ pub fn folder_of(place: &Path, size: &CStr) -> io::Result<()> {
 pub fn is_sealed(ledger: &Path) -> bool {
     let facts = nix::sys::statfs::statfs(ledger);
     facts.is_ok_and(|facts| facts.filesystem_type() == nix::sys::statfs::OVERLAYFS_SUPER_MAGIC)
-}
-
-/// Detaches everything that is mounted at the folder.
-///
-/// # Errors
-/// The kernel's.
-pub fn unmount(place: &Path) -> io::Result<()> {
-    loop {
-        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 /// The real file, and a detached mount of it as the overlay shows it. Kernel 6.1 requires both to

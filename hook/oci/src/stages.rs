@@ -3,8 +3,9 @@
 
 use crate::arguments::{self, Arguments, Asked};
 use crate::container;
-use crate::create::{self, Failure, Lines, Report, Stage, create};
+use crate::create::{self, create};
 use crate::delete::delete;
+use crate::outcome::{Failure, Messages, Report, Stage};
 use crate::policy::OnError;
 use crate::state::{self, State};
 use crate::syslog::Log;
@@ -116,7 +117,7 @@ fn hear() {
     }
 }
 
-fn told(lines: &Lines) -> u8 {
+fn told(lines: &Messages) -> u8 {
     lines.iter().for_each(|line| tell(line));
     SUCCESS
 }

@@ -3,6 +3,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::Mode;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_long, c_uint};
 use std::fs::File;
@@ -214,6 +215,20 @@ pub fn new_mount(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> io
     done(unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, null, null, 0) })?;
     // SAFETY: the context is open.
     owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes) })
+}
+
+/// Detaches everything that is mounted at the folder.
+///
+/// # Errors
+/// The kernel's.
+pub fn unmount(place: &Path) -> io::Result<()> {
+    loop {
+        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Cleans up before any other step: clears the environment, closes all but the standard

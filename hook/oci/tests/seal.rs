@@ -3,7 +3,7 @@
 
 use gpuslice_config::ledger::{Kind, Ledger, Open, Snapshot, size_for};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::seal;
+use gpuslice_hook::{seal, sys};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::CString;
@@ -24,7 +24,7 @@ fn a_sealed_ledger_counts_and_nobody_cuts_it() {
     let ledger = place.join("ledger");
     for devices in [1, 8] {
         if let Err(error) = seal::make(&place, devices) {
-            seal::unmount(&place).unwrap();
+            sys::unmount(&place).unwrap();
             eprintln!("skipped: this kernel cannot seal a ledger ({error})");
             return;
         }
@@ -48,7 +48,7 @@ fn a_sealed_ledger_counts_and_nobody_cuts_it() {
         let held: Vec<_> = seen.slots().map(|slot| (slot.used, slot.alive)).collect();
         assert_eq!(held, [(60, true)]);
         assert!(seen.is_sealed());
-        seal::unmount(&place).unwrap();
+        sys::unmount(&place).unwrap();
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
     }
     let mut best = u128::MAX;
@@ -56,7 +56,7 @@ fn a_sealed_ledger_counts_and_nobody_cuts_it() {
         let start = Instant::now();
         seal::make(&place, 1).unwrap();
         best = best.min(start.elapsed().as_micros());
-        seal::unmount(&place).unwrap();
+        sys::unmount(&place).unwrap();
     }
     eprintln!("sealed in {best} µs at best");
 }

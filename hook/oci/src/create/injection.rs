@@ -1,10 +1,11 @@
 //! Injects a container's slice, or the reason why it starts without one.
 //! Touches: the container's mount namespace, through `inject`; the container's record.
 
-use super::{Failure, Run, Stage};
+use super::Run;
 use crate::inject::reason::{self, Reason};
 use crate::inject::sources::Sources;
 use crate::inject::{self, InjectError, Outcome, Target};
+use crate::outcome::{Failure, Stage};
 use crate::policy::NotInjectable;
 use crate::registry::{self, Registry};
 use crate::spec::Spec;

@@ -11,7 +11,8 @@ pub mod root;
 pub mod sources;
 
 use crate::image::{self, Needs, Unsuited};
-use crate::plan::{MOUNT, PRELOAD};
+use crate::place::{MOUNT, PRELOAD};
+use crate::plan;
 use crate::read;
 use crate::steps::Steps;
 use crate::sys;
@@ -310,7 +311,7 @@ impl List<'_> {
     fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
         let merged = preload::merge(existing, &self.library);
         // The planned list is right for most images.
-        if merged != preload::planned().as_bytes() {
+        if merged != plan::preload_list().as_bytes() {
             let written = rewrite(&self.folder, PRELOAD, &merged);
             written.map_err(inside("write /etc/ld.so.preload"))?;
         }

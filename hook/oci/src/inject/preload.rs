@@ -1,16 +1,8 @@
 //! Merges the loader's list, `/etc/ld.so.preload`: our library first, then the image's own entries.
 //! Touches: its arguments.
 
-use crate::plan::MOUNT;
-
 /// The bytes that are read of an image's list.
 pub const CAP: usize = 4096;
-
-/// The list of an image that has none.
-#[must_use]
-pub fn planned() -> String {
-    format!("/{MOUNT}/libgpuslice.so\n")
-}
 
 /// The list with the library first. Existing text is kept as it is, comments included.
 #[must_use]

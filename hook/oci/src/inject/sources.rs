@@ -2,8 +2,8 @@
 //! namespace, because a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
-use crate::place::Places;
-use crate::plan::{MOUNT, Mount, Plan, READ_ONLY, READ_ONLY_DATA};
+use crate::place::{MOUNT, Places};
+use crate::plan::{Mount, Plan, READ_ONLY, READ_ONLY_DATA};
 use crate::{read, sys};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
