@@ -5,7 +5,8 @@
 use crate::annotations::{self, AnnotationError, Asked, Request};
 use crate::budgets::{self, Budgets};
 use crate::devices::Devices;
-use crate::hook_sizes::{self, SizeError};
+use crate::hook_arguments::SizeError;
+use crate::hook_sizes;
 use crate::identity::{Annotations, Identity};
 use crate::place::{MOUNT, PRELOAD, Places};
 use crate::policy::Policy;

@@ -2,7 +2,7 @@
 //! container, by `nvidia-cdi-hook apply-cuda-memory-limits` at createRuntime.
 //! Touches: its arguments. The limit comes from variables, which images can set.
 
-use crate::hook_sizes;
+use crate::hook_arguments;
 use crate::registry::Budget;
 use crate::spec::{Hook, MEMORY, Spec};
 use gpuslice_config::words::device::DeviceUuid;
@@ -22,7 +22,7 @@ struct Limit<'a> {
 impl Limit<'_> {
     fn of(spec: &Spec) -> Option<Limit<'_>> {
         let hooks = spec.hooks.as_ref()?.get("createRuntime")?.as_ref()?;
-        let is_ours = |hook: &Hook| hook_sizes::is_ours(&hook.path, &hook.args);
+        let is_ours = |hook: &Hook| hook_arguments::is_ours(&hook.path, &hook.args);
         let is_theirs = |hook: &&Hook| hook.args.iter().any(|word| word == COMMAND);
         let last = hooks.iter().rposition(|hook| is_theirs(&hook))?;
         // A hook of ours that is not listed here runs at prestart, and so before all of these.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use gpuslice_hook::json_text;
-use gpuslice_hook::wrapper::hooks::{Ours, STAGES, add};
+use gpuslice_hook::hook_entry::{Ours, STAGES, add};
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -5,7 +5,7 @@
 
 use super::{entry, list, literal};
 use clap_mangen::roff::{Roff, bold, roman};
-use gpuslice_hook::{annotations, arguments, stages, wrapper};
+use gpuslice_hook::{annotations, arguments, runtimes, stages, wrapper};
 
 /// Returns the pages, in the section for administrators. `gpuslice runtime` has a page of its own.
 pub(super) fn pages() -> Vec<(String, Vec<u8>)> {
@@ -117,7 +117,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 fn runtime() -> (&'static str, Roff) {
-    let name = wrapper::NAME;
+    let name = runtimes::WRAPPER;
     let mut roff = begin(
         name,
         "an OCI runtime whose containers have slices of GPU memory",

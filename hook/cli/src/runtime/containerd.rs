@@ -3,8 +3,8 @@
 
 use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
+use gpuslice_hook::hook_entry::{self as hooks, Ours};
 use gpuslice_hook::json_text;
-use gpuslice_hook::wrapper::hooks::{self, Ours};
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 

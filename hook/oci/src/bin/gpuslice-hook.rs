@@ -3,7 +3,7 @@
 //! Touches: this process, before anything else; then what `stages` touches.
 
 use gpuslice_hook::arena::Arena;
-use gpuslice_hook::{stages, sys, wrapper};
+use gpuslice_hook::{runtimes, stages, sys, wrapper};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -12,7 +12,7 @@ static ARENA: Arena = Arena::new();
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let name = arguments.next();
-    if wrapper::is_called(name.as_deref()) {
+    if runtimes::is_wrapper(name.as_deref()) {
         return ExitCode::from(wrapper::main(arguments));
     }
     let arguments: Vec<_> = arguments.collect();

@@ -1,6 +1,7 @@
 //! The wrapper's changes to a bundle, and its refusals.
 
 use super::*;
+use crate::runtimes::{USUAL, find};
 use std::os::unix::fs::PermissionsExt;
 
 struct Bundle {

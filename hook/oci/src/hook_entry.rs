@@ -3,7 +3,7 @@
 //! Law: the rest of the configuration, including unknown members, stays byte for byte. A gpuslice
 //! hook that gives a size, such as a CDI device's, is kept.
 
-use crate::hook_sizes::{self, NAME, SizeError};
+use crate::hook_arguments::{self, NAME, SizeError};
 use crate::json_text::{self, JsonError, quoted};
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ pub fn add(config: &str, ours: &Ours<'_>) -> Result<String, HooksError> {
     let root = json_text::root(config)?;
     let mut stages: Vec<String> = STAGES.map(str::to_owned).to_vec();
     let mut sizes: Vec<String> = Vec::new();
-    sizes.extend(hook_sizes::memory_of(ours.options).map(str::to_owned));
+    sizes.extend(hook_arguments::memory_of(ours.options).map(str::to_owned));
     if let Some(hooks) = there(config, &root, "hooks")? {
         for member in json_text::members(config, &hooks)? {
             let Some(stage) = json_text::plain(config, &member.key) else {
@@ -123,14 +123,15 @@ pub fn add(config: &str, ours: &Ours<'_>) -> Result<String, HooksError> {
             if stage != "poststop" {
                 for entry in entries(config, &member.value, ours)? {
                     let given = entry.arguments.filter(|_| !entry.replaceable);
-                    let size = given
-                        .and_then(|(_, words)| hook_sizes::memory_of(&words).map(str::to_owned));
+                    let size = given.and_then(|(_, words)| {
+                        hook_arguments::memory_of(&words).map(str::to_owned)
+                    });
                     sizes.extend(size);
                 }
             }
         }
     }
-    hook_sizes::one(sizes.iter().map(String::as_str))?;
+    hook_arguments::one(sizes.iter().map(String::as_str))?;
     let mut text = config.to_owned();
     for stage in &stages {
         text = add_to(text, stage, ours)?;
@@ -157,7 +158,7 @@ fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Result<String, HooksErr
             replaced = true;
             changes.push((entry.at, hook.clone()));
         } else if let Some((at, words)) = entry.arguments {
-            kept |= entry.is_added || hook_sizes::memory_of(&words).is_some();
+            kept |= entry.is_added || hook_arguments::memory_of(&words).is_some();
             changes.extend(ours.with_bundle(&words).map(|words| (at, words)));
         }
     }
@@ -168,7 +169,7 @@ fn add_to(text: String, stage: &str, ours: &Ours<'_>) -> Result<String, HooksErr
         }
     }
     // If no size is given here, a kept hook that gives a size already does the work of ours.
-    let is_needed = hook_sizes::memory_of(ours.options).is_some() || !kept;
+    let is_needed = hook_arguments::memory_of(ours.options).is_some() || !kept;
     if !is_added || replaced || !is_needed {
         return Ok(changed);
     }
@@ -193,7 +194,7 @@ fn entries(text: &str, list: &Range<usize>, ours: &Ours<'_>) -> Result<Vec<Entry
         let path = path.unwrap_or_default();
         let arguments = there(text, &at, "args")?;
         let list = words(arguments.clone()).unwrap_or_default();
-        if !hook_sizes::is_ours(path.as_ref(), &list) && path != ours.path {
+        if !hook_arguments::is_ours(path.as_ref(), &list) && path != ours.path {
             continue;
         }
         let env = words(there(text, &at, "env")?).unwrap_or_default();

@@ -4,6 +4,7 @@
 
 use crate::place::Places;
 use crate::read;
+use crate::runtimes;
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ pub fn runtimes(file: &Path) -> Vec<String> {
 
 fn below_ours(text: &str) -> Vec<String> {
     let all = listed(text);
-    let is_ours = |name: &String| super::is_called(Some(name.as_ref()));
+    let is_ours = |name: &String| runtimes::is_wrapper(Some(name.as_ref()));
     match all.iter().any(is_ours) {
         true => all.into_iter().filter(|name| !is_ours(name)).collect(),
         false => Vec::new(),
