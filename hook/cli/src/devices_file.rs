@@ -6,8 +6,8 @@ use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
 use crate::{destination, sim};
-use gpuslice_hook::place::Places;
-use gpuslice_hook::tenants;
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::slices::tenants;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

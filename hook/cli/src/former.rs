@@ -6,7 +6,7 @@
 
 use crate::{folder_users, registry};
 use gpuslice_config::words::paths;
-use gpuslice_hook::tenants::Process;
+use gpuslice_host::slices::tenants::Process;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::fs;

@@ -3,8 +3,8 @@
 
 use crate::{exit, registry, standard_streams};
 use anyhow::{Context, bail};
-use gpuslice_hook::gc::{self, Unreadable};
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::slices::gc::{self, Unreadable};
 use std::path::PathBuf;
 
 /// `gpuslice gc`.

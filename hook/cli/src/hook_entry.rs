@@ -3,8 +3,8 @@
 //! Law: every configuration that names the hook also sets its environment.
 
 use anyhow::{Context, bail};
-pub use gpuslice_hook::hook_entry::{ENVIRONMENT, STAGES};
-use gpuslice_hook::runtimes;
+pub use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
+use gpuslice_host::engine::runtimes;
 use serde_json::{Value, json};
 use std::env;
 use std::os::unix::fs::PermissionsExt;

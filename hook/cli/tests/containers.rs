@@ -12,9 +12,9 @@ mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::owner::Owner;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::registry::{Budget, Member, Record, Registry};
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::machine::process::Owner;
+use gpuslice_host::slices::records::{Budget, Member, Record, Registry};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};

@@ -5,9 +5,9 @@
 )]
 
 use gpuslice_cli::hook_entry::{self, When};
-use gpuslice_hook::annotations::{self, Asked};
-use gpuslice_hook::identity::Identity;
-use gpuslice_hook::policy::{self, Policy};
+use gpuslice_hook::request::annotations::{self, Asked};
+use gpuslice_hook::request::identity::Identity;
+use gpuslice_host::machine::policy::{self, Policy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,7 +5,7 @@
 #[path = "../../../tests/containers/src/patience.rs"]
 mod patience;
 
-use gpuslice_hook::elf::Elf;
+use gpuslice_host::base::elf::Elf;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;

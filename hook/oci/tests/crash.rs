@@ -6,7 +6,7 @@
 
 mod support;
 
-use gpuslice_hook::steps::STEPS;
+use gpuslice_hook::base::crash_points::STEPS;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use support::{Container, Host, hook, is_root, patience};

@@ -6,8 +6,8 @@
 
 mod support;
 
-use gpuslice_hook::gc::{self, Collected, Unreadable};
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::slices::gc::{self, Collected, Unreadable};
 use std::fs;
 use support::{Container, Host, is_root};
 

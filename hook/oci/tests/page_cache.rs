@@ -5,7 +5,7 @@
 
 mod support;
 
-use gpuslice_hook::page_cache::{Dropped, drop_folder};
+use gpuslice_hook::apply::page_cache::{Dropped, drop_folder};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;

@@ -3,7 +3,8 @@
 
 use gpuslice_config::ledger::{Kind, Ledger, Open, Snapshot, size_for};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::{seal, sys};
+use gpuslice_hook::apply::seal;
+use gpuslice_host::base::sys;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::CString;

@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::annotations::{Asked, read};
-use gpuslice_hook::identity::{Annotations, Identity};
+use gpuslice_hook::request::annotations::{Asked, read};
+use gpuslice_hook::request::identity::{Annotations, Identity};
 
 // Lines `key=value`, the first of them the container's name.
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -2,7 +2,7 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::registry::Record;
+use gpuslice_host::slices::records::Record;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let Ok(record) = serde_json::from_slice::<Record>(text) else {

@@ -13,25 +13,63 @@ struct Crate {
     rooms: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: &[Crate] = &[Crate {
-    folder: "shim/src",
-    rooms: &[
-        ("interpose", "how a call of the program reaches a hook"),
-        ("hooks", "what each hooked function does"),
-        ("account", "who pays: claims and releases of device memory"),
-        ("answer", "facts become the one answer"),
-        ("page_cache", "model files leave the page cache"),
-        (
-            "slice",
-            "what this process was given: slice file and ledger",
-        ),
-        ("real", "the real functions, in each copy of their library"),
-        ("state", "what this process holds: wiped in a forked child"),
-        ("log", "log lines and failure counters"),
-        ("loader", "loaded objects and their symbols"),
-        ("sys", "system calls"),
-    ],
-}];
+const CRATES: &[Crate] = &[
+    Crate {
+        folder: "shim/src",
+        rooms: &[
+            ("interpose", "how a call of the program reaches a hook"),
+            ("hooks", "what each hooked function does"),
+            ("account", "who pays: claims and releases of device memory"),
+            ("answer", "facts become the one answer"),
+            ("page_cache", "model files leave the page cache"),
+            (
+                "slice",
+                "what this process was given: slice file and ledger",
+            ),
+            ("real", "the real functions, in each copy of their library"),
+            ("state", "what this process holds: wiped in a forked child"),
+            ("log", "log lines and failure counters"),
+            ("loader", "loaded objects and their symbols"),
+            ("sys", "system calls"),
+        ],
+    },
+    Crate {
+        folder: "hook/oci/src",
+        rooms: &[
+            ("stage", "what the hook does at each stage of a container"),
+            (
+                "wrapper",
+                "gpuslice-runtime: adds the hook, becomes the runtime",
+            ),
+            ("apply", "carries the plan out on the host"),
+            ("inject", "puts the slice into the container"),
+            ("plan", "decides: budgets, neighbours, files, mounts"),
+            (
+                "request",
+                "what the runtime, the annotations and config.json say",
+            ),
+            (
+                "base",
+                "outcomes, crash points, the host's log, the allocator",
+            ),
+        ],
+    },
+    Crate {
+        folder: "hook/host/src",
+        rooms: &[
+            (
+                "engine",
+                "how engines run the hook: its definitions, runtimes",
+            ),
+            (
+                "slices",
+                "the slices of this machine: records, admission, removal",
+            ),
+            ("machine", "GPUs, policy and processes of this machine"),
+            ("base", "paths, files, mounts, ELF files"),
+        ],
+    },
+];
 
 /// Most files that a folder holds without rooms of its own.
 const FLAT: usize = 15;

@@ -10,7 +10,7 @@ use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::status::users::User;
 use crate::{environment, past_the_library, text};
 use gpuslice_config::host::meminfo::{self, HostMemory};
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::Places;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

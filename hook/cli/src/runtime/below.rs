@@ -2,8 +2,8 @@
 //! Touches: the host's policy, the toolkit's file, the folders of runtimes (reads).
 
 use anyhow::bail;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::runtimes;
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::engine::runtimes;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
 /// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
 /// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
-    let policy = gpuslice_hook::policy::runtimes(&Places::default())?;
+    let policy = gpuslice_host::machine::policy::runtimes(&Places::default())?;
     let others: Vec<String> = list
         .iter()
         .filter(|it| *it != executable)

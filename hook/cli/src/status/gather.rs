@@ -13,7 +13,7 @@ use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::Places;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;

@@ -14,7 +14,7 @@ pub(crate) mod users;
 
 use crate::{exit, stale_devices, standard_streams};
 use driver::Drivers;
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::Places;
 use model::SliceStatus;
 use process::Processes;
 use serde::Serialize;

@@ -3,6 +3,7 @@
 //! Law: nothing of the image is executed or mounted, and no link in it leads out of it. A failure
 //! leaves nothing attached.
 
+pub mod image;
 mod masked;
 pub mod preload;
 mod read_only;
@@ -10,13 +11,13 @@ pub mod reason;
 pub mod root;
 pub mod sources;
 
-use crate::image::{self, Needs, Unsuited};
-use crate::place::{MOUNT, PRELOAD};
+use crate::base::crash_points::Steps;
+use crate::inject::image::{Needs, Unsuited};
 use crate::plan;
-use crate::read;
-use crate::steps::Steps;
-use crate::sys;
 use gpuslice_config::slice;
+use gpuslice_host::base::paths::{MOUNT, PRELOAD};
+use gpuslice_host::base::read;
+use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, umount2};

@@ -3,7 +3,7 @@
 //! Touches: the container's mount namespace, by descriptors alone.
 
 use super::root::{Root, stands};
-use crate::{read, sys};
+use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::fstat;
 use std::ffi::{CString, OsStr};

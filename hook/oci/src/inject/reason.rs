@@ -5,8 +5,8 @@
 
 use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
 use crate::inject::root::Root;
-use crate::sys;
 use gpuslice_config::words::paths::NO_SLICE;
+use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use std::fs::DirBuilder;

@@ -3,7 +3,7 @@
 //! never twice. No magic link is followed. Only regular files are opened. Nothing is created in a
 //! file system that was mounted into the container.
 
-use crate::sys;
+use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, fstat, mkdirat};

@@ -2,9 +2,9 @@
 //! namespace, because a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
-use crate::place::{MOUNT, Places};
 use crate::plan::{Mount, Plan, READ_ONLY, READ_ONLY_DATA};
-use crate::{read, sys};
+use gpuslice_host::base::paths::{MOUNT, Places};
+use gpuslice_host::base::{read, sys};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::fs::File;

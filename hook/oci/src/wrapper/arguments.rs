@@ -3,8 +3,8 @@
 //! Law: the creation of a container is recognised even among options that are newer than gpuslice.
 //! Arguments after the verb are never removed, because `exec` has a container's command there.
 
-use crate::place::Places;
-use crate::text::shown;
+use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::text::shown;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

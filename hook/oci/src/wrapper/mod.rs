@@ -9,10 +9,10 @@ pub mod arguments;
 mod levels;
 mod report;
 
-use crate::hook_entry::{self, HooksError, Ours};
-use crate::policy;
-use crate::runtimes::{self, RuntimeError};
 use arguments::Request;
+use gpuslice_host::engine::hook_entry::{self, HooksError, Ours};
+use gpuslice_host::engine::runtimes::{self, RuntimeError};
+use gpuslice_host::machine::policy;
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};

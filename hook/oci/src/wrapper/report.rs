@@ -2,8 +2,8 @@
 //! Touches: both; the clock.
 
 use super::arguments::{OPTIONS, Request};
-use crate::json_text::quoted;
-use crate::runtimes::WRAPPER;
+use gpuslice_host::engine::json_edit::quoted;
+use gpuslice_host::engine::runtimes::WRAPPER;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;

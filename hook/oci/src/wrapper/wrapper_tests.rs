@@ -1,7 +1,7 @@
 //! The wrapper's changes to a bundle, and its refusals.
 
 use super::*;
-use crate::runtimes::{USUAL, find};
+use gpuslice_host::engine::runtimes::{USUAL, find};
 use std::os::unix::fs::PermissionsExt;
 
 struct Bundle {
@@ -101,7 +101,7 @@ fn the_wrapper_is_not_taken_for_the_runtime() {
 /// The runtimes that a policy with these bytes and this mode names for a verb, and the log.
 fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, Failure>, String) {
     let host = tempfile::tempdir().unwrap();
-    let places = crate::place::Places::below(host.path());
+    let places = gpuslice_host::base::paths::Places::below(host.path());
     fs::create_dir_all(places.policy().parent().unwrap()).unwrap();
     fs::write(places.policy(), policy).unwrap();
     fs::set_permissions(places.policy(), fs::Permissions::from_mode(mode)).unwrap();
@@ -153,7 +153,7 @@ fn the_list_of_runtimes_below_ours_is_honoured() {
         return;
     }
     let host = tempfile::tempdir().unwrap();
-    let places = crate::place::Places::below(host.path());
+    let places = gpuslice_host::base::paths::Places::below(host.path());
     let toolkit = host.path().join("etc/nvidia-container-runtime/config.toml");
     fs::create_dir_all(toolkit.parent().unwrap()).unwrap();
     fs::create_dir_all(places.policy().parent().unwrap()).unwrap();

@@ -145,8 +145,8 @@ impl Host {
     }
 
     pub fn collect(&self) {
-        let places = gpuslice_hook::place::Places::below(self.folder.path());
-        gpuslice_hook::gc::collect(&places).unwrap();
+        let places = gpuslice_host::base::paths::Places::below(self.folder.path());
+        gpuslice_host::slices::gc::collect(&places).unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use gpuslice_containers::host::Host;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::{Spec, hook};
-use gpuslice_hook::steps::STEPS;
+use gpuslice_hook::base::crash_points::STEPS;
 use serde_json::json;
 
 /// A root whose file system cannot be written takes the longest way; outside, unified memory has promises.

@@ -1,0 +1,7 @@
+//! Paths, files and system calls.
+
+pub mod elf;
+pub mod paths;
+pub mod read;
+pub mod sys;
+pub mod text;

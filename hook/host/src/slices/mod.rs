@@ -1,0 +1,9 @@
+//! The slices of this machine: records, admission, and the removal of dead ones.
+
+pub mod admission;
+pub mod gc;
+pub mod liveness;
+pub mod records;
+pub mod removal;
+pub mod run_folder;
+pub mod tenants;

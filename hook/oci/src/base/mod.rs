@@ -1,0 +1,6 @@
+//! Words and tools of all rooms: a stage's outcome, crash points for tests, the host's log, the allocator.
+
+pub mod arena;
+pub mod crash_points;
+pub mod outcome;
+pub mod syslog;
