@@ -5,3 +5,4 @@ pub mod paths;
 pub mod read;
 pub mod sys;
 pub mod text;
+pub(crate) mod uuid_text;

@@ -1,12 +1,13 @@
-//! The GPUs of this machine, as `gpuslice devices --write` lists them for a hook that cannot ask
-//! the driver.
+//! The list of this machine's GPUs, devices.json: `gpuslice devices --write` writes it, and the hook,
+//! which cannot query the driver, reads it.
 //! Touches: its arguments; `read` the list.
 
 use crate::base::paths::Places;
 use crate::base::read;
+use crate::base::uuid_text;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{Deserialize, Serialize, de::Error};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 pub const CAP: usize = 1 << 20;
 
 /// The list.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
     version: u32,
     /// The GPUs, by index.
@@ -23,10 +24,10 @@ pub struct Devices {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its UUID.
-    #[serde(deserialize_with = "uuid")]
+    #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
     /// Its index in nvidia-smi.
     pub index: u32,
@@ -37,22 +38,22 @@ pub struct Device {
     /// Whether it shares the host's memory.
     #[serde(default)]
     pub integrated: bool,
+    /// N of its `/dev/nvidiaN`, where the driver reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minor: Option<u32>,
+    /// Whether its driver limits cgroups itself; `None` if this has not been queried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_limits: Option<bool>,
     /// Its MIG instances.
     #[serde(default)]
     pub mig: Vec<Instance>,
-    /// N of its `/dev/nvidiaN`, where the driver reports it.
-    #[serde(default)]
-    pub minor: Option<u32>,
-    /// Whether its driver limits cgroups itself; `None` if this has not been queried.
-    #[serde(default)]
-    pub driver_limits: Option<bool>,
 }
 
 /// A part of a GPU that MIG divides.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// Its UUID.
-    #[serde(deserialize_with = "uuid")]
+    #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
     /// Its memory, in bytes.
     pub memory: u64,
@@ -171,7 +172,7 @@ pub enum DevicesError {
 /// When the list cannot be used.
 pub fn read(places: &Places) -> Result<Option<Devices>, DevicesError> {
     let path = places.devices();
-    let text = match text(&path) {
+    let text = match bytes(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(DevicesError::Read { path, source }),
         Ok(text) => text,
@@ -182,7 +183,7 @@ pub fn read(places: &Places) -> Result<Option<Devices>, DevicesError> {
     }
 }
 
-fn text(path: &std::path::Path) -> io::Result<Vec<u8>> {
+fn bytes(path: &std::path::Path) -> io::Result<Vec<u8>> {
     let file = read::open(path)?;
     read::only_roots(&file)?;
     read::whole(file, CAP)
@@ -202,17 +203,27 @@ pub fn parse(text: &[u8]) -> serde_json::Result<Devices> {
     }
 }
 
-fn uuid<'de, D: Deserializer<'de>>(from: D) -> Result<DeviceUuid, D::Error> {
-    String::deserialize(from)?.parse().map_err(D::Error::custom)
+/// The text of a list, as [`parse`] reads it.
+///
+/// # Errors
+/// Never in practice: names and numbers are always valid JSON.
+pub fn text(devices: &Devices) -> serde_json::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(devices)?))
 }
 
 impl Devices {
+    /// The list of these GPUs.
+    #[must_use]
+    pub const fn new(devices: Vec<Device>) -> Devices {
+        Devices {
+            version: 1,
+            devices,
+        }
+    }
+
     /// A list without GPUs.
     #[must_use]
     pub const fn none() -> Devices {
-        Devices {
-            version: 1,
-            devices: Vec::new(),
-        }
+        Devices::new(Vec::new())
     }
 }

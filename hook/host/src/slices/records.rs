@@ -59,7 +59,7 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// The GPU.
-    #[serde(with = "uuid_text")]
+    #[serde(with = "crate::base::uuid_text")]
     pub uuid: DeviceUuid,
     /// The size.
     #[serde(with = "bytes")]
@@ -338,20 +338,6 @@ fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(new);
     }
     replaced
-}
-
-mod uuid_text {
-    //! Serialises a UUID as its text.
-    use gpuslice_config::words::device::DeviceUuid;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(crate) fn serialize<S: Serializer>(uuid: &DeviceUuid, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(uuid)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DeviceUuid, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
 }
 
 mod some_bytes {
