@@ -109,7 +109,7 @@ fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
 }
 
 #[test]
-fn what_is_left_is_given_and_a_byte_more_is_refused_with_the_names_of_who_has_it() {
+fn a_byte_more_than_is_left_is_refused_with_the_names_of_the_holders() {
     let held = [
         record("a", None, budget(CARD, Bytes::gib(12))),
         record("b", None, budget(CARD, Bytes::gib(8))),

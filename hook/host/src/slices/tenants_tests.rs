@@ -91,7 +91,7 @@ fn links_and_second_names_of_a_record_do_not_count() {
 }
 
 #[test]
-fn a_stranger_cannot_write_in_the_name_of_anothers_process_or_of_a_container() {
+fn a_user_cannot_write_a_record_of_anothers_process_or_of_a_container() {
     if !is_root() {
         return;
     }

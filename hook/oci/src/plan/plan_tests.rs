@@ -110,7 +110,7 @@ fn the_plan_of_a_container_of_a_pod_on_unified_memory() {
 }
 
 #[test]
-fn what_happens_under_pressure_is_the_containers_word_and_from_where_on_the_hosts() {
+fn the_container_chooses_the_reaction_to_pressure_the_host_its_threshold() {
     let case = Case {
         machine: SPARK,
         policy: "thresholds = [\"full=7\", \"available=16GiB\", \"used=90\"]\n\
@@ -142,7 +142,7 @@ fn what_happens_under_pressure_is_the_containers_word_and_from_where_on_the_host
 }
 
 #[test]
-fn a_gpu_that_is_named_has_its_own_budget_and_one_that_is_not_may_be_left_alone() {
+fn a_named_gpu_has_its_own_budget_and_others_may_have_none() {
     let case = Case::default();
     let both = case.plan(&[
         ("gpuslice.io/memory", "8GiB"),
@@ -229,7 +229,7 @@ fn no_annotation_gives_more_than_the_policy() {
 }
 
 #[test]
-fn gpus_that_the_policy_names_and_the_host_has_not_are_told_from_a_host_without_gpus() {
+fn a_policy_for_absent_gpus_is_told_from_a_host_without_gpus() {
     let said = |machine, policy| {
         let case = Case {
             machine,
@@ -278,7 +278,7 @@ fn one_gpu_that_is_named_twice_has_one_size() {
 }
 
 #[test]
-fn a_slice_without_an_index_counts_on_the_gpus_that_the_container_is_given() {
+fn a_slice_without_an_index_counts_on_the_gpus_of_the_container() {
     let case = Case {
         machine: r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"minor":0,"name":"Card","memory":25769803776},

@@ -23,7 +23,7 @@ fn refused(text: &[u8]) -> String {
 }
 
 #[test]
-fn members_that_are_not_listed_are_left_out_and_the_others_kept_as_written() {
+fn unlisted_members_are_left_out_and_the_others_kept_as_written() {
     let text = r#" { "no" : [ {"all": 1}, "]}" ], "all" : [1e400, "a\"]}", {"x":[ ]}],
         "first":[ "a" , {"b":[]}, 3], "env":["M=1","N=2",7,"N=3"], "each":{"x":{"in":1,"out":2},"y":{}},
         "named":{"ours\/a":"1","other/":"2","\u006furs/b":"3"}, "list":[{"path":"p","env":["x"]},null],

@@ -2,16 +2,12 @@
 //! it was.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Host, hook, is_root, patience};
 use nix::sys::stat::Mode;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Host, hook, is_root, patience};
 
 /// A folder of the host that must never change.
 fn canary(host: &Host) -> std::path::PathBuf {

@@ -2,8 +2,7 @@
 //! a container's first process, the hook is run as a runtime runs it.
 //! Touches: a temporary folder, child processes. Needs root.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-
+#[allow(dead_code, reason = "other test packages use the rest")]
 #[path = "../../../../tests/containers/src/patience.rs"]
 pub mod patience;
 
@@ -17,6 +16,11 @@ pub const CARD: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 pub const SPARK: &str = "GPU-b10aaaaa-4444-4555-8666-777788880000";
 pub const SPARKS_MEMINFO: &str =
     "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
+
+/// The text of a file.
+pub fn text(path: PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
 
 /// Says once that a machine cannot run these tests. On CI they run.
 pub fn is_root() -> bool {

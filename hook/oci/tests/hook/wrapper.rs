@@ -1,16 +1,7 @@
 //! `gpuslice-runtime` with the real runc: containers run, through our hooks, and everything else
 //! is runc's.
 //! Touches: runc (tests/setup.sh installs it), as root; folders of its own.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that cannot be set up has failed"
-)]
-
-#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-#[path = "../../../tests/containers/src/patience.rs"]
-mod patience;
-
+use crate::support::patience;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -287,7 +278,7 @@ fn whatever_makes_no_container_is_runcs_word_for_word() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_changed_starts_nothing_and_the_engine_is_told() {
+fn a_configuration_that_cannot_be_changed_starts_nothing_and_is_reported() {
     let Some(host) = Host::new() else { return };
     fs::write(host.path("bundle/config.json"), "{\"hooks\":[]}").unwrap();
     let (out, err, status) = host.wrapped(&[], &host.run("wrong"));

@@ -1,17 +1,9 @@
 //! What images are like: read-only, without a glibc, with a volume at /etc, with a list of their own.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root, text};
 use std::fs;
 use std::os::unix::fs::symlink;
-use support::{Container, Host, is_root};
-
-fn text(path: std::path::PathBuf) -> String {
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn an_images_own_preload_list_is_kept_behind_ours() {
@@ -86,7 +78,7 @@ fn a_root_that_is_mounted_read_only_is_served_and_stays_read_only() {
 
 /// EROFS, squashfs, an overlay without an upper layer.
 #[test]
-fn a_file_system_that_nobody_can_write_to_is_served_by_dev_and_a_layer_over_etc() {
+fn a_read_only_file_system_gets_its_slice_in_dev_and_a_layer_over_etc() {
     if !is_root() {
         return;
     }

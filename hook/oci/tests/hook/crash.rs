@@ -2,14 +2,10 @@
 //! left, and nothing is given twice.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, hook, is_root, patience};
 use gpuslice_hook::base::crash_points::STEPS;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use support::{Container, Host, hook, is_root, patience};
 
 #[test]
 fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
@@ -130,7 +126,7 @@ fn a_container_of_the_same_id_that_lives_is_not_robbed() {
 }
 
 #[test]
-fn of_two_hundred_containers_at_once_twenty_fit_and_the_budget_is_never_exceeded() {
+fn two_hundred_containers_at_once_never_exceed_the_budget() {
     if !is_root() {
         return;
     }

@@ -2,13 +2,9 @@
 //! and a failure of the host follows `on-error`.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root};
 use std::fs;
 use std::os::unix::fs::symlink;
-use support::{Container, Host, is_root};
 
 const DENY: &str = "deny-unannotated = true\n";
 const DEFAULT: &str = "[default]\nmemory = \"2GiB\"\n";
@@ -188,7 +184,7 @@ fn failures_of_the_host() -> Vec<HostFailure> {
 }
 
 #[test]
-fn a_failure_of_the_host_follows_on_error_for_who_asks_and_for_who_does_not() {
+fn on_error_decides_about_a_failure_of_the_host() {
     if !is_root() {
         return;
     }

@@ -1,18 +1,10 @@
 //! What a container sees after the hook, and what the host sees: nothing.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root, patience, text};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
-use support::{Container, Host, is_root, patience};
-
-fn text(path: std::path::PathBuf) -> String {
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn a_container_has_its_slice_and_the_host_sees_none_of_it() {

@@ -1,17 +1,13 @@
 //! Models' pages leave the page cache before a container starts and after it has stopped.
 //! Touches: files on a disk; mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Host, is_root, patience};
 use gpuslice_hook::apply::page_cache::{Dropped, drop_folder};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use support::{Host, is_root, patience};
 
 const LENGTH: usize = 1 << 20;
 

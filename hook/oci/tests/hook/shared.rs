@@ -1,17 +1,9 @@
 //! What slices have together: a pod's ledger, the promises of a machine with unified memory.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use support::{Container, Host, SPARKS_MEMINFO, is_root};
-
-fn text(path: std::path::PathBuf) -> String {
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
@@ -122,7 +114,7 @@ fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
 }
 
 #[test]
-fn who_is_over_committed_on_unified_memory_takes_nothing_from_who_was_admitted() {
+fn an_over_committed_slice_takes_nothing_from_those_admitted_before() {
     if !is_root() {
         return;
     }

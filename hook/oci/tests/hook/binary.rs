@@ -1,10 +1,7 @@
 //! The binary that is shipped: static and small.
 //! Touches: target/release/gpuslice-hook, which `make` builds.
 
-#[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-#[path = "../../../tests/containers/src/patience.rs"]
-mod patience;
-
+use crate::support::patience;
 use gpuslice_host::base::elf::Elf;
 use std::fs::File;
 use std::path::Path;

@@ -2,14 +2,10 @@
 //! that container is gone.
 //! Touches: mount namespaces and cgroups of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root};
 use gpuslice_host::base::paths::Places;
 use gpuslice_host::slices::gc::{self, Collected, Unreadable};
 use std::fs;
-use support::{Container, Host, is_root};
 
 fn force(host: &Host) -> Collected {
     gc::collect_all(&Places::below(host.path("")), Unreadable::Remove).unwrap()

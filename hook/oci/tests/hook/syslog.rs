@@ -1,13 +1,9 @@
 //! What a container is refused for stands in the host's log: crun tells nobody.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Host, is_root};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use support::{Host, is_root};
 
 #[test]
 fn a_refusal_is_in_the_hosts_log() {
@@ -80,7 +76,7 @@ fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
     config["hooks"] = serde_json::json!({"createRuntime": [
         {"path": "/usr/bin/gpuslice-hook", "args": ["gpuslice-hook", "createRuntime"]},
         {"path": "/usr/bin/nvidia-cdi-hook",
-         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", support::CARD]},
+         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", crate::support::CARD]},
     ]});
     fs::write(&file, config.to_string()).unwrap();
     assert!(container.hook(&["createRuntime"]).status.success());

@@ -1,12 +1,8 @@
 //! What `gpuslice-hook --dry-run` says is what would happen.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root};
 use std::fs;
-use support::{Container, Host, is_root};
 
 /// What a dry run prints, what it tells, and whether it ends well.
 fn dry(container: &Container<'_>) -> (serde_json::Value, String, bool) {
@@ -34,7 +30,7 @@ fn a_dry_run_prints_the_plan_and_does_nothing() {
 }
 
 #[test]
-fn a_container_that_would_be_refused_is_refused_in_a_dry_run_by_the_same_words() {
+fn a_dry_run_refuses_in_the_same_words_as_a_start() {
     if !is_root() {
         return;
     }

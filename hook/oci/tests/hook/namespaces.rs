@@ -1,13 +1,9 @@
 //! Slices as seen from another pid or time namespace: what cannot be seen is not taken for dead.
 //! Touches: namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-mod support;
-
+use crate::support::{Container, Host, is_root, patience};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use support::{Container, Host, is_root, patience};
 
 /// Runs the hook of another container in new namespaces.
 fn hook_in(host: &Host, unshare: &[&str], container: &Container<'_>) -> Output {
