@@ -6,7 +6,7 @@ use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
 use crate::{destination, sim};
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::slices::tenants;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
     }
     if path == Path::new(DEVICES) {
         // At boot, this creates the folder in which the runs of all users see each other's slices.
-        let _ = tenants::make(&Places::default());
+        let _ = tenants::make(&HostPaths::default());
     }
     replace::replace(path, text.as_bytes())
 }

@@ -12,7 +12,7 @@ use crate::registry;
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, Held, SIZE};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::run_folder;
 use gpuslice_host::slices::tenants::{self, Process};
 use nix::fcntl::OFlag;
@@ -283,7 +283,7 @@ impl Promises {
 
 /// Locks the folder that root's runs share with containers. Creates it as the OCI hook does.
 fn lock_beside_containers(folder: &Path) -> io::Result<File> {
-    let places = Places::default();
+    let places = HostPaths::default();
     run_folder::make(&places).map_err(io::Error::other)?;
     let lock = lock_in(folder)?;
     run_folder::make_promises_if_host(&places).map_err(io::Error::other)?;

@@ -13,9 +13,9 @@ use crate::visible_gpus;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::admission::{AdmissionError, Holders};
-use gpuslice_host::slices::records::{Budget, Registry};
+use gpuslice_host::slices::records::{DeviceBudget, Registry};
 use gpuslice_host::slices::tenants::{self, FOLDER, Process, Tenant};
 use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File};
@@ -141,9 +141,9 @@ pub fn claim(
         None => {}
     }
     // A larger record would take memory from slices that were already admitted.
-    let budgets: Vec<Budget> = cards
+    let budgets: Vec<DeviceBudget> = cards
         .iter()
-        .map(|card| Budget {
+        .map(|card| DeviceBudget {
             uuid: card.uuid,
             memory: card.asked.at_most(card.left(&held).0),
             integrated: false,
@@ -317,7 +317,7 @@ impl Folders {
         let _ = DirBuilder::new().mode(0o700).create(&self.own);
     }
 
-    fn write(&self, owner: &Process, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
+    fn write(&self, owner: &Process, name: &str, budgets: &[DeviceBudget]) -> io::Result<PathBuf> {
         let machine = self.machine.as_ref();
         if let Some(Ok(written)) =
             machine.map(|folder| tenants::write(folder, owner, name, budgets))
@@ -328,8 +328,8 @@ impl Folders {
     }
 }
 
-fn machine() -> &'static Places {
-    static PLACES: std::sync::LazyLock<Places> = std::sync::LazyLock::new(Places::default);
+fn machine() -> &'static HostPaths {
+    static PLACES: std::sync::LazyLock<HostPaths> = std::sync::LazyLock::new(HostPaths::default);
     &PLACES
 }
 

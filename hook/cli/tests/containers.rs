@@ -12,9 +12,9 @@ mod support;
 
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::process::Owner;
-use gpuslice_host::slices::records::{Budget, Member, Record, Registry};
+use gpuslice_host::slices::records::{DeviceBudget, Member, Registry, SliceRecord};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ impl Host {
         }
     }
 
-    fn places(&self) -> Places {
-        Places::below(self.root.path())
+    fn places(&self) -> HostPaths {
+        HostPaths::below(self.root.path())
     }
 
     /// A container as the hook leaves it, whose first process is `process`.
@@ -52,14 +52,14 @@ impl Host {
         let places = self.places();
         let owner = Owner::of(i32::try_from(process.0.id()).unwrap()).unwrap();
         let registry = Registry::lock(&places).unwrap();
-        let record = Record {
-            version: Record::VERSION,
+        let record = SliceRecord {
+            version: SliceRecord::VERSION,
             slice: id.to_owned(),
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
             sandbox: None,
-            devices: vec![Budget {
+            devices: vec![DeviceBudget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
                 integrated: false,

@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_host::base::paths::Places;
-use gpuslice_hook::plan::{Decision, Given, decide};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_hook::plan::{Decision, PlanInput, decide};
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::devices;
 use gpuslice_hook::request::spec;
@@ -19,14 +19,14 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let (Ok(state), Ok(devices)) = (state::parse(STATE), devices::parse(DEVICES)) else {
         unreachable!("both are right")
     };
-    let places = Places::default();
+    let paths = HostPaths::default();
     let policy = Policy::default();
-    let given = Given {
+    let given = PlanInput {
         state: &state,
         spec: &spec,
         policy: &policy,
         devices: &devices,
-        places: &places,
+        paths: &paths,
         memory: None,
     };
     let Ok(Decision::Slice(plan)) = decide(&given) else {

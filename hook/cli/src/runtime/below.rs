@@ -2,7 +2,7 @@
 //! Touches: the host's policy, the toolkit's file, the folders of runtimes (reads).
 
 use anyhow::bail;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::engine::runtimes;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ const POLICY: &str = "/etc/gpuslice/config.toml";
 /// # Errors
 /// When there is no such runtime, or the policy cannot be used.
 pub(super) fn of(executable: &str) -> anyhow::Result<PathBuf> {
-    let found = runtimes::below(Path::new(executable), &Places::default());
+    let found = runtimes::below(Path::new(executable), &HostPaths::default());
     found.map_err(|failure| anyhow::anyhow!("gpuslice-runtime would start no container: {failure}"))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
 /// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
 /// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
-    let policy = gpuslice_host::machine::policy::runtimes(&Places::default())?;
+    let policy = gpuslice_host::machine::policy::runtimes(&HostPaths::default())?;
     let others: Vec<String> = list
         .iter()
         .filter(|it| *it != executable)

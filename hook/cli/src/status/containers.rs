@@ -3,9 +3,9 @@
 
 use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::liveness;
-use gpuslice_host::slices::records::{self, Damaged, Member, Record, RegistryError};
+use gpuslice_host::slices::records::{self, Damaged, Member, RegistryError, SliceRecord};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
@@ -53,7 +53,7 @@ struct Besides {
 }
 
 impl Besides {
-    fn of(places: &Places, record: &Record) -> Besides {
+    fn of(places: &HostPaths, record: &SliceRecord) -> Besides {
         let text = std::fs::read(places.slice(&record.slice)).unwrap_or_default();
         let text = serde_json::from_slice(&text).unwrap_or_default();
         Besides { text }
@@ -104,7 +104,7 @@ pub(super) struct Files {
 ///
 /// # Errors
 /// When the records cannot be listed although the user may read them.
-pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
+pub(super) fn held(places: &HostPaths) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
     let (records, damaged) = match records::survey(places) {
         Err(RegistryError::File { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
@@ -117,7 +117,7 @@ pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), Registr
     Ok((held.collect(), damaged))
 }
 
-fn of(places: &Places, record: &Record) -> Option<Held> {
+fn of(places: &HostPaths, record: &SliceRecord) -> Option<Held> {
     let besides = Besides::of(places, record);
     let lives = |member: &&Member| member.owner.lives();
     let any = record.containers.iter().any(|member| lives(&member));

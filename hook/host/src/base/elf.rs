@@ -321,8 +321,8 @@ mod tests {
     use std::io::Write;
 
     fn libc() -> File {
-        let places = ["/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64"];
-        let mut found = places
+        let paths = ["/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64"];
+        let mut found = paths
             .iter()
             .map(|place| File::open(format!("{place}/libc.so.6")));
         found.find_map(Result::ok).unwrap()

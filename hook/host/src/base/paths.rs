@@ -11,20 +11,20 @@ pub const PRELOAD: &str = "etc/ld.so.preload";
 
 /// The host's folders and files.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct HostPaths {
     root: PathBuf,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places::below("/")
+impl Default for HostPaths {
+    fn default() -> HostPaths {
+        HostPaths::below("/")
     }
 }
 
-impl Places {
-    /// Places everything below another root, for tests.
-    pub fn below(root: impl Into<PathBuf>) -> Places {
-        Places { root: root.into() }
+impl HostPaths {
+    /// HostPaths everything below another root, for tests.
+    pub fn below(root: impl Into<PathBuf>) -> HostPaths {
+        HostPaths { root: root.into() }
     }
 
     /// The folder with the state of slices until the next boot.
@@ -33,7 +33,7 @@ impl Places {
         self.root.join("run/gpuslice")
     }
 
-    /// The lock file: one hook at a time changes [`Places::run`].
+    /// The lock file: one hook at a time changes [`HostPaths::run`].
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.run().join("lock")

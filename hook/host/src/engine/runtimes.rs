@@ -1,7 +1,7 @@
 //! Finds the OCI runtime that gpuslice-runtime executes.
 //! Touches: the host's policy, the toolkit's list of runtimes, the folders of runtimes (reads).
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::engine::toolkit;
 use crate::machine::policy::{self, PolicyError};
 use std::ffi::OsStr;
@@ -69,8 +69,8 @@ pub fn is_wrapper(name: Option<&OsStr>) -> bool {
 /// The runtimes where the policy names none: those that nvidia-container-runtime lists beside
 /// gpuslice-runtime, else the usual ones.
 #[must_use]
-pub fn below_policy(places: &Places) -> Vec<String> {
-    let others = toolkit::runtimes(&toolkit::file(places)).into_iter();
+pub fn below_policy(paths: &HostPaths) -> Vec<String> {
+    let others = toolkit::runtimes(&toolkit::file(paths)).into_iter();
     others.chain(USUAL.map(str::to_owned)).collect()
 }
 
@@ -78,10 +78,10 @@ pub fn below_policy(places: &Places) -> Vec<String> {
 ///
 /// # Errors
 /// When the policy cannot be used.
-pub fn creating(places: &Places) -> Result<Vec<String>, RuntimeError> {
-    let runtimes = policy::runtimes(places)?;
+pub fn creating(paths: &HostPaths) -> Result<Vec<String>, RuntimeError> {
+    let runtimes = policy::runtimes(paths)?;
     Ok(match runtimes.is_empty() {
-        true => below_policy(places),
+        true => below_policy(paths),
         false => runtimes,
     })
 }
@@ -90,8 +90,8 @@ pub fn creating(places: &Places) -> Result<Vec<String>, RuntimeError> {
 ///
 /// # Errors
 /// When the policy cannot be used, or no runtime exists.
-pub fn below(executable: &Path, places: &Places) -> Result<PathBuf, RuntimeError> {
-    find(executable, &creating(places)?)
+pub fn below(executable: &Path, paths: &HostPaths) -> Result<PathBuf, RuntimeError> {
+    find(executable, &creating(paths)?)
 }
 
 /// The first of these runtimes that exists in the folders that gpuslice-runtime searches.
@@ -112,12 +112,12 @@ pub fn find(executable: &Path, names: &[String]) -> Result<PathBuf, RuntimeError
         facts.is_ok_and(|facts| facts.is_file() && facts.mode() & 0o111 != 0)
             && (own.is_none() || identity(path).ok() != own)
     };
-    let places = |name: &String| -> Vec<PathBuf> {
+    let candidates = |name: &String| -> Vec<PathBuf> {
         match name.starts_with('/') {
             true => vec![name.into()],
             false => FOLDERS.iter().map(|it| Path::new(it).join(name)).collect(),
         }
     };
-    let found = names.iter().flat_map(places).find(usable);
+    let found = names.iter().flat_map(candidates).find(usable);
     found.ok_or_else(|| RuntimeError::NoRuntime(names.to_vec()))
 }

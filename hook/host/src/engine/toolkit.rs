@@ -2,7 +2,7 @@
 //! Touches: the toolkit's config.toml, and the two variables that say where it is.
 //! Law: a file that users other than root may write is ignored.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::engine::runtimes;
 use std::env;
@@ -23,12 +23,12 @@ const CAP: usize = 1 << 20;
 /// The file that this process's environment names, as the toolkit reads it, or else the file below
 /// /etc.
 #[must_use]
-pub fn file(places: &Places) -> PathBuf {
+pub fn file(paths: &HostPaths) -> PathBuf {
     let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let own = named("NVIDIA_CTK_CONFIG_FILE_PATH").map(PathBuf::from);
     let config = named("XDG_CONFIG_HOME").map(|folder| Path::new(&folder).join(FILE));
     own.or(config.filter(|file| file.exists()))
-        .unwrap_or_else(|| places.root().join("etc").join(FILE))
+        .unwrap_or_else(|| paths.root().join("etc").join(FILE))
 }
 
 /// The runtimes that a file lists beside gpuslice-runtime; empty if the file does not list it.

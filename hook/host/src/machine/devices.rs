@@ -2,7 +2,7 @@
 //! which cannot query the driver, reads it.
 //! Touches: its arguments; `read` the list.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::base::uuid_text;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
@@ -61,7 +61,7 @@ pub struct Instance {
 
 /// Something that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct SliceTarget<'a> {
     /// Its UUID.
     pub uuid: DeviceUuid,
     /// All its memory.
@@ -71,9 +71,9 @@ pub struct Target<'a> {
 }
 
 /// For errors: `GPU 0 (NVIDIA GB10, 121.69 GiB)`.
-impl fmt::Display for Target<'_> {
+impl fmt::Display for SliceTarget<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Target { device, memory, .. } = self;
+        let SliceTarget { device, memory, .. } = self;
         if self.uuid != device.uuid {
             write!(out, "{} of ", self.uuid)?;
         }
@@ -83,13 +83,13 @@ impl fmt::Display for Target<'_> {
 
 impl Device {
     /// The targets that programs allocate from: the GPU itself, or its MIG instances.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
-        let own = Target {
+    pub fn targets(&self) -> impl Iterator<Item = SliceTarget<'_>> {
+        let own = SliceTarget {
             uuid: self.uuid,
             memory: Bytes::new(self.memory),
             device: self,
         };
-        let instance = |instance: &Instance| Target {
+        let instance = |instance: &Instance| SliceTarget {
             uuid: instance.uuid,
             memory: Bytes::new(instance.memory),
             device: self,
@@ -112,7 +112,7 @@ impl Device {
 
 impl Devices {
     /// Everything that can have a budget.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub fn targets(&self) -> impl Iterator<Item = SliceTarget<'_>> {
         self.devices.iter().flat_map(Device::targets)
     }
 
@@ -133,8 +133,8 @@ impl Devices {
 
     /// The targets that a selector names; a GPU divided by MIG yields all its instances.
     #[must_use]
-    pub fn select(&self, selector: Selector) -> Vec<Target<'_>> {
-        let part = |target: &Target<'_>| match selector {
+    pub fn select(&self, selector: Selector) -> Vec<SliceTarget<'_>> {
+        let part = |target: &SliceTarget<'_>| match selector {
             Selector::Uuid(uuid) if uuid != target.device.uuid => target.uuid == uuid,
             _ => true,
         };
@@ -170,8 +170,8 @@ pub enum DevicesError {
 ///
 /// # Errors
 /// When the list cannot be used.
-pub fn read(places: &Places) -> Result<Option<Devices>, DevicesError> {
-    let path = places.devices();
+pub fn read(paths: &HostPaths) -> Result<Option<Devices>, DevicesError> {
+    let path = paths.devices();
     let text = match bytes(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(DevicesError::Read { path, source }),

@@ -2,7 +2,7 @@
 //! Touches: that file.
 //! Law: a key that is not understood is an error, and a file that others may write to is not used.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::read;
 use gpuslice_config::slice::host_reserve::Thresholds;
 use gpuslice_config::slice::threshold::Threshold;
@@ -184,8 +184,8 @@ pub enum PolicyError {
 ///
 /// # Errors
 /// When the file exists and cannot be read.
-pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
-    let path = places.policy();
+pub fn runtimes(paths: &HostPaths) -> Result<Vec<String>, PolicyError> {
+    let path = paths.policy();
     match text(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(PolicyError::Read { path, source }),
@@ -197,8 +197,8 @@ pub fn runtimes(places: &Places) -> Result<Vec<String>, PolicyError> {
 /// prevents these. If the file is unreadable, or users other than root may have written it, returns
 /// no runtimes, and the cause.
 #[must_use]
-pub fn runtimes_in_any_case(places: &Places) -> (Vec<String>, Option<PolicyError>) {
-    let path = places.policy();
+pub fn runtimes_in_any_case(paths: &HostPaths) -> (Vec<String>, Option<PolicyError>) {
+    let path = paths.policy();
     match roots(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
         Err(source) => (Vec::new(), Some(PolicyError::Read { path, source })),
@@ -223,8 +223,8 @@ fn quoted(line: &str) -> impl Iterator<Item = String> {
 ///
 /// # Errors
 /// When the policy exists but cannot be used.
-pub fn read(places: &Places) -> Result<Policy, PolicyError> {
-    let path = places.policy();
+pub fn read(paths: &HostPaths) -> Result<Policy, PolicyError> {
+    let path = paths.policy();
     let text = match text(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Policy::default()),
         Err(source) => return Err(PolicyError::Read { path, source }),

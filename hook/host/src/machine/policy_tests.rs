@@ -134,17 +134,17 @@ fn what_is_not_understood_is_refused_with_its_line() {
 #[test]
 fn no_policy_allows_everything_and_one_that_others_may_write_is_refused() {
     let root = tempfile::tempdir().unwrap();
-    let places = Places::below(root.path());
-    assert_eq!(super::read(&places).unwrap(), Policy::default());
-    let path = places.policy();
+    let paths = HostPaths::below(root.path());
+    assert_eq!(super::read(&paths).unwrap(), Policy::default());
+    let path = paths.policy();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "overcommit = true").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-    let error = super::read(&places).unwrap_err();
+    let error = super::read(&paths).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot use {}", path.display()));
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     if nix::unistd::geteuid().is_root() {
-        assert!(super::read(&places).unwrap().overcommit);
+        assert!(super::read(&paths).unwrap().overcommit);
     }
 }
 
@@ -158,45 +158,45 @@ proptest::proptest! {
 #[test]
 fn the_runtimes_are_known_also_where_another_key_is_wrong() {
     let place = tempfile::tempdir().unwrap();
-    let places = Places::below(place.path());
-    let file = places.policy();
+    let paths = HostPaths::below(place.path());
+    let file = paths.policy();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    assert!(runtimes(&places).unwrap().is_empty());
+    assert!(runtimes(&paths).unwrap().is_empty());
     std::fs::write(&file, "maximum = 1\nruntime = [\"crun\"]\n").unwrap();
-    assert_eq!(runtimes(&places).unwrap(), ["crun"]);
-    assert!(super::read(&places).is_err());
+    assert_eq!(runtimes(&paths).unwrap(), ["crun"]);
+    assert!(super::read(&paths).is_err());
     std::fs::write(&file, "runtime = [\"runc\", \"crun\"]\nmaximum = [\n").unwrap();
-    assert_eq!(runtimes(&places).unwrap(), ["runc", "crun"]);
+    assert_eq!(runtimes(&paths).unwrap(), ["runc", "crun"]);
 }
 
 #[test]
 fn a_link_to_nothing_is_no_policy_that_allows_everything() {
     let root = tempfile::tempdir().unwrap();
-    let places = Places::below(root.path());
-    assert_eq!(read(&places).unwrap(), Policy::default());
+    let paths = HostPaths::below(root.path());
+    assert_eq!(read(&paths).unwrap(), Policy::default());
     let linked = |place: &Path| {
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere/at/all", place).unwrap();
         let said = format!("{} is a dangling link", place.display());
-        let error = anyhow::Error::new(read(&places).unwrap_err());
+        let error = anyhow::Error::new(read(&paths).unwrap_err());
         assert_eq!(
             format!("{error:#}"),
-            format!("cannot use {}: {said}", places.policy().display())
+            format!("cannot use {}: {said}", paths.policy().display())
         );
-        assert!(runtimes(&places).is_err());
-        assert!(runtimes_in_any_case(&places).1.is_some());
+        assert!(runtimes(&paths).is_err());
+        assert!(runtimes_in_any_case(&paths).1.is_some());
         fs::remove_file(place).unwrap();
     };
-    linked(&places.policy());
+    linked(&paths.policy());
     fs::remove_dir(root.path().join("etc/gpuslice")).unwrap();
     linked(&root.path().join("etc/gpuslice"));
     // A link to a policy is accepted.
-    let policy = places.policy();
+    let policy = paths.policy();
     fs::create_dir(policy.parent().unwrap()).unwrap();
     let other = root.path().join("other.toml");
     fs::write(&other, "overcommit = true").unwrap();
     std::os::unix::fs::symlink(&other, &policy).unwrap();
     if nix::unistd::geteuid().is_root() {
-        assert!(read(&places).unwrap().overcommit);
+        assert!(read(&paths).unwrap().overcommit);
     }
 }

@@ -4,9 +4,9 @@
 //! names the slices that hold the memory.
 
 use crate::base::text::shown;
-use crate::machine::devices::{Devices, Target};
+use crate::machine::devices::{Devices, SliceTarget};
 use crate::machine::policy::Policy;
-use crate::slices::records::{Budget, Record, unified};
+use crate::slices::records::{DeviceBudget, SliceRecord, unified};
 use crate::slices::tenants::Tenant;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::slice::host_reserve::default_reserve;
@@ -21,12 +21,12 @@ pub struct Asking<'a> {
     /// The namespace whose share it counts against.
     pub namespace: Option<&'a str>,
     /// The budgets that it requests.
-    pub budgets: &'a [Budget],
+    pub budgets: &'a [DeviceBudget],
 }
 
 /// The host's own memory, where a GPU shares it.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct HostState {
     /// The kernel's current reading.
     pub memory: HostMemory,
     /// The promises that are not yet used up.
@@ -144,11 +144,11 @@ pub enum AdmissionError {
 /// [`AdmissionError`] names the memory that is short.
 pub fn admit(
     asking: &Asking<'_>,
-    held: &[Record],
+    held: &[SliceRecord],
     runs: &[Tenant],
     devices: &Devices,
     policy: &Policy,
-    host: Option<&Host>,
+    host: Option<&HostState>,
 ) -> Result<Option<Bytes>, AdmissionError> {
     let others = || held.iter().filter(|record| record.slice != asking.slice);
     for budget in asking.budgets {
@@ -181,8 +181,11 @@ pub fn admit(
     }
 }
 
-fn holders<'a>(budget: &Budget, others: impl Iterator<Item = &'a Record>) -> (Bytes, Holders) {
-    let of = |record: &Record| {
+fn holders<'a>(
+    budget: &DeviceBudget,
+    others: impl Iterator<Item = &'a SliceRecord>,
+) -> (Bytes, Holders) {
+    let of = |record: &SliceRecord| {
         let same = record
             .devices
             .iter()
@@ -198,9 +201,9 @@ fn holders<'a>(budget: &Budget, others: impl Iterator<Item = &'a Record>) -> (By
 }
 
 fn fits<'a>(
-    budget: &Budget,
-    target: &Target<'_>,
-    others: impl Iterator<Item = &'a Record>,
+    budget: &DeviceBudget,
+    target: &SliceTarget<'_>,
+    others: impl Iterator<Item = &'a SliceRecord>,
     runs: &[Tenant],
 ) -> Result<(), AdmissionError> {
     let (sum, mut holders) = holders(budget, others);
@@ -225,9 +228,9 @@ fn fits<'a>(
 
 fn namespace_fits<'a>(
     asking: &Asking<'_>,
-    budget: &Budget,
-    target: &Target<'_>,
-    others: impl Iterator<Item = &'a Record>,
+    budget: &DeviceBudget,
+    target: &SliceTarget<'_>,
+    others: impl Iterator<Item = &'a SliceRecord>,
     policy: &Policy,
 ) -> Result<(), AdmissionError> {
     let Some(maximum) = policy.namespace_maximum(asking.namespace) else {
@@ -253,7 +256,7 @@ fn host_fits(
     asked: Bytes,
     asking: &Asking<'_>,
     policy: &Policy,
-    host: &Host,
+    host: &HostState,
 ) -> Result<(), AdmissionError> {
     let reserve = policy.reserve;
     let reserve = reserve.unwrap_or_else(|| default_reserve(host.memory.total));

@@ -20,17 +20,17 @@ fn machine() -> Devices {
     devices::parse(text.as_bytes()).unwrap()
 }
 
-fn budget(uuid: &str, memory: Bytes) -> Budget {
-    Budget {
+fn budget(uuid: &str, memory: Bytes) -> DeviceBudget {
+    DeviceBudget {
         uuid: uuid.parse().unwrap(),
         memory,
         integrated: uuid == SPARK,
     }
 }
 
-fn record(slice: &str, namespace: Option<&str>, budget: Budget) -> Record {
-    Record {
-        version: Record::VERSION,
+fn record(slice: &str, namespace: Option<&str>, budget: DeviceBudget) -> SliceRecord {
+    SliceRecord {
+        version: SliceRecord::VERSION,
         slice: slice.to_owned(),
         name: format!("team/{slice}"),
         namespace: namespace.map(str::to_owned),
@@ -43,10 +43,10 @@ fn record(slice: &str, namespace: Option<&str>, budget: Budget) -> Record {
 }
 
 fn asked(
-    budget: Budget,
-    held: &[Record],
+    budget: DeviceBudget,
+    held: &[SliceRecord],
     policy: &Policy,
-    host: Option<&Host>,
+    host: Option<&HostState>,
 ) -> Result<Option<Bytes>, AdmissionError> {
     let asking = Asking {
         slice: "new",
@@ -56,8 +56,8 @@ fn asked(
     admit(&asking, held, &[], &machine(), policy, host)
 }
 
-fn host(available: Bytes, unused: &[(&str, Bytes)]) -> Host {
-    Host {
+fn host(available: Bytes, unused: &[(&str, Bytes)]) -> HostState {
+    HostState {
         memory: HostMemory {
             total: Bytes::gib(121),
             free: Bytes::gib(1),
@@ -226,7 +226,7 @@ proptest! {
         steps in proptest::collection::vec((0u8..40, 1u64..=16 << 30), 1..120),
     ) {
         let policy = Policy::default();
-        let mut held: Vec<Record> = Vec::new();
+        let mut held: Vec<SliceRecord> = Vec::new();
         for (slice, memory) in steps {
             let name = slice.to_string();
             if held.iter().any(|record| record.slice == name) {

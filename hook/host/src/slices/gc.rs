@@ -2,9 +2,9 @@
 //! no runtime deleted.
 //! Touches: /run/gpuslice, /proc. Law: the kernel, not we, decides which process is dead.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
-use crate::slices::records::{Damaged, Member, NEW, Record, Registry, RegistryError, survey};
+use crate::slices::records::{Damaged, Member, NEW, Registry, RegistryError, SliceRecord, survey};
 use crate::slices::removal::{self, HostError};
 use crate::slices::{liveness, tenants};
 use std::fs;
@@ -44,12 +44,15 @@ pub enum GcError {
 /// # Errors
 /// When the records cannot be read. A resource that cannot be removed does not stop other
 /// containers from starting.
-pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<Record>, Collected), RegistryError> {
+pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<SliceRecord>, Collected), RegistryError> {
     Ok(drop_dead_of(registry, registry.records()?))
 }
 
 /// Like [`drop_dead`], for the given records.
-pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Record>, Collected) {
+pub(crate) fn drop_dead_of(
+    registry: &Registry<'_>,
+    all: Vec<SliceRecord>,
+) -> (Vec<SliceRecord>, Collected) {
     let mut collected = Collected::default();
     let mut living = Vec::new();
     for record in all {
@@ -92,17 +95,17 @@ pub(crate) fn drop_dead_of(registry: &Registry<'_>, all: Vec<Record>) -> (Vec<Re
 
 /// Whether any of these containers is in the record.
 #[must_use]
-pub fn names(record: &Record, ids: &[String]) -> bool {
+pub fn names(record: &SliceRecord, ids: &[String]) -> bool {
     let mut members = record.containers.iter();
     members.any(|member| ids.contains(&member.id))
 }
 
 /// The slices with a live process, as [`drop_dead`] would leave them. Removes nothing.
 #[must_use]
-pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
+pub fn without_dead(paths: &HostPaths, records: Vec<SliceRecord>) -> Vec<SliceRecord> {
     let living = records.into_iter().filter_map(|mut record| {
         let is_dead = !record.containers.iter().any(|member| member.owner.lives());
-        if is_dead && liveness::in_ledger(places, &record.slice).is_some() {
+        if is_dead && liveness::in_ledger(paths, &record.slice).is_some() {
             return Some(record);
         }
         record.containers.retain(|member| member.owner.lives());
@@ -118,21 +121,20 @@ pub fn without_dead(places: &Places, records: Vec<Record>) -> Vec<Record> {
 /// When something cannot be removed; the record then still names it.
 pub fn leave(
     registry: &Registry<'_>,
-    mut record: Record,
+    mut record: SliceRecord,
     ids: &[String],
-) -> Result<Option<Record>, GcError> {
-    let places = registry.places();
+) -> Result<Option<SliceRecord>, GcError> {
+    let paths = registry.paths();
     let leaves = |member: &Member| ids.contains(&member.id);
-    if record.containers.iter().all(leaves) && liveness::in_ledger(places, &record.slice).is_some()
-    {
+    if record.containers.iter().all(leaves) && liveness::in_ledger(paths, &record.slice).is_some() {
         return Ok(Some(record));
     }
     for id in ids {
-        removal::remove_container(places, id)?;
+        removal::remove_container(paths, id)?;
     }
     record.containers.retain(|member| !ids.contains(&member.id));
     if record.containers.is_empty() {
-        removal::remove_slice(places, &record)?;
+        removal::remove_slice(paths, &record)?;
         registry.remove(&record.slice)?;
         return Ok(None);
     }
@@ -144,8 +146,8 @@ pub fn leave(
 ///
 /// # Errors
 /// When something cannot be read or removed.
-pub fn collect(places: &Places) -> Result<Collected, GcError> {
-    let collected = collect_all(places, Unreadable::Keep)?;
+pub fn collect(paths: &HostPaths) -> Result<Collected, GcError> {
+    let collected = collect_all(paths, Unreadable::Keep)?;
     match collected.failures.is_empty() {
         true => Ok(collected),
         false => Err(GcError::Left(collected.failures.join("; "))),
@@ -165,23 +167,23 @@ pub enum Unreadable {
 ///
 /// # Errors
 /// When the records cannot be listed, or what no record names cannot be removed.
-pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected, GcError> {
-    if !places.slices().exists() {
+pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collected, GcError> {
+    if !paths.slices().exists() {
         return Ok(Collected::default());
     }
-    let registry = Registry::lock(places)?;
+    let registry = Registry::lock(paths)?;
     // A hook was killed while it wrote a record. The lock keeps other writers out.
-    for name in listed(&places.slices()) {
-        let path = places.slices().join(name);
+    for name in listed(&paths.slices()) {
+        let path = paths.slices().join(name);
         if path.extension().is_some_and(|extension| extension == NEW) {
             removal::remove_file(&path)?;
         }
     }
-    let (records, damaged) = survey(places)?;
+    let (records, damaged) = survey(paths)?;
     let (living, mut collected) = drop_dead_of(&registry, records);
     let mut kept = false;
     for damaged in damaged {
-        let failure = match (liveness::of_life(places, &damaged), unreadable) {
+        let failure = match (liveness::first_sign(paths, &damaged), unreadable) {
             (Some(sign), _) => format!(
                 "{damaged}, but {sign} (stop the container of slice {}, then run gpuslice gc --force)",
                 damaged.slice
@@ -190,7 +192,7 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
                 "{damaged}; its container shows no sign of life (gpuslice gc --force removes the \
                  record)"
             ),
-            (None, Unreadable::Remove) => match remove_damaged(places, &damaged) {
+            (None, Unreadable::Remove) => match remove_damaged(paths, &damaged) {
                 Ok(()) => {
                     collected.records.push(damaged.path);
                     continue;
@@ -209,18 +211,18 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
         let mut members = living.iter().flat_map(|record| &record.containers);
         members.any(|member| member.id == id)
     };
-    for id in listed(&places.containers()) {
+    for id in listed(&paths.containers()) {
         if !has_container(&id) {
-            removal::remove_container(places, &id)?;
+            removal::remove_container(paths, &id)?;
             collected.containers.push(id);
         }
     }
     let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
-    tenants::keep_containers(places, is_slice);
-    tenants::remove_dead(&places.run().join(tenants::FOLDER));
-    for slice in listed(&places.ledgers()) {
+    tenants::keep_containers(paths, is_slice);
+    tenants::remove_dead(&paths.run().join(tenants::FOLDER));
+    for slice in listed(&paths.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
-            removal::remove_ledger(&places.ledger(&slice))?;
+            removal::remove_ledger(&paths.ledger(&slice))?;
             collected.slices.push(slice);
         }
     }
@@ -232,16 +234,16 @@ pub fn collect_all(places: &Places, unreadable: Unreadable) -> Result<Collected,
 ///
 /// # Errors
 /// When something cannot be removed; the record is then still there.
-pub fn remove_damaged(places: &Places, damaged: &Damaged) -> Result<(), GcError> {
+pub fn remove_damaged(paths: &HostPaths, damaged: &Damaged) -> Result<(), GcError> {
     let slice = damaged.slice.as_str();
     // A name that means a parent folder would remove resources of other slices.
     if matches!(
         Path::new(slice).components().next(),
         Some(Component::Normal(_))
     ) {
-        removal::remove_container(places, slice)?;
-        removal::remove_ledger(&places.ledger(slice))?;
-        removal::remove_promises(places, slice)?;
+        removal::remove_container(paths, slice)?;
+        removal::remove_ledger(&paths.ledger(slice))?;
+        removal::remove_promises(paths, slice)?;
     }
     Ok(removal::remove_file(&damaged.path)?)
 }

@@ -2,7 +2,7 @@
 //! Touches: /proc, which must be the host's; the slice's ledger, by reading.
 //! Law: when in doubt the slice is alive, because memory must not be promised twice.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::machine::process::Owner;
 use crate::slices::records::Damaged;
@@ -24,15 +24,15 @@ const LONG: usize = 12;
 
 /// The first sign of life, as text for a message.
 #[must_use]
-pub fn of_life(places: &Places, damaged: &Damaged) -> Option<String> {
+pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
     let slice = damaged.slice.as_str();
     if let Some(owner) = owners(&damaged.text).find(Owner::lives) {
         return Some(format!("its process {} still runs", owner.pid));
     }
-    if let Some(pid) = in_ledger(places, slice) {
+    if let Some(pid) = in_ledger(paths, slice) {
         return Some(format!("process {pid} holds memory of its slice"));
     }
-    let mounts = Mounts::of(places, slice);
+    let mounts = Mounts::of(paths, slice);
     let mut seen = HashSet::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -57,8 +57,8 @@ fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
     const PID: &str = "\"pid\":";
     const STARTTIME: &str = ",\"starttime\":";
     let text = String::from_utf8_lossy(text).into_owned();
-    let places: Vec<usize> = text.match_indices(PID).map(|(at, _)| at).collect();
-    places.into_iter().filter_map(move |at| {
+    let starts: Vec<usize> = text.match_indices(PID).map(|(at, _)| at).collect();
+    starts.into_iter().filter_map(move |at| {
         let (pid, rest) = number(text.get(at.saturating_add(PID.len())..)?)?;
         let (starttime, _) = number(rest.strip_prefix(STARTTIME)?)?;
         Some(Owner {
@@ -78,8 +78,8 @@ fn number(text: &str) -> Option<(&str, &str)> {
 
 /// A live process that has a slot in the slice's ledger, by its pid in its own pid namespace.
 #[must_use]
-pub fn in_ledger(places: &Places, slice: &str) -> Option<u32> {
-    let path = CString::new(places.ledger_file(slice).as_os_str().as_bytes()).ok()?;
+pub fn in_ledger(paths: &HostPaths, slice: &str) -> Option<u32> {
+    let path = CString::new(paths.ledger_file(slice).as_os_str().as_bytes()).ok()?;
     let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
     let mut slots = snapshot.slots().filter(|record| record.alive);
@@ -113,16 +113,16 @@ struct Mounts {
 }
 
 impl Mounts {
-    fn of(places: &Places, slice: &str) -> Mounts {
+    fn of(paths: &HostPaths, slice: &str) -> Mounts {
         let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev());
         let shown = |device| format!("{}:{}", major(device), minor(device));
-        let (own, above) = (device(&places.ledger(slice)), device(&places.ledgers()));
+        let (own, above) = (device(&paths.ledger(slice)), device(&paths.ledgers()));
         let ledger = match (own, above) {
             // The device identifies the ledger only if it has a file system of its own.
             (Ok(own), Ok(above)) if own != above => Some(shown(own)),
             _ => None,
         };
-        let folders = fs::canonicalize(places.containers()).ok();
+        let folders = fs::canonicalize(paths.containers()).ok();
         let folder = folders.and_then(|folders| {
             let path = folders.join(slice).join("root");
             Some((shown(device(&folders).ok()?), path.to_str()?.to_owned()))

@@ -3,7 +3,7 @@
 //! Law: a record is written before any resource of its slice is created, and removed after the last
 //! of them. It is replaced as a whole. So no resource is left without a record.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::{read, sys};
 use crate::machine::process::Owner;
 use crate::slices::removal::HostError;
@@ -29,7 +29,7 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct SliceRecord {
     /// The version of this file's format.
     pub version: u32,
     /// Its id: the container's, or its pod's.
@@ -46,7 +46,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// The admitted budgets.
-    pub devices: Vec<Budget>,
+    pub devices: Vec<DeviceBudget>,
     /// The host memory that it was promised, where that is less than its budget: it is
     /// over-committed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes")]
@@ -57,7 +57,7 @@ pub struct Record {
 
 /// A slice's budget of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Budget {
+pub struct DeviceBudget {
     /// The GPU.
     #[serde(with = "crate::base::uuid_text")]
     pub uuid: DeviceUuid,
@@ -88,7 +88,7 @@ pub struct Member {
     pub no_slice: Option<String>,
 }
 
-impl Record {
+impl SliceRecord {
     /// The version that this code writes and reads.
     pub const VERSION: u32 = 1;
 
@@ -101,7 +101,7 @@ impl Record {
 
 /// The host memory that the budgets promise.
 #[must_use]
-pub fn unified(budgets: &[Budget]) -> Bytes {
+pub fn unified(budgets: &[DeviceBudget]) -> Bytes {
     let shared = budgets.iter().filter(|budget| budget.integrated);
     shared.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory))
 }
@@ -173,7 +173,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Registr
 /// The registry while its lock is held, which permits changes.
 #[derive(Debug)]
 pub struct Registry<'a> {
-    places: &'a Places,
+    paths: &'a HostPaths,
     _lock: Flock<File>,
 }
 
@@ -182,8 +182,8 @@ impl<'a> Registry<'a> {
     ///
     /// # Errors
     /// When they cannot be created, or the lock is not released in time.
-    pub fn lock(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
-        Registry::lock_within(places, PATIENCE)
+    pub fn lock(paths: &'a HostPaths) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(paths, PATIENCE)
     }
 
     /// Like [`Registry::lock`], but with a shorter time limit: for work that the next caller can do
@@ -191,42 +191,42 @@ impl<'a> Registry<'a> {
     ///
     /// # Errors
     /// As [`Registry::lock`].
-    pub fn lock_soon(places: &'a Places) -> Result<Registry<'a>, RegistryError> {
-        Registry::lock_within(places, SHORT_PATIENCE)
+    pub fn lock_soon(paths: &'a HostPaths) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(paths, SHORT_PATIENCE)
     }
 
-    fn lock_within(places: &'a Places, patience: Duration) -> Result<Registry<'a>, RegistryError> {
-        run_folder::make(places)?;
-        let path = places.lock();
+    fn lock_within(
+        paths: &'a HostPaths,
+        patience: Duration,
+    ) -> Result<Registry<'a>, RegistryError> {
+        run_folder::make(paths)?;
+        let path = paths.lock();
         let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = sys::make(&path, flags, 0o600).map_err(failed("open", &path))?;
         let lock = wait_for(file, &path, patience)?;
-        Ok(Registry {
-            places,
-            _lock: lock,
-        })
+        Ok(Registry { paths, _lock: lock })
     }
 
     /// The paths on the host.
     #[must_use]
-    pub fn places(&self) -> &'a Places {
-        self.places
+    pub fn paths(&self) -> &'a HostPaths {
+        self.paths
     }
 
     /// All slices, by id.
     ///
     /// # Errors
     /// When one cannot be read.
-    pub fn records(&self) -> Result<Vec<Record>, RegistryError> {
-        records(self.places)
+    pub fn records(&self) -> Result<Vec<SliceRecord>, RegistryError> {
+        records(self.paths)
     }
 
     /// Writes a record, as a whole.
     ///
     /// # Errors
     /// When it cannot be written; the old one is then still there.
-    pub fn write(&self, record: &Record) -> Result<(), RegistryError> {
-        let path = self.places.slice(&record.slice);
+    pub fn write(&self, record: &SliceRecord) -> Result<(), RegistryError> {
+        let path = self.paths.slice(&record.slice);
         let new = path.with_extension(NEW);
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = replace(&new, &path, &text);
@@ -234,7 +234,7 @@ impl<'a> Registry<'a> {
         // For runs of other users, who cannot read the record itself. A user who fills that folder
         // cannot stop containers from starting, so an error is ignored.
         if record.devices.iter().any(|budget| !budget.integrated) {
-            let _ = tenants::publish(self.places, record);
+            let _ = tenants::publish(self.paths, record);
         }
         Ok(())
     }
@@ -244,8 +244,8 @@ impl<'a> Registry<'a> {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
-        let path = self.places.slice(slice);
-        let _ = tenants::withdraw(self.places, slice);
+        let path = self.paths.slice(slice);
+        let _ = tenants::withdraw(self.paths, slice);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &path)(error))
@@ -262,8 +262,8 @@ pub const NEW: &str = "new";
 ///
 /// # Errors
 /// When one cannot be read.
-pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
-    let (records, damaged) = survey(places)?;
+pub fn records(paths: &HostPaths) -> Result<Vec<SliceRecord>, RegistryError> {
+    let (records, damaged) = survey(paths)?;
     match damaged.into_iter().next() {
         Some(damaged) => Err(RegistryError::Damaged { damaged }),
         None => Ok(records),
@@ -274,8 +274,8 @@ pub fn records(places: &Places) -> Result<Vec<Record>, RegistryError> {
 ///
 /// # Errors
 /// When they cannot be listed.
-pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryError> {
-    let folder = places.slices();
+pub fn survey(paths: &HostPaths) -> Result<(Vec<SliceRecord>, Vec<Damaged>), RegistryError> {
+    let folder = paths.slices();
     let listed = match sys::names(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => listed.map_err(failed("read", &folder)),
@@ -309,7 +309,7 @@ pub fn survey(places: &Places) -> Result<(Vec<Record>, Vec<Damaged>), RegistryEr
             }),
         }
     }
-    records.sort_by(|one: &Record, other| one.slice.cmp(&other.slice));
+    records.sort_by(|one: &SliceRecord, other| one.slice.cmp(&other.slice));
     damaged.sort_by(|one, other| one.path.cmp(&other.path));
     Ok((records, damaged))
 }

@@ -1,9 +1,9 @@
 //! Removes the host's part of a slice and of a container: folders, the ledger's mounts, promises.
 //! Touches: /run/gpuslice. Law: removing can be repeated, whichever parts still exist.
 
-use crate::base::paths::{PRELOAD, Places};
+use crate::base::paths::{HostPaths, PRELOAD};
 use crate::base::sys;
-use crate::slices::records::Record;
+use crate::slices::records::SliceRecord;
 use gpuslice_config::promises;
 use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -39,8 +39,8 @@ fn open_folder(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn remove_container(places: &Places, id: &str) -> Result<(), HostError> {
-    let path = places.containers().join(id);
+pub fn remove_container(paths: &HostPaths, id: &str) -> Result<(), HostError> {
+    let path = paths.containers().join(id);
     if remove_root(&path).is_none() {
         gone(fs::remove_dir_all(&path)).map_err(failed("remove", &path))?;
     }
@@ -75,10 +75,10 @@ fn remove_root(own: &Path) -> Option<()> {
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
-    remove_ledger(&places.ledger(&record.slice))?;
+pub fn remove_slice(paths: &HostPaths, record: &SliceRecord) -> Result<(), HostError> {
+    remove_ledger(&paths.ledger(&record.slice))?;
     if let Some(name) = promises::file_name(record.unified(), &record.slice) {
-        remove_file(&places.promises().join(name))?;
+        remove_file(&paths.promises().join(name))?;
     }
     Ok(())
 }
@@ -87,8 +87,8 @@ pub fn remove_slice(places: &Places, record: &Record) -> Result<(), HostError> {
 ///
 /// # Errors
 /// When something cannot be read or removed.
-pub fn remove_promises(places: &Places, slice: &str) -> Result<(), HostError> {
-    let folder = places.promises();
+pub fn remove_promises(paths: &HostPaths, slice: &str) -> Result<(), HostError> {
+    let folder = paths.promises();
     let held = match folder.exists() {
         true => promises::read_folder(&folder).map_err(failed("read", &folder))?,
         false => Vec::new(),

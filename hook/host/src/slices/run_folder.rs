@@ -4,7 +4,7 @@
 //! Law: the first user creates the folder, and the result is the same for the hook and
 //! `gpuslice run`.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::sys;
 use crate::slices::removal::{HostError, failed};
 use crate::slices::tenants;
@@ -25,19 +25,19 @@ const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
 ///
 /// # Errors
 /// When a file or folder cannot be created.
-pub fn make(places: &Places) -> Result<(), HostError> {
+pub fn make(paths: &HostPaths) -> Result<(), HostError> {
     let folders = [
-        (places.run(), 0o711),
-        (places.slices(), 0o700),
-        (places.containers(), 0o700),
-        (places.ledgers(), 0o700),
-        (places.promises(), 0o755),
+        (paths.run(), 0o711),
+        (paths.slices(), 0o700),
+        (paths.containers(), 0o700),
+        (paths.ledgers(), 0o700),
+        (paths.promises(), 0o755),
     ];
     folders
         .iter()
         .try_for_each(|(path, mode)| folder(path, *mode).map_err(failed("make", path)))?;
     // Without this folder, the runs of other users are not counted. Containers start all the same.
-    let _ = tenants::make(places);
+    let _ = tenants::make(paths);
     Ok(())
 }
 
@@ -66,8 +66,8 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// When a file or folder cannot be created.
-pub fn make_promises(places: &Places) -> Result<(), HostError> {
-    let place = places.promises();
+pub fn make_promises(paths: &HostPaths) -> Result<(), HostError> {
+    let place = paths.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
     mount_promises(&place).map_err(failed("mount", &place))
 }
@@ -78,8 +78,8 @@ pub fn make_promises(places: &Places) -> Result<(), HostError> {
 ///
 /// # Errors
 /// When a file or folder cannot be created.
-pub fn make_promises_if_host(places: &Places) -> Result<(), HostError> {
-    let place = places.promises();
+pub fn make_promises_if_host(paths: &HostPaths) -> Result<(), HostError> {
+    let place = paths.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
     let namespace = |of: &str| fs::metadata(format!("/proc/{of}/ns/mnt")).map(|facts| facts.ino());
     if let (Ok(own), Ok(first)) = (namespace("self"), namespace("1"))

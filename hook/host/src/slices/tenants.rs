@@ -10,12 +10,12 @@
 //! hook's own record. A run's watcher holds a write lock on the run's record, which only that user
 //! or root can take. The run lives as long as its first process or the lock.
 
-use crate::base::paths::Places;
+use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::base::sys;
 use crate::base::text::shown;
 use crate::machine::process;
-use crate::slices::records::{Budget, Record};
+use crate::slices::records::{DeviceBudget, SliceRecord};
 use gpuslice_config::promises::{self, Held};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
@@ -76,7 +76,7 @@ pub struct Tenant {
     /// The name shown to users.
     pub name: String,
     /// The memory that it was admitted for.
-    pub devices: Vec<Budget>,
+    pub devices: Vec<DeviceBudget>,
 }
 
 impl Tenant {
@@ -105,7 +105,7 @@ impl Tenant {
 struct Text {
     version: u32,
     name: String,
-    devices: Vec<Budget>,
+    devices: Vec<DeviceBudget>,
 }
 
 const VERSION: u32 = 1;
@@ -119,13 +119,13 @@ const NEW: &str = "new.";
 ///
 /// # Errors
 /// The kernel's.
-pub fn make(places: &Places) -> io::Result<()> {
-    let folder = places.run().join(FOLDER);
+pub fn make(paths: &HostPaths) -> io::Result<()> {
+    let folder = paths.run().join(FOLDER);
     match DirBuilder::new().mode(0o755).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    if places.root() != Path::new("/") || !may_mount(&folder)? {
+    if paths.root() != Path::new("/") || !may_mount(&folder)? {
         return Ok(());
     }
     let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
@@ -149,7 +149,7 @@ pub fn living(folder: &Path) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for name in sys::names(folder).unwrap_or_default() {
         let Some(name) = name.to_str() else { continue };
-        if let Found::Living(tenant) = look_at(folder, name) {
+        if let TenantFile::Living(tenant) = look_at(folder, name) {
             tenants.push(tenant);
         }
     }
@@ -164,9 +164,9 @@ pub fn remove_dead(folder: &Path) {
     for name in sys::names(folder).unwrap_or_default() {
         let name = name.to_string_lossy().into_owned();
         let removes = match look_at(folder, &name) {
-            Found::Dead => true,
-            Found::Nothing => root,
-            Found::Living(_) | Found::New => false,
+            TenantFile::Dead => true,
+            TenantFile::Nothing => root,
+            TenantFile::Living(_) | TenantFile::New => false,
         };
         if removes {
             let _ = fs::remove_file(folder.join(&name));
@@ -175,8 +175,8 @@ pub fn remove_dead(folder: &Path) {
 }
 
 /// Removes the records of containers' slices that the hook no longer has.
-pub fn keep_containers(places: &Places, is_known: impl Fn(&str) -> bool) {
-    let folder = places.run().join(FOLDER);
+pub fn keep_containers(paths: &HostPaths, is_known: impl Fn(&str) -> bool) {
+    let folder = paths.run().join(FOLDER);
     for name in sys::names(&folder).unwrap_or_default() {
         let slice = name.to_str().and_then(|name| name.strip_prefix(CONTAINER));
         if slice.is_some_and(|slice| !is_known(slice)) {
@@ -186,7 +186,7 @@ pub fn keep_containers(places: &Places, is_known: impl Fn(&str) -> bool) {
 }
 
 /// The kind of a file in the folder.
-enum Found {
+enum TenantFile {
     Living(Tenant),
     /// A record whose owner is gone, or whose writer had no right to it.
     Dead,
@@ -196,46 +196,46 @@ enum Found {
     Nothing,
 }
 
-fn look_at(folder: &Path, name: &str) -> Found {
+fn look_at(folder: &Path, name: &str) -> TenantFile {
     let path = folder.join(name);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let opened = sys::open(&path, flags).and_then(|file| Ok((file.metadata()?, file)));
     let Some((facts, file)) = opened.ok().filter(|(facts, _)| facts.is_file()) else {
-        return Found::Nothing;
+        return TenantFile::Nothing;
     };
     let uid = facts.uid();
     if let Some(rest) = name.strip_prefix(NEW) {
         let writes = owner_named(rest).is_some_and(|owner| belongs(owner, uid));
         let root = uid == 0 && rest.starts_with(CONTAINER);
         return if writes || root {
-            Found::New
+            TenantFile::New
         } else {
-            Found::Dead
+            TenantFile::Dead
         };
     }
     let owner = match name.strip_prefix(CONTAINER) {
         // A record without a process is accepted only from root.
         Some(_) if uid == 0 => None,
-        Some(_) => return Found::Dead,
+        Some(_) => return TenantFile::Dead,
         None => match name.strip_prefix(RUN).and_then(owner_named) {
             Some(owner) => Some(owner),
-            None => return Found::Nothing,
+            None => return TenantFile::Nothing,
         },
     };
     if owner.is_some_and(|owner| !belongs(owner, uid) && !is_locked(&file)) {
-        return Found::Dead;
+        return TenantFile::Dead;
     }
     let text = read::capped(&file, CAP).ok();
     let text = text.and_then(|text| serde_json::from_slice::<Text>(&text).ok());
     match text.filter(|text| text.version == VERSION) {
-        Some(text) => Found::Living(Tenant {
+        Some(text) => TenantFile::Living(Tenant {
             file: path,
             uid,
             owner,
             name: text.name,
             devices: text.devices,
         }),
-        None => Found::Nothing,
+        None => TenantFile::Nothing,
     }
 }
 
@@ -351,7 +351,7 @@ pub fn write(
     folder: &Path,
     owner: &Process,
     name: &str,
-    devices: &[Budget],
+    devices: &[DeviceBudget],
 ) -> io::Result<PathBuf> {
     let path = folder.join(format!("{RUN}{}", run_name(owner)));
     let new = folder.join(format!("{NEW}{}", run_name(owner)));
@@ -363,12 +363,12 @@ pub fn write(
 ///
 /// # Errors
 /// The kernel's.
-pub fn publish(places: &Places, record: &Record) -> io::Result<()> {
-    let folder = places.run().join(FOLDER);
+pub fn publish(paths: &HostPaths, record: &SliceRecord) -> io::Result<()> {
+    let folder = paths.run().join(FOLDER);
     if !folder.exists() {
-        make(places)?;
+        make(paths)?;
     }
-    let path = container_file(places, &record.slice);
+    let path = container_file(paths, &record.slice);
     let new = folder.join(format!("{NEW}{CONTAINER}{}", record.slice));
     replace(&new, &path, &record.name, &record.devices)
 }
@@ -377,29 +377,26 @@ pub fn publish(places: &Places, record: &Record) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's; none where there is no record.
-pub fn withdraw(places: &Places, slice: &str) -> io::Result<()> {
-    match fs::remove_file(container_file(places, slice)) {
+pub fn withdraw(paths: &HostPaths, slice: &str) -> io::Result<()> {
+    match fs::remove_file(container_file(paths, slice)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn container_file(places: &Places, slice: &str) -> PathBuf {
-    places
-        .run()
-        .join(FOLDER)
-        .join(format!("{CONTAINER}{slice}"))
+fn container_file(paths: &HostPaths, slice: &str) -> PathBuf {
+    paths.run().join(FOLDER).join(format!("{CONTAINER}{slice}"))
 }
 
 /// The runs of this host, which the hook counts together with its own records.
 #[must_use]
-pub fn runs(places: &Places) -> Vec<Tenant> {
-    let mut tenants = living(&places.run().join(FOLDER));
+pub fn runs(paths: &HostPaths) -> Vec<Tenant> {
+    let mut tenants = living(&paths.run().join(FOLDER));
     tenants.retain(|tenant| tenant.owner.is_some());
     tenants
 }
 
-fn replace(new: &Path, path: &Path, name: &str, devices: &[Budget]) -> io::Result<()> {
+fn replace(new: &Path, path: &Path, name: &str, devices: &[DeviceBudget]) -> io::Result<()> {
     let text = Text {
         version: VERSION,
         name: name.to_owned(),

@@ -16,8 +16,8 @@ fn gone() -> Process {
     Process { pid, starttime }
 }
 
-fn budget() -> Budget {
-    Budget {
+fn budget() -> DeviceBudget {
+    DeviceBudget {
         uuid: "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4".parse().unwrap(),
         memory: Bytes::gib(8),
         integrated: false,
@@ -131,23 +131,23 @@ fn what_is_no_record_is_not_counted_and_only_root_removes_it() {
 #[test]
 fn a_containers_record_is_there_as_long_as_the_hooks_own() {
     let root = folder();
-    let places = Places::below(root.path());
-    fs::create_dir_all(places.run()).unwrap();
+    let paths = HostPaths::below(root.path());
+    fs::create_dir_all(paths.run()).unwrap();
     let record = serde_json::json!({
         "version": 1, "slice": "abc.def", "name": "team/abc", "devices": [budget()], "containers": [],
     });
-    let record: Record = serde_json::from_value(record).unwrap();
-    publish(&places, &record).unwrap();
-    let folder = places.run().join(FOLDER);
+    let record: SliceRecord = serde_json::from_value(record).unwrap();
+    publish(&paths, &record).unwrap();
+    let folder = paths.run().join(FOLDER);
     let expected: &[&str] = if is_root() { &["team/abc"] } else { &[] };
     assert_eq!(names(&folder), expected);
-    assert!(runs(&places).is_empty());
-    keep_containers(&places, |slice| slice == "abc.def");
+    assert!(runs(&paths).is_empty());
+    keep_containers(&paths, |slice| slice == "abc.def");
     assert_eq!(names(&folder), expected);
-    keep_containers(&places, |_| false);
+    keep_containers(&paths, |_| false);
     assert!(names(&folder).is_empty());
-    publish(&places, &record).unwrap();
-    withdraw(&places, "abc.def").unwrap();
-    withdraw(&places, "abc.def").unwrap();
+    publish(&paths, &record).unwrap();
+    withdraw(&paths, "abc.def").unwrap();
+    withdraw(&paths, "abc.def").unwrap();
     assert!(names(&folder).is_empty());
 }

@@ -3,10 +3,10 @@
 //! Law: a container's start never waits for a driver without a time limit.
 
 use anyhow::{Context, bail};
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::slices::records::Budget;
+use gpuslice_host::slices::records::DeviceBudget;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// The command's path. Only root may be able to write to it, as to everything that root runs for a
 /// container.
-fn command(places: &Places, policy: &Policy) -> anyhow::Result<PathBuf> {
-    let path = policy.command.clone().unwrap_or_else(|| places.command());
+fn command(paths: &HostPaths, policy: &Policy) -> anyhow::Result<PathBuf> {
+    let path = policy.command.clone().unwrap_or_else(|| paths.command());
     let file = read::open(&path).with_context(|| format!("cannot run {}", path.display()))?;
     read::only_roots(&file).with_context(|| format!("cannot run {}", path.display()))?;
     Ok(path)
@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 )]
 pub struct Hung(String);
 
-fn run(places: &Places, policy: &Policy, arguments: &[&str]) -> anyhow::Result<()> {
-    let path = command(places, policy)?;
+fn run(paths: &HostPaths, policy: &Policy, arguments: &[&str]) -> anyhow::Result<()> {
+    let path = command(paths, policy)?;
     let mut command = Command::new(&path);
     command
         .args(arguments)
@@ -106,9 +106,9 @@ const SAID: u64 = 64 << 10;
 ///
 /// # Errors
 /// When the list is not written.
-pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
-    let file = format!("--write={}", places.devices().display());
-    run(places, policy, &["devices", &file]).context(
+pub fn list_devices(paths: &HostPaths, policy: &Policy) -> anyhow::Result<()> {
+    let file = format!("--write={}", paths.devices().display());
+    run(paths, policy, &["devices", &file]).context(
         "no list of GPUs exists, and gpuslice devices --write fails now (gpuslice-devices.service \
          runs it at boot, so that no container waits for the driver)",
     )
@@ -119,10 +119,10 @@ pub fn list_devices(places: &Places, policy: &Policy) -> anyhow::Result<()> {
 /// # Errors
 /// When the limit is not set, for example because the driver does not support limits.
 pub fn limit_driver(
-    places: &Places,
+    paths: &HostPaths,
     policy: &Policy,
     cgroup: &Path,
-    budget: &Budget,
+    budget: &DeviceBudget,
 ) -> anyhow::Result<()> {
     let (uuid, memory) = (budget.uuid.to_string(), budget.memory.get().to_string());
     let cgroup = cgroup.to_string_lossy();
@@ -135,7 +135,7 @@ pub fn limit_driver(
         "--memory",
         &memory,
     ];
-    run(places, policy, &arguments)
+    run(paths, policy, &arguments)
 }
 
 #[cfg(test)]

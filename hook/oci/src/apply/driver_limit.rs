@@ -6,11 +6,11 @@
 use crate::apply::command;
 use crate::base::outcome::Messages;
 use anyhow::{Context, bail};
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
-use gpuslice_host::machine::devices::{Devices, Target};
+use gpuslice_host::machine::devices::{Devices, SliceTarget};
 use gpuslice_host::machine::policy::{DriverLimits, Policy};
-use gpuslice_host::slices::records::Budget;
+use gpuslice_host::slices::records::DeviceBudget;
 use std::path::{Path, PathBuf};
 
 /// The mount points of cgroup version 2: beside version 1, or alone.
@@ -19,10 +19,10 @@ const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// Asks the driver to limit the cgroup of a container's first process to its budgets.
 pub fn set(
     pid: i32,
-    budgets: &[Budget],
+    budgets: &[DeviceBudget],
     devices: &Devices,
     policy: &Policy,
-    places: &Places,
+    paths: &HostPaths,
 ) -> Messages {
     let mut lines = Messages::new();
     if policy.driver_limits == DriverLimits::Off {
@@ -36,7 +36,7 @@ pub fn set(
             // The driver has no limits for MIG instances.
             continue;
         };
-        match limit(pid, &target, budget, &mut cgroup, policy, places) {
+        match limit(pid, &target, budget, &mut cgroup, policy, paths) {
             Ok(()) => {}
             Err(error) => {
                 lines.push(format!("{target}: {error:#}"));
@@ -52,11 +52,11 @@ pub fn set(
 
 fn limit(
     pid: i32,
-    target: &Target<'_>,
-    budget: &Budget,
+    target: &SliceTarget<'_>,
+    budget: &DeviceBudget,
     cgroup: &mut Option<PathBuf>,
     policy: &Policy,
-    places: &Places,
+    paths: &HostPaths,
 ) -> anyhow::Result<()> {
     if target.device.driver_limits == Some(false) {
         bail!("the driver has no limits per cgroup: only the library enforces the slice");
@@ -65,7 +65,7 @@ fn limit(
         Some(known) => known,
         None => cgroup.insert(own_cgroup(pid)?),
     };
-    command::limit_driver(places, policy, cgroup, budget)
+    command::limit_driver(paths, policy, cgroup, budget)
 }
 
 /// The folder of a container's cgroup, which must be its own.

@@ -3,13 +3,13 @@
 //! removes them.
 
 use crate::apply::seal;
-use crate::base::crash_points::Steps;
+use crate::base::crash_points::CrashPoints;
 use crate::base::outcome::Messages;
-use crate::plan::{Plan, ledger_id};
+use crate::plan::{ContainerPlan, ledger_id};
 use gpuslice_config::ledger::{self, Ledger, LedgerError, Locks, Open};
 use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::{PRELOAD, Places};
+use gpuslice_host::base::paths::{HostPaths, PRELOAD};
 use gpuslice_host::base::sys;
 use gpuslice_host::slices::records::unified;
 use gpuslice_host::slices::removal::{HostError, failed};
@@ -28,12 +28,12 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// When a file or folder cannot be made.
 pub fn prepare(
-    plan: &Plan,
+    plan: &ContainerPlan,
     promised: Bytes,
-    places: &Places,
-    steps: &Steps,
+    paths: &HostPaths,
+    crash_points: &CrashPoints,
 ) -> Result<Messages, HostError> {
-    let unsealed = make_ledger(places, &plan.slice, plan.devices.len(), steps)?;
+    let unsealed = make_ledger(paths, &plan.slice, plan.devices.len(), crash_points)?;
     let lines = unsealed.map(|why| {
         format!(
             "{}: this kernel cannot seal the ledger ({why}): a process of the container that truncates it \
@@ -41,20 +41,20 @@ pub fn prepare(
             plan.name
         )
     });
-    steps.reached("ledger");
+    crash_points.reached("ledger");
     if promised > Bytes::ZERO {
-        make_promise(places, promised, &plan.slice)?;
+        make_promise(paths, promised, &plan.slice)?;
     }
-    steps.reached("promise");
-    let root = places.container_root(&plan.container);
+    crash_points.reached("promise");
+    let root = paths.container_root(&plan.container);
     make_root(plan, &root).map_err(failed("fill", &root))?;
     Ok(lines.into_iter().collect())
 }
 
 /// Whether an earlier hook has created everything. The preload list is created last.
 #[must_use]
-pub fn is_prepared(places: &Places, container: &str) -> bool {
-    preload(places, container).exists()
+pub fn is_prepared(paths: &HostPaths, container: &str) -> bool {
+    preload(paths, container).exists()
 }
 
 /// Creates a folder. Returns whether it was missing.
@@ -72,7 +72,7 @@ fn point(path: &Path) -> io::Result<()> {
 }
 
 /// Creates the folder that becomes `/.gpuslice`: files, and mount points.
-fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
+fn make_root(plan: &ContainerPlan, root: &Path) -> io::Result<()> {
     let own = root.parent().unwrap_or(root);
     if !folder(own)? {
         // Left by an earlier container with this id.
@@ -98,21 +98,21 @@ fn make_root(plan: &Plan, root: &Path) -> io::Result<()> {
 
 /// Where the preload list of a container is written until it is mounted.
 #[must_use]
-pub fn preload(places: &Places, container: &str) -> PathBuf {
-    places.container_root(container).join(PRELOAD)
+pub fn preload(paths: &HostPaths, container: &str) -> PathBuf {
+    paths.container_root(container).join(PRELOAD)
 }
 
 /// Creates the ledger, unless an earlier hook has. If the ledger could not be sealed, returns the
 /// reason.
 fn make_ledger(
-    places: &Places,
+    paths: &HostPaths,
     slice: &str,
     devices: usize,
-    steps: &Steps,
+    crash_points: &CrashPoints,
 ) -> Result<Option<io::Error>, HostError> {
-    let (place, path) = (&places.ledger(slice), places.ledger_file(slice));
+    let (place, path) = (&paths.ledger(slice), paths.ledger_file(slice));
     let is_new = folder(place).map_err(failed("make", place))?;
-    steps.reached("ledger-folder");
+    crash_points.reached("ledger-folder");
     if !is_new && is_made(&path) {
         // A pod's other containers use it, damaged or not. A new ledger in its place would grant a
         // second budget.
@@ -127,7 +127,7 @@ fn make_ledger(
         make_plain(place, &path, devices).map_err(failed("make", &path))?;
     }
     identify(&path, slice)?;
-    steps.reached("ledger-mounted");
+    crash_points.reached("ledger-mounted");
     Ok(unsealed)
 }
 
@@ -180,9 +180,9 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn make_promise(places: &Places, promised: Bytes, slice: &str) -> Result<(), HostError> {
-    run_folder::make_promises(places)?;
-    let place = places.promises();
+fn make_promise(paths: &HostPaths, promised: Bytes, slice: &str) -> Result<(), HostError> {
+    run_folder::make_promises(paths)?;
+    let place = paths.promises();
     let name = promises::file_name(promised, slice).unwrap_or_default();
     let path = place.join(name);
     let made = match reserve(&path, 0o666, promises::SIZE) {

@@ -14,7 +14,7 @@ pub enum Stage {
 
 /// Why a container does not start, or has no slice.
 #[derive(Debug)]
-pub enum Failure {
+pub enum StageFailure {
     /// The policy, or what others hold, does not allow it. It does not start.
     Refused(anyhow::Error),
     /// Something went wrong. The policy decides whether the container starts.

@@ -3,7 +3,7 @@
 //! Law: no error here affects a container, and nothing here blocks.
 //! Never: at createContainer, where /dev is the container's.
 
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use std::os::unix::net::UnixDatagram;
 
 /// The facility `daemon` and the severity `err`.
@@ -20,10 +20,10 @@ impl Log {
     /// Opens the host's log. This must happen before a container's mount namespace is entered,
     /// because /dev/log there is not the host's.
     #[must_use]
-    pub fn open(places: &Places) -> Log {
+    pub fn open(paths: &HostPaths) -> Log {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
-            socket.connect(places.log())?;
+            socket.connect(paths.log())?;
             Ok(socket)
         });
         // A host without a log can still run containers.
@@ -56,14 +56,14 @@ mod tests {
     #[test]
     fn a_line_reaches_who_listens_and_nobody_need() {
         let host = tempfile::tempdir().unwrap();
-        let places = Places::below(host.path());
-        Log::open(&places).tell("nobody listens");
+        let paths = HostPaths::below(host.path());
+        Log::open(&paths).tell("nobody listens");
         fs::create_dir(host.path().join("dev")).unwrap();
         let listener = UnixDatagram::bind(host.path().join("listener")).unwrap();
         listener.set_nonblocking(true).unwrap();
         // As systemd sets it up.
-        std::os::unix::fs::symlink("../listener", places.log()).unwrap();
-        let log = Log::open(&places);
+        std::os::unix::fs::symlink("../listener", paths.log()).unwrap();
+        let log = Log::open(&paths);
         log.tell("card 0 is full:\nx has 8 GiB");
         let mut bytes = [0; 2048];
         let length = listener.recv(&mut bytes).unwrap();

@@ -1,7 +1,7 @@
 //! Checks whether an image can load the library: by its libc, its machine and its libc's age.
 //! Touches: files below the image's root, which may be anything.
 
-use crate::inject::root::Root;
+use crate::inject::root::ContainerRoot;
 use gpuslice_host::base::elf::{Elf, Machine};
 use std::fmt;
 use std::fs::File;
@@ -75,7 +75,7 @@ const PROGRAMS: [&str; 6] = [
 
 /// Whether a container's first program is known to be static. A script tells nothing.
 #[must_use]
-pub fn is_static(image: &Root, program: Option<&str>) -> bool {
+pub fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
     let Some(program) = program else { return false };
     let file = match program.strip_prefix('/') {
         Some(path) => image.regular(path).ok(),
@@ -101,7 +101,7 @@ impl Needs {
 
     /// Checks the image against the requirements. Returns the reason if it does not meet them.
     #[must_use]
-    pub fn met_by(&self, image: &Root) -> Option<Unsuited> {
+    pub fn met_by(&self, image: &ContainerRoot) -> Option<Unsuited> {
         let loader = |names: &[&str]| names.iter().any(|name| image.has(name));
         if !loader(&LOADERS) {
             return Some(if loader(&MUSL) {

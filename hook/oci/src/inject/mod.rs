@@ -11,7 +11,7 @@ pub mod reason;
 pub mod root;
 pub mod sources;
 
-use crate::base::crash_points::Steps;
+use crate::base::crash_points::CrashPoints;
 use crate::inject::image::{Needs, Unsuited};
 use crate::plan;
 use gpuslice_config::slice;
@@ -25,7 +25,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid};
-use root::{Folder, Root};
+use root::{ContainerRoot, Folder};
 use sources::Sources;
 use std::fs::File;
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ fn inside(doing: &'static str) -> impl FnOnce(io::Error) -> InjectError {
 
 /// The container to inject into.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub struct Injection<'a> {
     /// The container's mount namespace; None when we are in it.
     pub namespace: Option<File>,
     /// Its root, as seen from the root of that namespace.
@@ -132,16 +132,16 @@ impl Drop for Attached {
 /// When the container cannot be given its slice.
 pub fn inject(
     sources: Sources,
-    target: &Target<'_>,
-    steps: &Steps,
+    target: &Injection<'_>,
+    crash_points: &CrashPoints,
 ) -> Result<Outcome, InjectError> {
     let needs = Needs::of(&sources.library).ok_or(InjectError::Library)?;
     if let Some(namespace) = &target.namespace {
         let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
         entered.map_err(|error| InjectError::Enter(error.into()))?;
     }
-    steps.reached("entered");
-    let root = Root::open(target.rootfs, target.mapped);
+    crash_points.reached("entered");
+    let root = ContainerRoot::open(target.rootfs, target.mapped);
     let root = root.map_err(|source| InjectError::Root {
         path: target.rootfs.to_owned(),
         source,
@@ -165,7 +165,7 @@ pub fn inject(
     let there = is_attached(place.as_fd(), own.as_fd())?;
     let own = match there {
         true => place,
-        false => attach_own(own, below, place.as_fd(), &mut attached, steps)?,
+        false => attach_own(own, below, place.as_fd(), &mut attached, crash_points)?,
     };
     let list = List {
         mount: preload,
@@ -173,11 +173,11 @@ pub fn inject(
         library: format!("{at}/libgpuslice.so"),
         own: own.as_fd(),
     };
-    let listed = list.put(&root, &mut attached, steps)?;
+    let listed = list.put(&root, &mut attached, crash_points)?;
     masked::check(&root, at, target.masked)?;
     // All mounts are attached, so keep them.
     std::mem::take(&mut attached.0);
-    steps.reached("done");
+    crash_points.reached("done");
     Ok(match there && listed {
         true => Outcome::Already,
         false if image::is_static(&root, target.program) => Outcome::Unreached,
@@ -191,7 +191,7 @@ const IN_ROOT: &str = "/.gpuslice";
 const IN_DEV: &str = "/dev/gpuslice";
 
 /// The folder that the slice is mounted on, and its name in the container.
-fn place(root: &Root, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
+fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
     match root.plain_folder(root.fd(), MOUNT) {
         Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
             let place = read_only::folder_in_dev(root, "gpuslice", hosts_dev);
@@ -242,18 +242,18 @@ fn attach_own(
     below: Vec<(PathBuf, OwnedFd)>,
     place: BorrowedFd<'_>,
     attached: &mut Attached,
-    steps: &Steps,
+    crash_points: &CrashPoints,
 ) -> Result<OwnedFd, InjectError> {
     sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     let at = own.try_clone().map_err(inside("mount /.gpuslice"))?;
     attached.0.push(own);
-    steps.reached("attached");
+    crash_points.reached("attached");
     for (name, mount) in below {
         let done = sys::attach_at(mount.as_fd(), at.as_fd(), &name);
         done.map_err(inside("mount the files of /.gpuslice"))?;
         attached.0.push(mount);
     }
-    steps.reached("submounts");
+    crash_points.reached("submounts");
     Ok(at)
 }
 
@@ -281,12 +281,17 @@ enum Point {
 
 impl List<'_> {
     /// Puts the library on the list. Returns whether it was already listed.
-    fn put(self, root: &Root, attached: &mut Attached, steps: &Steps) -> Result<bool, InjectError> {
+    fn put(
+        self,
+        root: &ContainerRoot,
+        attached: &mut Attached,
+        crash_points: &CrashPoints,
+    ) -> Result<bool, InjectError> {
         let etc = root.folder("etc").map_err(inside("open /etc"))?;
         let point = match point(root, &etc)? {
             Point::File(point) => point,
             Point::Nothing => {
-                self.write(b"", steps)?;
+                self.write(b"", crash_points)?;
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
                 let layer =
                     upper.and_then(|upper| read_only::layer_over(etc.fd.as_fd(), upper.as_fd()));
@@ -302,21 +307,21 @@ impl List<'_> {
         }
         let existing = existing(point.as_fd());
         let existing = existing.map_err(inside("read the image's /etc/ld.so.preload"))?;
-        self.write(&existing, steps)?;
+        self.write(&existing, crash_points)?;
         let mounted = sys::attach(self.mount.as_fd(), point.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
         attached.0.push(self.mount);
         Ok(false)
     }
 
-    fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
+    fn write(&self, existing: &[u8], crash_points: &CrashPoints) -> Result<(), InjectError> {
         let merged = preload::merge(existing, &self.library);
         // The planned list is right for most images.
         if merged != plan::preload_list().as_bytes() {
             let written = rewrite(&self.folder, PRELOAD, &merged);
             written.map_err(inside("write /etc/ld.so.preload"))?;
         }
-        steps.reached("preload-written");
+        crash_points.reached("preload-written");
         Ok(())
     }
 }
@@ -331,7 +336,7 @@ fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 }
 
 /// The mount point of the list. It is created where it is missing, but never in a volume.
-fn point(root: &Root, etc: &Folder) -> Result<Point, InjectError> {
+fn point(root: &ContainerRoot, etc: &Folder) -> Result<Point, InjectError> {
     let found = match root::stands(etc.fd.as_fd(), LIST) {
         Err(Errno::ENOENT) if etc.foreign => {
             let flags = fstatvfs(&etc.fd).map_err(|error| inside("look at /etc")(error.into()))?;

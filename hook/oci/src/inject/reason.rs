@@ -3,8 +3,8 @@
 //! Touches: /run/gpuslice, the container's mount namespace, by descriptors alone.
 //! Law: nothing is preloaded, and the only mount is one read-only folder with one file.
 
-use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
-use crate::inject::root::Root;
+use super::{IN_DEV, InjectError, Injection, inside, is_attached, place};
+use crate::inject::root::ContainerRoot;
 use gpuslice_config::words::paths::NO_SLICE;
 use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
@@ -42,12 +42,12 @@ impl Reason {
     ///
     /// # Errors
     /// When the container has no place for it.
-    pub fn mount(self, target: &Target<'_>) -> Result<(), InjectError> {
+    pub fn mount(self, target: &Injection<'_>) -> Result<(), InjectError> {
         if let Some(namespace) = &target.namespace {
             let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
             entered.map_err(|error| InjectError::Enter(error.into()))?;
         }
-        let root = Root::open(target.rootfs, target.mapped);
+        let root = ContainerRoot::open(target.rootfs, target.mapped);
         let root = root.map_err(|source| InjectError::Root {
             path: target.rootfs.to_owned(),
             source,

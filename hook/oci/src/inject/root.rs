@@ -18,7 +18,7 @@ const TRIES: u32 = 128;
 
 /// The container's root, and the ids of the user who may create files in it.
 #[derive(Debug)]
-pub struct Root {
+pub struct ContainerRoot {
     fd: OwnedFd,
     /// The host's ids of the container's root user, where they differ from ours.
     mapped: Option<(Uid, Gid)>,
@@ -60,19 +60,19 @@ fn writable(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-impl Root {
+impl ContainerRoot {
     /// Opens a container's root.
     ///
     /// # Errors
     /// When it cannot be opened, or is the root of the host.
-    pub fn open(path: &Path, mapped: Option<(Uid, Gid)>) -> io::Result<Root> {
+    pub fn open(path: &Path, mapped: Option<(Uid, Gid)>) -> io::Result<ContainerRoot> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let fd = open2(AT_FDCWD, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)?;
         let (own, hosts) = (fstat(&fd)?, nix::sys::stat::stat("/")?);
         if (own.st_dev, own.st_ino) == (hosts.st_dev, hosts.st_ino) {
             return Err(io::Error::other("it is the host's own root"));
         }
-        Ok(Root { fd, mapped })
+        Ok(ContainerRoot { fd, mapped })
     }
 
     fn resolve(&self, path: &str, flags: OFlag, more: ResolveFlag) -> Result<OwnedFd, Errno> {
@@ -89,7 +89,7 @@ impl Root {
         self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())
     }
 
-    /// Like [`Root::stands_at`], but follows no link.
+    /// Like [`ContainerRoot::stands_at`], but follows no link.
     ///
     /// # Errors
     /// When there is no such file; ELOOP when the path contains a link.

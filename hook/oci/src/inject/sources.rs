@@ -2,8 +2,8 @@
 //! namespace, because a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
-use crate::plan::{Mount, Plan, READ_ONLY, READ_ONLY_DATA};
-use gpuslice_host::base::paths::{MOUNT, Places};
+use crate::plan::{ContainerPlan, PlannedMount, READ_ONLY, READ_ONLY_DATA};
+use gpuslice_host::base::paths::{HostPaths, MOUNT};
 use gpuslice_host::base::{read, sys};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
@@ -42,7 +42,7 @@ impl Sources {
     ///
     /// # Errors
     /// When a source is missing, or users other than root may write to the library.
-    pub fn take(plan: &Plan, places: &Places) -> Result<Sources, SourceError> {
+    pub fn take(plan: &ContainerPlan, paths: &HostPaths) -> Result<Sources, SourceError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| SourceError { path, source }
@@ -70,7 +70,7 @@ impl Sources {
                 Err(_) => preload = Some(copy),
             }
         }
-        let place = places.container_root(&plan.container);
+        let place = paths.container_root(&plan.container);
         let missing = || failed(&place)(io::Error::from(io::ErrorKind::NotFound));
         Ok(Sources {
             root: root.ok_or_else(missing)?,
@@ -97,7 +97,7 @@ fn trusted(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn restricted(copy: OwnedFd, mount: &Mount) -> io::Result<OwnedFd> {
+fn restricted(copy: OwnedFd, mount: &PlannedMount) -> io::Result<OwnedFd> {
     let common = sys::NOSUID | sys::NODEV;
     let set = match mount.options {
         READ_ONLY => common | sys::RDONLY,

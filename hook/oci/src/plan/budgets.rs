@@ -2,29 +2,33 @@
 //! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
 //! different sizes for one GPU.
 
-use crate::plan::{Given, PlanError};
-use crate::request::annotations::{Named, Request};
+use crate::plan::{PlanError, PlanInput};
+use crate::request::annotations::{Named, SliceRequest};
 use crate::request::identity::Identity;
 use crate::request::visible_gpus;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::machine::devices::Target;
-use gpuslice_host::slices::records::Budget;
+use gpuslice_host::machine::devices::SliceTarget;
+use gpuslice_host::slices::records::DeviceBudget;
 
 /// The budget of each GPU, with a note for the user.
 pub(crate) struct Budgets {
-    pub(crate) each: Vec<Budget>,
+    pub(crate) each: Vec<DeviceBudget>,
     pub(crate) note: Option<String>,
 }
 
 /// Computes the budgets.
-pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<Budgets, PlanError> {
+pub(crate) fn of(
+    asked: &SliceRequest,
+    given: &PlanInput<'_>,
+    who: &Identity,
+) -> Result<Budgets, PlanError> {
     let devices = given.devices;
-    let names = |selector: Selector, target: &Target<'_>| {
+    let names = |selector: Selector, target: &SliceTarget<'_>| {
         let selected = devices.select(selector);
         selected.iter().any(|chosen| chosen.uuid == target.uuid)
     };
-    let allowed = |target: &Target<'_>| match &given.policy.devices {
+    let allowed = |target: &SliceTarget<'_>| match &given.policy.devices {
         None => true,
         Some(selectors) => selectors.iter().any(|selector| names(*selector, target)),
     };
@@ -45,7 +49,7 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
         true => None,
         false => visible_gpus::of(given.spec, devices),
     };
-    let is_seen = |target: &Target<'_>| match &seen {
+    let is_seen = |target: &SliceTarget<'_>| match &seen {
         None => true,
         Some(seen) => seen.contains(&target.device.uuid),
     };
@@ -80,7 +84,7 @@ pub(crate) fn of(asked: &Request, given: &Given<'_>, who: &Identity) -> Result<B
                 maximum,
             });
         }
-        each.push(Budget {
+        each.push(DeviceBudget {
             uuid: target.uuid,
             memory,
             integrated: target.device.integrated,

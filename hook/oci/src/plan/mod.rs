@@ -3,7 +3,7 @@
 //! carried out.
 
 use crate::plan::budgets::Budgets;
-use crate::request::annotations::{self, AnnotationError, Asked, Request};
+use crate::request::annotations::{self, AnnotatedRequest, AnnotationError, SliceRequest};
 use crate::request::hook_sizes;
 use crate::request::identity::{Annotations, Identity};
 use crate::request::spec::Spec;
@@ -13,11 +13,11 @@ use gpuslice_config::ledger::key_of;
 use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::{MOUNT, PRELOAD, Places};
+use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::engine::hook_arguments::SizeError;
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::slices::records::{Budget, unified};
+use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ fn is_reserved(id: &str) -> bool {
 
 /// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct PlanInput<'a> {
     /// The runtime's state of the container.
     pub state: &'a State,
     /// The container's configuration.
@@ -62,7 +62,7 @@ pub struct Given<'a> {
     /// The host's GPUs.
     pub devices: &'a Devices,
     /// The paths on the host.
-    pub places: &'a Places,
+    pub paths: &'a HostPaths,
     /// The size that this hook's own arguments give.
     pub memory: Option<Bytes>,
 }
@@ -73,12 +73,12 @@ pub enum Decision {
     /// It is left alone, for this reason.
     Nothing(&'static str),
     /// It gets a slice.
-    Slice(Box<Plan>),
+    Slice(Box<ContainerPlan>),
 }
 
 /// A container's slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Plan {
+pub struct ContainerPlan {
     /// The container.
     pub container: String,
     /// Its display name.
@@ -93,11 +93,11 @@ pub struct Plan {
     /// The namespace whose share it counts against.
     pub namespace: Option<String>,
     /// The budgets to admit.
-    pub devices: Vec<Budget>,
+    pub devices: Vec<DeviceBudget>,
     /// The files written on the host.
-    pub files: Vec<File>,
+    pub files: Vec<PlannedFile>,
     /// The mounts made in the container, in this order.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<PlannedMount>,
     /// The host's folders whose resident pages are dropped before it starts and after it stops.
     pub drops: Vec<PathBuf>,
     /// A note for the user.
@@ -107,7 +107,7 @@ pub struct Plan {
 
 /// A file on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct File {
+pub struct PlannedFile {
     /// Its path.
     pub path: PathBuf,
     /// Its contents.
@@ -116,7 +116,7 @@ pub struct File {
 
 /// A mount in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mount {
+pub struct PlannedMount {
     /// The source, on the host.
     pub source: PathBuf,
     /// The target, in the container.
@@ -197,7 +197,7 @@ pub enum PlanError {
 ///
 /// # Errors
 /// [`PlanError`] says why the container cannot have the slice that it requests.
-pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
+pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
     let annotations = both(given);
     let who = Identity::of(&given.state.id, &annotations);
     if who.is_sandbox {
@@ -208,18 +208,18 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
         annotations::read_beside(&annotations, &who, memory)?,
         memory,
     ) {
-        (Asked::Slice(request), None) => request,
-        (Asked::Slice(request), Some(memory)) => {
+        (AnnotatedRequest::Slice(request), None) => request,
+        (AnnotatedRequest::Slice(request), Some(memory)) => {
             hook_sizes::agree(&request, memory)?;
-            Request {
+            SliceRequest {
                 memory: Some(memory),
                 devices: Vec::new(),
                 ..request
             }
         }
-        (_, Some(memory)) => Request {
+        (_, Some(memory)) => SliceRequest {
             memory: Some(memory),
-            ..Request::default()
+            ..SliceRequest::default()
         },
         (_, None) => match &given.policy.default {
             Some(default) if !given.devices.devices.is_empty() => default.into(),
@@ -234,7 +234,7 @@ pub fn decide(given: &Given<'_>) -> Result<Decision, PlanError> {
 
 /// The annotations of the state and of the configuration together. Some runtimes pass on only one
 /// of them.
-fn both(given: &Given<'_>) -> Annotations {
+fn both(given: &PlanInput<'_>) -> Annotations {
     let mut annotations = given.state.annotations.clone();
     let spec = given.spec.annotations.iter();
     annotations.extend(spec.map(|(key, value)| (key.clone(), value.clone())));
@@ -242,11 +242,11 @@ fn both(given: &Given<'_>) -> Annotations {
 }
 
 fn plan(
-    asked: &Request,
+    asked: &SliceRequest,
     budgets: Budgets,
-    given: &Given<'_>,
+    given: &PlanInput<'_>,
     who: Identity,
-) -> Result<Plan, PlanError> {
+) -> Result<ContainerPlan, PlanError> {
     let Budgets {
         each: mut devices,
         note,
@@ -275,14 +275,14 @@ fn plan(
         (true, _) => return Err(PlanError::NoPod),
     };
     let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
-    let root = given.places.container_root(&id);
-    let file = |name: &str, text: String| File {
+    let root = given.paths.container_root(&id);
+    let file = |name: &str, text: String| PlannedFile {
         path: root.join(name),
         text,
     };
     let files = vec![file("slice.json", text), file(PRELOAD, preload_list())];
     let promised = unified(&devices);
-    Ok(Plan {
+    Ok(ContainerPlan {
         name: who.title(),
         shared: asked.shared,
         sandbox: who.sandbox.filter(|_| asked.shared),
@@ -310,8 +310,8 @@ pub fn ledger_id(slice: &str) -> u64 {
 }
 
 fn slice_file(
-    asked: &Request,
-    devices: &[Budget],
+    asked: &SliceRequest,
+    devices: &[DeviceBudget],
     policy: &Policy,
     who: &Identity,
     ledger: u64,
@@ -346,21 +346,21 @@ fn slice_file(
     Ok(text)
 }
 
-impl Plan {
+impl ContainerPlan {
     /// Sets the host memory that the slice is promised, which may be less than its budget.
-    pub fn is_promised(&mut self, promised: Bytes, places: &Places) {
+    pub fn is_promised(&mut self, promised: Bytes, paths: &HostPaths) {
         let target = Path::new("/").join(MOUNT).join(PROMISE);
         let own = self.mounts.iter_mut().find(|mount| mount.target == target);
         if let Some(own) = own {
-            own.source = promise(places, promised, &self.slice);
+            own.source = promise(paths, promised, &self.slice);
         }
     }
 }
 
 /// The path of a slice's promise on the host.
-fn promise(places: &Places, promised: Bytes, slice: &str) -> PathBuf {
+fn promise(paths: &HostPaths, promised: Bytes, slice: &str) -> PathBuf {
     let name = promises::file_name(promised, slice).unwrap_or_default();
-    places.promises().join(name)
+    paths.promises().join(name)
 }
 
 /// Read-only, without device files or set-user-id programs.
@@ -370,38 +370,38 @@ pub const READ_ONLY_DATA: &str = "ro,nosuid,nodev,noexec";
 /// For files that a container writes to.
 pub const WRITABLE: &str = "rw,nosuid,nodev,noexec";
 
-fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Mount> {
-    let places = given.places;
-    let root = places.container_root(id);
+fn mounts(given: &PlanInput<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<PlannedMount> {
+    let paths = given.paths;
+    let root = paths.container_root(id);
     let inside = Path::new("/").join(MOUNT);
     let library = given.policy.library.clone();
     let preload = root.join(PRELOAD);
-    let mount = |source: PathBuf, name: &str, options| Mount {
+    let mount = |source: PathBuf, name: &str, options| PlannedMount {
         source,
         target: inside.join(name),
         options,
     };
     let mut mounts = vec![
-        Mount {
+        PlannedMount {
             source: root,
             target: inside.clone(),
             options: READ_ONLY,
         },
         mount(
-            library.unwrap_or_else(|| places.library()),
+            library.unwrap_or_else(|| paths.library()),
             "libgpuslice.so",
             READ_ONLY,
         ),
-        mount(places.meminfo(), "meminfo", READ_ONLY_DATA),
-        // Mount the file, not its folder: from a folder, a container's root could remove the file.
-        mount(places.ledger_file(slice), "ledger/ledger", WRITABLE),
-        mount(places.locks_file(slice), "ledger/locks", WRITABLE),
+        mount(paths.meminfo(), "meminfo", READ_ONLY_DATA),
+        // PlannedMount the file, not its folder: from a folder, a container's root could remove the file.
+        mount(paths.ledger_file(slice), "ledger/ledger", WRITABLE),
+        mount(paths.locks_file(slice), "ledger/locks", WRITABLE),
     ];
     if promised > Bytes::ZERO {
-        mounts.push(mount(places.promises(), "promises", READ_ONLY_DATA));
-        mounts.push(mount(promise(places, promised, slice), PROMISE, WRITABLE));
+        mounts.push(mount(paths.promises(), "promises", READ_ONLY_DATA));
+        mounts.push(mount(promise(paths, promised, slice), PROMISE, WRITABLE));
     }
-    mounts.push(Mount {
+    mounts.push(PlannedMount {
         source: preload,
         target: Path::new("/").join(PRELOAD),
         options: READ_ONLY_DATA,
@@ -410,7 +410,7 @@ fn mounts(given: &Given<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<Moun
 }
 
 /// The mounts that the policy names, as far as they are folders of the host in this container.
-fn drops(asked: &Request, given: &Given<'_>, is_unified: bool) -> Vec<PathBuf> {
+fn drops(asked: &SliceRequest, given: &PlanInput<'_>, is_unified: bool) -> Vec<PathBuf> {
     match page_cache(asked, given.policy, is_unified) {
         PageCache::Keep => Vec::new(),
         PageCache::Drop | PageCache::DropBehind => {
@@ -423,7 +423,7 @@ fn drops(asked: &Request, given: &Given<'_>, is_unified: bool) -> Vec<PathBuf> {
 
 /// The requested page-cache mode, or else the policy's. The page cache takes memory from a GPU only
 /// where it shares the host's memory.
-fn page_cache(asked: &Request, policy: &Policy, is_unified: bool) -> PageCache {
+fn page_cache(asked: &SliceRequest, policy: &Policy, is_unified: bool) -> PageCache {
     let unsaid = if is_unified {
         PageCache::Drop
     } else {

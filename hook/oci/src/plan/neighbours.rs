@@ -2,49 +2,49 @@
 //! Touches: the host's meminfo and its promises, by reading them.
 
 use crate::base::outcome::Stage;
-use crate::plan::Plan;
+use crate::plan::ContainerPlan;
 use anyhow::{Context, bail};
 use gpuslice_config::host::meminfo;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::process::Owner;
-use gpuslice_host::slices::admission::{Asking, Host, Unused, admit};
-use gpuslice_host::slices::records::{Record, unified};
+use gpuslice_host::slices::admission::{Asking, HostState, Unused, admit};
+use gpuslice_host::slices::records::{SliceRecord, unified};
 use gpuslice_host::slices::tenants;
 
 /// A container that requests a slice.
-pub(crate) struct Wanted<'a> {
-    pub(crate) plan: &'a Plan,
+pub(crate) struct Candidate<'a> {
+    pub(crate) plan: &'a ContainerPlan,
     pub(crate) devices: &'a Devices,
     pub(crate) policy: &'a Policy,
-    pub(crate) places: &'a Places,
+    pub(crate) paths: &'a HostPaths,
     /// Its first process, where there is one.
     pub(crate) owner: Option<Owner>,
     pub(crate) stage: Stage,
 }
 
 /// The decision about a container.
-pub(crate) enum Beside {
+pub(crate) enum Admission {
     /// An earlier stage has recorded the container, with this promise of host memory.
-    Known(Bytes),
+    Existing(Bytes),
     /// The container is admitted.
-    Fits {
+    New {
         /// Its slice; the container is not a member of it yet.
-        record: Record,
+        record: SliceRecord,
         /// A message to report.
         note: Option<String>,
     },
 }
 
-impl Wanted<'_> {
+impl Candidate<'_> {
     /// Decides. `records` are the slices with at least one live process.
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) fn among(&self, records: &[Record]) -> anyhow::Result<Beside> {
+    pub(crate) fn admit_beside(&self, records: &[SliceRecord]) -> anyhow::Result<Admission> {
         let plan = self.plan;
         let known = records.iter().find_map(|record| {
             let mut members = record.containers.iter();
@@ -53,7 +53,7 @@ impl Wanted<'_> {
         });
         match known {
             Some((member, promised)) if self.owner.is_some_and(|own| own.is(&member.owner)) => {
-                return Ok(Beside::Known(promised));
+                return Ok(Admission::Existing(promised));
             }
             Some((member, _)) => bail!(
                 "a container {} is running already (process {}, bundle {})",
@@ -90,14 +90,14 @@ impl Wanted<'_> {
                 record.slice,
                 record.name
             ),
-            Some(record) => Ok(Beside::Fits {
+            Some(record) => Ok(Admission::New {
                 record: record.clone(),
                 note: None,
             }),
             None => {
                 let promised = self.room(records)?;
-                let record = Record {
-                    version: Record::VERSION,
+                let record = SliceRecord {
+                    version: SliceRecord::VERSION,
                     slice: plan.slice.clone(),
                     name: plan.name.clone(),
                     namespace: plan.namespace.clone(),
@@ -108,23 +108,23 @@ impl Wanted<'_> {
                     containers: Vec::new(),
                 };
                 let note = promised.map(|promised| overcommitted(plan, promised));
-                Ok(Beside::Fits { record, note })
+                Ok(Admission::New { record, note })
             }
         }
     }
 
-    fn room(&self, records: &[Record]) -> anyhow::Result<Option<Bytes>> {
+    fn room(&self, records: &[SliceRecord]) -> anyhow::Result<Option<Bytes>> {
         let plan = self.plan;
         let host = match unified(&plan.devices) {
             Bytes::ZERO => None,
-            _ => the_host(self.places, records).context(HostUnread)?,
+            _ => the_host(self.paths, records).context(HostUnread)?,
         };
         let asking = Asking {
             slice: &plan.slice,
             namespace: plan.namespace.as_deref(),
             budgets: &plan.devices,
         };
-        let runs = tenants::runs(self.places);
+        let runs = tenants::runs(self.paths);
         admit(
             &asking,
             records,
@@ -138,7 +138,7 @@ impl Wanted<'_> {
 }
 
 /// Whether a slice belongs to the plan's pod. Its name proves nothing, because tenants can see it.
-fn is_of_pod(record: &Record, plan: &Plan) -> bool {
+fn is_of_pod(record: &SliceRecord, plan: &ContainerPlan) -> bool {
     plan.shared
         && record.shared
         && plan.sandbox.is_some()
@@ -146,7 +146,7 @@ fn is_of_pod(record: &Record, plan: &Plan) -> bool {
 }
 
 /// The message for a slice that policy admits although there is no room for it.
-fn overcommitted(plan: &Plan, promised: Bytes) -> String {
+fn overcommitted(plan: &ContainerPlan, promised: Bytes) -> String {
     let asked = unified(&plan.devices);
     format!(
         "{} is over-committed by {}: it requests {asked} and is promised the remaining {promised}",
@@ -170,15 +170,15 @@ fn run_name(slice: &str) -> String {
 }
 
 /// The host's memory, with the unused part of its promises.
-fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>> {
-    let path = places.meminfo();
+fn the_host(paths: &HostPaths, records: &[SliceRecord]) -> anyhow::Result<Option<HostState>> {
+    let path = paths.meminfo();
     let head = read::capped(
         read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
         1 << 16,
     )?;
     let memory =
         meminfo::parse(&head).with_context(|| format!("{} is not a meminfo", path.display()))?;
-    let folder = places.promises();
+    let folder = paths.promises();
     let held = match folder.try_exists() {
         // No promise has been made since boot.
         Ok(false) => Ok(Vec::new()),
@@ -194,5 +194,5 @@ fn the_host(places: &Places, records: &[Record]) -> anyhow::Result<Option<Host>>
         }
     });
     let unused = unused.collect();
-    Ok(Some(Host { memory, unused }))
+    Ok(Some(HostState { memory, unused }))
 }

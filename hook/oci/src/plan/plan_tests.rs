@@ -61,17 +61,17 @@ impl Case {
             "linux": self.linux,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
         });
-        decide(&Given {
+        decide(&PlanInput {
             state: &state::parse(br#"{"id":"c1","pid":4711,"bundle":"/b"}"#).unwrap(),
             spec: &spec::parse(spec.to_string().as_bytes()).unwrap(),
             policy: &policy::parse(self.policy).unwrap(),
             devices: &devices::parse(self.machine.as_bytes()).unwrap(),
-            places: &Places::default(),
+            paths: &HostPaths::default(),
             memory: self.memory,
         })
     }
 
-    fn plan(&self, annotations: &[(&str, &str)]) -> Plan {
+    fn plan(&self, annotations: &[(&str, &str)]) -> ContainerPlan {
         match self.decide(annotations) {
             Ok(Decision::Slice(plan)) => *plan,
             other => panic!("{other:?}"),
@@ -83,8 +83,8 @@ impl Case {
     }
 }
 
-fn budgets(plan: &Plan) -> Vec<(String, Bytes)> {
-    let each = |budget: &Budget| (budget.uuid.to_string()[..5].to_owned(), budget.memory);
+fn budgets(plan: &ContainerPlan) -> Vec<(String, Bytes)> {
+    let each = |budget: &DeviceBudget| (budget.uuid.to_string()[..5].to_owned(), budget.memory);
     plan.devices.iter().map(each).collect()
 }
 

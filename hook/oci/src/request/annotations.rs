@@ -18,7 +18,7 @@ pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headr
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct SliceRequest {
     /// The budget of every GPU that is not named.
     pub memory: Option<Bytes>,
     /// The budgets of the named GPUs.
@@ -52,7 +52,7 @@ pub struct Named {
     pub own: bool,
 }
 
-impl Request {
+impl SliceRequest {
     /// Whether a memory size is requested.
     #[must_use]
     pub fn limits_something(&self) -> bool {
@@ -60,30 +60,30 @@ impl Request {
     }
 }
 
-impl From<&DefaultSlice> for Request {
+impl From<&DefaultSlice> for SliceRequest {
     /// The request that a container without annotations is taken to make.
-    fn from(default: &DefaultSlice) -> Request {
-        Request {
+    fn from(default: &DefaultSlice) -> SliceRequest {
+        SliceRequest {
             memory: Some(default.memory),
             total: default.total,
             present_as: default.present_as,
             headroom: default.headroom,
             host_allowance: default.host_allowance,
             pressure: default.pressure,
-            ..Request::default()
+            ..SliceRequest::default()
         }
     }
 }
 
 /// The request that annotations make for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum AnnotatedRequest {
     /// No annotation is ours.
     Nothing,
     /// The pod's `containers` does not name this one.
     NotThisContainer,
     /// The container requests this slice.
-    Slice(Request),
+    Slice(SliceRequest),
 }
 
 /// An error in an annotation.
@@ -122,7 +122,10 @@ pub fn any(annotations: &Annotations) -> bool {
 ///
 /// # Errors
 /// [`AnnotationError`] names the annotation.
-pub fn read(annotations: &Annotations, who: &Identity) -> Result<Asked, AnnotationError> {
+pub fn read(
+    annotations: &Annotations,
+    who: &Identity,
+) -> Result<AnnotatedRequest, AnnotationError> {
     read_beside(annotations, who, None)
 }
 
@@ -134,13 +137,13 @@ pub fn read_beside(
     annotations: &Annotations,
     who: &Identity,
     memory: Option<Bytes>,
-) -> Result<Asked, AnnotationError> {
+) -> Result<AnnotatedRequest, AnnotationError> {
     let ours: Vec<(&str, &str)> = annotations
         .iter()
         .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim())))
         .collect();
     if ours.is_empty() {
-        return Ok(Asked::Nothing);
+        return Ok(AnnotatedRequest::Nothing);
     }
     let (own, pod): (Vec<_>, Vec<_>) = ours
         .into_iter()
@@ -150,9 +153,9 @@ pub fn read_beside(
     if let (Some((key, _)), None) = (named, &who.name) {
         return Err(AnnotationError::NoName(shown(key)));
     }
-    let mut request = Request {
+    let mut request = SliceRequest {
         memory,
-        ..Request::default()
+        ..SliceRequest::default()
     };
     let mut listed = None;
     for (key, value) in pod {
@@ -171,7 +174,7 @@ pub fn read_beside(
             named = true;
         } else {
             // The key is for another container; its value is validated all the same.
-            set(&mut Request::default(), key, own_key, value)?;
+            set(&mut SliceRequest::default(), key, own_key, value)?;
         }
     }
     let mentioned = |list: &str| {
@@ -181,12 +184,12 @@ pub fn read_beside(
             .is_some_and(|own| names.any(|name| name == own))
     };
     if listed.is_some_and(|list| !named && !mentioned(list)) {
-        return Ok(Asked::NotThisContainer);
+        return Ok(AnnotatedRequest::NotThisContainer);
     }
     match request.limits_something() {
-        true => Ok(Asked::Slice(request)),
+        true => Ok(AnnotatedRequest::Slice(request)),
         // Every key was for other containers.
-        false if request == Request::default() => Ok(Asked::NotThisContainer),
+        false if request == SliceRequest::default() => Ok(AnnotatedRequest::NotThisContainer),
         false => Err(AnnotationError::NoMemory(first_option(&request))),
     }
 }
@@ -194,7 +197,7 @@ pub fn read_beside(
 /// The prefix of a key that applies to one container only.
 const CONTAINER: &str = "container.";
 
-fn first_option(request: &Request) -> &'static str {
+fn first_option(request: &SliceRequest) -> &'static str {
     let given = [
         ("total", request.total.is_some()),
         ("present-as", request.present_as.is_some()),
@@ -209,7 +212,12 @@ fn first_option(request: &Request) -> &'static str {
 }
 
 /// Sets one key. `full` is the key as written, for errors.
-fn set(request: &mut Request, full: &str, key: &str, value: &str) -> Result<(), AnnotationError> {
+fn set(
+    request: &mut SliceRequest,
+    full: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), AnnotationError> {
     let size = || {
         let fault = |fault| AnnotationError::Size(shown(full), shown(value), fault);
         Bytes::configured(value).map_err(fault)

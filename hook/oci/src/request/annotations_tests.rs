@@ -3,7 +3,10 @@
 
 use super::*;
 
-fn read_as(name: Option<&str>, pairs: &[(&str, &str)]) -> Result<Asked, AnnotationError> {
+fn read_as(
+    name: Option<&str>,
+    pairs: &[(&str, &str)],
+) -> Result<AnnotatedRequest, AnnotationError> {
     let who = Identity {
         id: "id".into(),
         name: name.map(str::to_owned),
@@ -13,9 +16,9 @@ fn read_as(name: Option<&str>, pairs: &[(&str, &str)]) -> Result<Asked, Annotati
     read(&pairs.iter().map(owned).collect(), &who)
 }
 
-fn request(name: Option<&str>, pairs: &[(&str, &str)]) -> Request {
+fn request(name: Option<&str>, pairs: &[(&str, &str)]) -> SliceRequest {
     match read_as(name, pairs) {
-        Ok(Asked::Slice(request)) => request,
+        Ok(AnnotatedRequest::Slice(request)) => request,
         other => panic!("{other:?}"),
     }
 }
@@ -46,7 +49,7 @@ fn every_annotation_of_the_contract_is_read() {
         memory: Bytes::gib(gib),
         own: false,
     };
-    let expected = Request {
+    let expected = SliceRequest {
         memory: Some(Bytes::gib(24)),
         devices: vec![
             named(Selector::Index(1), 8),
@@ -74,10 +77,16 @@ fn a_containers_own_annotation_beats_the_pods() {
 #[test]
 fn a_sidecar_that_nobody_names_has_no_slice() {
     let listed = [("memory", "8GiB"), ("containers", "server")];
-    assert_eq!(read_as(Some("log"), &listed), Ok(Asked::NotThisContainer));
+    assert_eq!(
+        read_as(Some("log"), &listed),
+        Ok(AnnotatedRequest::NotThisContainer)
+    );
     let own = [("container.server.memory", "8GiB")];
-    assert_eq!(read_as(Some("log"), &own), Ok(Asked::NotThisContainer));
-    assert_eq!(read_as(Some("log"), &[]), Ok(Asked::Nothing));
+    assert_eq!(
+        read_as(Some("log"), &own),
+        Ok(AnnotatedRequest::NotThisContainer)
+    );
+    assert_eq!(read_as(Some("log"), &[]), Ok(AnnotatedRequest::Nothing));
 }
 
 /// podman passes no container names, so a key with a name would limit no container.

@@ -1,9 +1,9 @@
 //! The hook's own arguments, which are the operator's.
 //! Touches: its arguments.
 
-use crate::base::crash_points::{STEPS, Steps};
+use crate::base::crash_points::{CRASH_POINTS, CrashPoints};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
     /// The paths on the host.
-    pub places: Places,
+    pub paths: HostPaths,
     /// The slice size, where the operator gives one.
     pub memory: Option<Bytes>,
     /// The bundle, where the operator gives one.
@@ -34,14 +34,14 @@ pub struct Arguments {
     /// Only print the plan.
     pub dry_run: bool,
     /// The steps at which tests kill the hook.
-    pub steps: Steps,
+    pub crash_points: CrashPoints,
     /// The runtime's operation.
     pub verb: String,
 }
 
 /// The action that a command line requests.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum Invocation {
     /// Run a stage.
     Stage(Arguments),
     /// Print a text.
@@ -52,14 +52,14 @@ pub enum Asked {
 ///
 /// # Errors
 /// A message about the argument that is wrong.
-pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Invocation, String> {
     let mut arguments = Arguments::default();
     let mut given = given.into_iter();
     while let Some(argument) = given.next() {
         let text = argument.to_string_lossy().into_owned();
         let mut value = |name: &str| given.next().ok_or_else(|| format!("{name} needs a value"));
         match text.as_str() {
-            "--root" => arguments.places = Places::below(PathBuf::from(value("--root")?)),
+            "--root" => arguments.paths = HostPaths::below(PathBuf::from(value("--root")?)),
             "--memory" => {
                 let text = value("--memory")?.to_string_lossy().into_owned();
                 let memory = Bytes::configured(&text)
@@ -79,15 +79,15 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             "--dry-run" => arguments.dry_run = true,
             "--die-at" => {
                 let name = value("--die-at")?.to_string_lossy().into_owned();
-                let steps = Steps::die_at(&name);
-                arguments.steps =
-                    steps.ok_or_else(|| format!("unknown step {name} (see --steps)"))?;
+                let crash_point = CrashPoints::die_at(&name);
+                arguments.crash_points =
+                    crash_point.ok_or_else(|| format!("unknown step {name} (see --steps)"))?;
             }
-            "--steps" => return Ok(Asked::Print(format!("{}\n", STEPS.join("\n")))),
-            "--help" => return Ok(Asked::Print(HELP.to_owned())),
+            "--steps" => return Ok(Invocation::Print(format!("{}\n", CRASH_POINTS.join("\n")))),
+            "--help" => return Ok(Invocation::Print(HELP.to_owned())),
             "--version" => {
                 let version = env!("CARGO_PKG_VERSION");
-                return Ok(Asked::Print(format!("gpuslice-hook {version}\n")));
+                return Ok(Invocation::Print(format!("gpuslice-hook {version}\n")));
             }
             option if option.starts_with('-') => {
                 return Err(format!("unknown option {option} (see --help)"));
@@ -102,6 +102,6 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
     }
     match arguments.verb.is_empty() {
         true => Err("no stage is given (--help lists them)".to_owned()),
-        false => Ok(Asked::Stage(arguments)),
+        false => Ok(Invocation::Stage(arguments)),
     }
 }

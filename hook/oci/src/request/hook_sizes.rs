@@ -4,7 +4,7 @@
 //! Law: every hook of a container reads the definitions of all of them, so the order in which a
 //! runtime runs them does not matter, and two sizes that differ are refused.
 
-use crate::request::annotations::Request;
+use crate::request::annotations::SliceRequest;
 use crate::request::spec::Spec;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::engine::hook_arguments::{SizeError, is_ours, memory_of, one};
@@ -30,7 +30,7 @@ pub fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
 ///
 /// # Errors
 /// When an annotation that applies to this container gives another size.
-pub fn agree(asked: &Request, hook: Bytes) -> Result<(), SizeError> {
+pub fn agree(asked: &SliceRequest, hook: Bytes) -> Result<(), SizeError> {
     let differs = |key: String, annotation: Bytes| SizeError::Annotation {
         hook,
         key,

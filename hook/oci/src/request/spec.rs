@@ -64,13 +64,13 @@ const KEPT: Keep = Keep::Members(&[
 pub struct Spec {
     /// Its file system.
     #[serde(default)]
-    pub root: Root,
+    pub root: SpecRoot,
     /// Its first program.
     #[serde(default)]
-    pub process: Option<Process>,
+    pub process: Option<SpecProcess>,
     /// Its mounts.
     #[serde(default)]
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<SpecMount>,
     /// The annotations of users and engines.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
@@ -84,7 +84,7 @@ pub struct Spec {
 
 /// `root`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Root {
+pub struct SpecRoot {
     /// Its path, relative to the bundle.
     #[serde(default)]
     pub path: PathBuf,
@@ -95,7 +95,7 @@ pub struct Root {
 
 /// `process`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Process {
+pub struct SpecProcess {
     /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
@@ -106,7 +106,7 @@ pub struct Process {
 
 /// One of `mounts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Mount {
+pub struct SpecMount {
     /// The path in the container.
     pub destination: PathBuf,
     /// The path on the host.

@@ -5,7 +5,7 @@ use crate::apply::page_cache;
 use crate::base::outcome::Messages;
 use crate::request::arguments::Arguments;
 use crate::request::state::State;
-use gpuslice_host::slices::records::{Damaged, Member, Record, Registry, survey};
+use gpuslice_host::slices::records::{Damaged, Member, Registry, SliceRecord, survey};
 use gpuslice_host::slices::{gc, liveness};
 use std::thread;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use std::time::Duration;
 /// When something cannot be removed; the next hook tries again.
 pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
     let mut lines = Messages::new();
-    if !given.places.slices().exists() {
+    if !given.paths.slices().exists() {
         return Ok(lines);
     }
     // A refused container has no record, so the lock is not needed.
     if !is_recorded(state, given)? {
         return Ok(lines);
     }
-    let registry = Registry::lock_soon(&given.places)?;
+    let registry = Registry::lock_soon(&given.paths)?;
     // Another runtime may have a container of the same id.
     let ours = |member: &&Member| {
         member.id == state.id && (member.bundle == state.bundle || !member.owner.lives())
     };
     let mut drops = Vec::new();
-    let (records, damaged) = survey(&given.places)?;
+    let (records, damaged) = survey(&given.paths)?;
     for record in records {
         let Some(member) = record.containers.iter().find(ours) else {
             continue;
@@ -41,8 +41,8 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
     // A damaged record of the container's own slice is removed once no process of it is alive.
     let own = |damaged: &Damaged| damaged.slice == state.id;
     for damaged in damaged {
-        if own(&damaged) && liveness::of_life(&given.places, &damaged).is_none() {
-            gc::remove_damaged(&given.places, &damaged)?;
+        if own(&damaged) && liveness::first_sign(&given.paths, &damaged).is_none() {
+            gc::remove_damaged(&given.paths, &damaged)?;
         }
     }
     gc::drop_dead(&registry)?;
@@ -53,7 +53,7 @@ pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
 
 /// Whether a record names the container, or cannot be read.
 fn is_recorded(state: &State, given: &Arguments) -> anyhow::Result<bool> {
-    let (records, damaged) = survey(&given.places)?;
+    let (records, damaged) = survey(&given.paths)?;
     let mut members = records.iter().flat_map(|record| &record.containers);
     Ok(!damaged.is_empty() || members.any(|member| member.id == state.id))
 }
@@ -63,7 +63,7 @@ fn is_recorded(state: &State, given: &Arguments) -> anyhow::Result<bool> {
 const ROUNDS: u32 = 50;
 
 /// Takes a container out of its slice. Returns a message if a process of it is still running.
-fn leave(registry: &Registry<'_>, record: Record, id: &str) -> anyhow::Result<Option<String>> {
+fn leave(registry: &Registry<'_>, record: SliceRecord, id: &str) -> anyhow::Result<Option<String>> {
     let ids = [id.to_owned()];
     let name = record.name.clone();
     let mut record = record;

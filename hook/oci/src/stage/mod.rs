@@ -5,9 +5,9 @@ pub mod create;
 pub mod delete;
 
 use crate::apply::container;
-use crate::base::outcome::{Failure, Messages, Report, Stage};
+use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::base::syslog::Log;
-use crate::request::arguments::{self, Arguments, Asked};
+use crate::request::arguments::{self, Arguments, Invocation};
 use crate::request::state::{self, State};
 use crate::stage::create::create;
 use crate::stage::delete::delete;
@@ -45,8 +45,8 @@ pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
             tell(&fault);
             USAGE
         }
-        Ok(Asked::Print(text)) => print(&text),
-        Ok(Asked::Stage(arguments)) => stage(&arguments),
+        Ok(Invocation::Print(text)) => print(&text),
+        Ok(Invocation::Stage(arguments)) => stage(&arguments),
     }
 }
 
@@ -55,18 +55,18 @@ fn stage(arguments: &Arguments) -> u8 {
         "createRuntime" | "prestart" => Stage::Runtime,
         "createContainer" => Stage::Container,
         "poststart" => {
-            hear();
+            drain_stdin();
             return SUCCESS;
         }
         "poststop" => return stopped(arguments),
         verb => {
-            hear();
+            drain_stdin();
             tell(&format!("unknown stage {verb}: nothing is done"));
             return SUCCESS;
         }
     };
     let log = match stage {
-        Stage::Runtime if !arguments.dry_run => Log::open(&arguments.places),
+        Stage::Runtime if !arguments.dry_run => Log::open(&arguments.paths),
         // At this stage /dev is the container's.
         Stage::Runtime | Stage::Container => Log::default(),
     };
@@ -86,24 +86,24 @@ fn stage(arguments: &Arguments) -> u8 {
     }
     let mut report = Report::default();
     let created = create(&state, stage, arguments, &mut report);
-    told(&report.lines);
+    tell_all(&report.lines);
     for line in &report.logged {
         log.tell(line);
         tell(line);
     }
     let created = created.map_err(|failure| match failure {
-        Failure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
-            Failure::Failed(error.context(ROOTLESS), on)
+        StageFailure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
+            StageFailure::Failed(error.context(ROOTLESS), on)
         }
         failure => failure,
     });
     match created {
         Ok(()) => SUCCESS,
-        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
+        Err(StageFailure::Refused(error) | StageFailure::Failed(error, OnError::Refuse)) => {
             log.tell(&format!("{} is refused: {error:#}", state.id));
             refuse(&error)
         }
-        Err(Failure::Failed(error, OnError::Start)) => {
+        Err(StageFailure::Failed(error, OnError::Start)) => {
             let line = format!("{} starts without a slice: {error:#}", state.id);
             log.tell(&line);
             tell(&line);
@@ -114,13 +114,13 @@ fn stage(arguments: &Arguments) -> u8 {
 
 /// Reads all of the state that the runtime writes, even if it is not used. crun fails a container
 /// whose hook ends before crun has written everything ("writing to pipe: Broken pipe").
-fn hear() {
+fn drain_stdin() {
     if !io::stdin().is_terminal() {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     }
 }
 
-fn told(lines: &Messages) -> u8 {
+fn tell_all(lines: &Messages) -> u8 {
     lines.iter().for_each(|line| tell(line));
     SUCCESS
 }
@@ -137,10 +137,10 @@ fn state() -> anyhow::Result<State> {
 /// Handles `poststop`. The next hook, or `gpuslice gc`, repeats whatever fails here.
 fn stopped(arguments: &Arguments) -> u8 {
     match state().and_then(|state| delete(&state, arguments)) {
-        Ok(lines) => told(&lines),
+        Ok(lines) => tell_all(&lines),
         Err(error) => {
             let line = format!("{error:#}");
-            Log::open(&arguments.places).tell(&line);
+            Log::open(&arguments.paths).tell(&line);
             tell(&line);
             SUCCESS
         }
@@ -149,17 +149,17 @@ fn stopped(arguments: &Arguments) -> u8 {
 
 /// Prints the plan as JSON, `null` where there is nothing to do, and the messages.
 fn dry_run(state: &State, stage: Stage, arguments: &Arguments) -> u8 {
-    let (plan, lines) = match create::would(state, stage, arguments) {
-        Ok(would) => would,
-        Err(Failure::Refused(error) | Failure::Failed(error, OnError::Refuse)) => {
+    let (plan, lines) = match create::dry_run(state, stage, arguments) {
+        Ok(planned) => planned,
+        Err(StageFailure::Refused(error) | StageFailure::Failed(error, OnError::Refuse)) => {
             return refuse(&error);
         }
-        Err(Failure::Failed(error, OnError::Start)) => {
+        Err(StageFailure::Failed(error, OnError::Start)) => {
             let line = format!("{} starts without a slice: {error:#}", state.id);
             (None, vec![line])
         }
     };
-    told(&lines);
+    tell_all(&lines);
     match serde_json::to_string_pretty(&plan) {
         Ok(text) => print(&format!("{text}\n")),
         Err(error) => refuse(&error.into()),

@@ -9,7 +9,7 @@ pub mod arguments;
 mod levels;
 mod report;
 
-use arguments::Request;
+use arguments::RuntimeCall;
 use gpuslice_host::engine::hook_entry::{self, HooksError, Ours};
 use gpuslice_host::engine::runtimes::{self, RuntimeError};
 use gpuslice_host::machine::policy;
@@ -30,7 +30,7 @@ const FAILED: u8 = 1;
 
 /// Why no runtime is started.
 #[derive(Debug)]
-pub enum Failure {
+pub enum WrapperError {
     /// The configuration cannot be read or written.
     Config(PathBuf, io::Error),
     /// The configuration violates the specification, or requests two sizes.
@@ -47,30 +47,30 @@ pub enum Failure {
     Loop,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for WrapperError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Config(path, error) => {
+            WrapperError::Config(path, error) => {
                 write!(out, "cannot change {}: {error}", path.display())
             }
-            Failure::Content(path, error) => {
+            WrapperError::Content(path, error) => {
                 write!(out, "cannot put hooks into {}: {error}", path.display())
             }
-            Failure::TooLarge(path) => write!(
+            WrapperError::TooLarge(path) => write!(
                 out,
                 "cannot put hooks into {}: it has more than {} MiB",
                 path.display(),
                 LARGEST >> 20
             ),
-            Failure::Option(option) => {
+            WrapperError::Option(option) => {
                 let known = arguments::OPTIONS.map(|(option, _)| option).join(", ");
                 write!(out, "unknown option {option} (known: {known})")
             }
-            Failure::Runtime(error) => error.fmt(out),
-            Failure::Execute(path, error) => {
+            WrapperError::Runtime(error) => error.fmt(out),
+            WrapperError::Execute(path, error) => {
                 write!(out, "cannot execute {}: {error}", path.display())
             }
-            Failure::Loop => write!(
+            WrapperError::Loop => write!(
                 out,
                 "the runtime below gpuslice-runtime executes gpuslice-runtime again: name runc or crun as \
                  `runtime = [\"runc\"]` in /etc/gpuslice/config.toml, or take gpuslice-runtime out of the \
@@ -80,9 +80,9 @@ impl std::fmt::Display for Failure {
     }
 }
 
-impl From<RuntimeError> for Failure {
-    fn from(error: RuntimeError) -> Failure {
-        Failure::Runtime(error)
+impl From<RuntimeError> for WrapperError {
+    fn from(error: RuntimeError) -> WrapperError {
+        WrapperError::Runtime(error)
     }
 }
 
@@ -100,15 +100,15 @@ pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
     FAILED
 }
 
-fn work(request: &Request) -> Result<Infallible, Failure> {
+fn work(request: &RuntimeCall) -> Result<Infallible, WrapperError> {
     if let Some(option) = &request.unknown {
-        return Err(Failure::Option(option.clone()));
+        return Err(WrapperError::Option(option.clone()));
     }
     let own = Path::new("/proc/self/exe");
-    let executable = fs::read_link(own).map_err(|error| Failure::Config(own.into(), error))?;
+    let executable = fs::read_link(own).map_err(|error| WrapperError::Config(own.into(), error))?;
     let level = levels::of(env::var_os(levels::VARIABLE).as_deref(), std::process::id());
     if level.count > levels::MOST {
-        return Err(Failure::Loop);
+        return Err(WrapperError::Loop);
     }
     prepare(&executable, request, level.count > 0)?;
     let runtime = match &request.runtime {
@@ -116,7 +116,7 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
         None => runtimes::find(&executable, &named(request, level.is_below_itself)?)?,
     };
     let error = execute(&runtime, &request.passed_on, &level.variable());
-    Err(Failure::Execute(runtime, error))
+    Err(WrapperError::Execute(runtime, error))
 }
 
 /// The runtimes to try in turn: those of the host's policy, else those that
@@ -125,16 +125,16 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
 /// other runtimes.
 ///
 /// `is_below_itself`: the policy's runtime has executed this one, so what is below both is wanted.
-fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failure> {
+fn named(request: &RuntimeCall, is_below_itself: bool) -> Result<Vec<String>, WrapperError> {
     if is_below_itself {
-        return Ok(runtimes::below_policy(&request.places));
+        return Ok(runtimes::below_policy(&request.paths));
     }
     if request.bundle.is_some() {
-        return Ok(runtimes::creating(&request.places)?);
+        return Ok(runtimes::creating(&request.paths)?);
     }
-    let (mut runtimes, wrong) = policy::runtimes_in_any_case(&request.places);
+    let (mut runtimes, wrong) = policy::runtimes_in_any_case(&request.paths);
     if runtimes.is_empty() {
-        runtimes = runtimes::below_policy(&request.places);
+        runtimes = runtimes::below_policy(&request.paths);
     }
     if let Some(wrong) = wrong {
         let wrong = RuntimeError::Policy(wrong);
@@ -146,11 +146,11 @@ fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failur
 
 /// Adds the hooks to the configuration of the container to create. `is_again`: an earlier
 /// gpuslice-runtime in the chain has already done so.
-fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), Failure> {
+fn prepare(executable: &Path, request: &RuntimeCall, is_again: bool) -> Result<(), WrapperError> {
     let Some(config) = request.config() else {
         return Ok(());
     };
-    let failed = |error| Failure::Config(config.clone(), error);
+    let failed = |error| WrapperError::Config(config.clone(), error);
     let mut file = match File::open(&config) {
         Ok(file) => file,
         // The runtime reports this error better, and starts nothing either.
@@ -168,7 +168,7 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
     match read {
         Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(failed(error)),
         Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > LARGEST => {
-            return Err(Failure::TooLarge(config));
+            return Err(WrapperError::TooLarge(config));
         }
         // Bytes that are not UTF-8 are not JSON; `hook_entry::add` refuses them.
         Ok(_) | Err(_) => {}
@@ -195,8 +195,8 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
         bundle: Some(bundle),
         is_again,
     };
-    let changed =
-        hook_entry::add(&text, &ours).map_err(|error| Failure::Content(config.clone(), error))?;
+    let changed = hook_entry::add(&text, &ours)
+        .map_err(|error| WrapperError::Content(config.clone(), error))?;
     match changed == text {
         true => Ok(()),
         false => replace(&config, &facts, &changed).map_err(failed),

@@ -1,7 +1,7 @@
 //! Reports errors to the caller of a runtime: on standard error, and in the log file that it names.
 //! Touches: both; the clock.
 
-use super::arguments::{OPTIONS, Request};
+use super::arguments::{OPTIONS, RuntimeCall};
 use gpuslice_host::engine::json_edit::quoted;
 use gpuslice_host::engine::runtimes::WRAPPER;
 use std::fs::OpenOptions;
@@ -27,7 +27,7 @@ pub(super) fn help() -> u8 {
 }
 
 /// Reports an error. containerd and Docker show the user the last line of the log.
-pub(super) fn report(request: &Request, message: &str) {
+pub(super) fn report(request: &RuntimeCall, message: &str) {
     let message = format!("{}: {message}", WRAPPER);
     // A failure to write here cannot be reported anywhere.
     let _ = writeln!(std::io::stderr(), "{message}");
@@ -38,7 +38,7 @@ pub(super) fn report(request: &Request, message: &str) {
 
 /// Reports a warning. If there is a log, standard error is not used: containerd parses the standard
 /// error of `state` and `ps` as part of their JSON.
-pub(super) fn warn(request: &Request, message: &str) {
+pub(super) fn warn(request: &RuntimeCall, message: &str) {
     let message = format!("{}: {message}", WRAPPER);
     match &request.log {
         Some(path) => log(path, request.log_is_json, "warning", &message),

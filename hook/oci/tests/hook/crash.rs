@@ -3,7 +3,7 @@
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, hook, is_root, patience};
-use gpuslice_hook::base::crash_points::STEPS;
+use gpuslice_hook::base::crash_points::CRASH_POINTS;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
@@ -13,7 +13,7 @@ fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
         return;
     }
     let host = Host::new();
-    for step in STEPS {
+    for step in CRASH_POINTS {
         let mut container = host.container(&format!("at-{step}"));
         let said = container.hook(&["--die-at", step, "createRuntime"]);
         assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
@@ -31,7 +31,7 @@ fn killed_at_any_step_it_costs_the_next_container_nothing() {
     }
     let host = Host::new();
     let all = [("gpuslice.io/memory", "24GiB")];
-    for step in STEPS {
+    for step in CRASH_POINTS {
         let mut killed = host.asking("killed", &all);
         let said = killed.hook(&["--die-at", step, "createRuntime"]);
         assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
@@ -50,7 +50,7 @@ fn killed_at_any_step_the_same_container_can_be_tried_again() {
         return;
     }
     let host = Host::new();
-    for step in STEPS {
+    for step in CRASH_POINTS {
         let container = host.container("again");
         let said = container.hook(&["--die-at", step, "createRuntime"]);
         assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");

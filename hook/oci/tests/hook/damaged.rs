@@ -3,12 +3,12 @@
 //! Touches: mount namespaces and cgroups of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::gc::{self, Collected, Unreadable};
 use std::fs;
 
 fn force(host: &Host) -> Collected {
-    gc::collect_all(&Places::below(host.path("")), Unreadable::Remove).unwrap()
+    gc::collect_all(&HostPaths::below(host.path("")), Unreadable::Remove).unwrap()
 }
 
 /// Damages a container's record; nothing in it says whose it is any more.

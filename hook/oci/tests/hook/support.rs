@@ -149,8 +149,8 @@ impl Host {
     }
 
     pub fn collect(&self) {
-        let places = gpuslice_host::base::paths::Places::below(self.folder.path());
-        gpuslice_host::slices::gc::collect(&places).unwrap();
+        let paths = gpuslice_host::base::paths::HostPaths::below(self.folder.path());
+        gpuslice_host::slices::gc::collect(&paths).unwrap();
     }
 }
 

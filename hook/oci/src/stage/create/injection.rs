@@ -3,10 +3,10 @@
 
 use super::Run;
 use crate::apply::{container, page_cache};
-use crate::base::outcome::{Failure, Stage};
+use crate::base::outcome::{Stage, StageFailure};
 use crate::inject::reason::{self, Reason};
 use crate::inject::sources::Sources;
-use crate::inject::{self, InjectError, Outcome, Target};
+use crate::inject::{self, InjectError, Injection, Outcome};
 use crate::request::spec::Spec;
 use crate::request::state::State;
 use anyhow::anyhow;
@@ -20,7 +20,7 @@ impl Run<'_> {
         state: &State,
         spec: &Spec,
         stage: Stage,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         let on = self.on;
         let container = |error| on.by_container(error);
         let lines = page_cache::drop_folders(&self.plan.drops);
@@ -37,12 +37,12 @@ impl Run<'_> {
                 },
             ),
         };
-        let sources = Sources::take(&self.plan, &self.given.places);
+        let sources = Sources::take(&self.plan, &self.given.paths);
         let sources = sources.map_err(|error| on.by_host(error))?;
         let rootfs = spec.rootfs(&state.bundle);
         let text = self.plan.files.first().map(|file| file.text.clone());
         let text = text.unwrap_or_default();
-        let target = Target {
+        let target = Injection {
             namespace,
             rootfs: &rootfs,
             mapped,
@@ -55,7 +55,7 @@ impl Run<'_> {
             slice: &text,
             masked: spec.masked_paths(),
         };
-        let outcome = inject::inject(sources, &target, &self.given.steps);
+        let outcome = inject::inject(sources, &target, &self.given.crash_points);
         go_home(&home, stage).map_err(|error| on.by_host(error))?;
         let outcome = outcome.map_err(|error| match error {
             InjectError::Library => on.by_host(error),
@@ -67,19 +67,19 @@ impl Run<'_> {
                 let why = "its first program is static, so the slice limits only the dynamic programs \
                            that it starts";
                 self.runs_without(format!("{}: {why}", self.plan.name), why);
-                let root = self.given.places.container_root(&self.plan.container);
+                let root = self.given.paths.container_root(&self.plan.container);
                 self.reason_is_in(reason::write(&root, why).map_err(Into::into));
                 Ok(())
             }
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
-                NotInjectable::Refuse => Err(Failure::Refused(anyhow!(
+                NotInjectable::Refuse => Err(StageFailure::Refused(anyhow!(
                     "this host's policy refuses containers that cannot load libgpuslice.so: {why}"
                 ))),
                 NotInjectable::Warn => {
                     let why = why.to_string();
                     let line = format!("{} starts without a slice: {why}", self.plan.name);
                     self.runs_without(line, &why);
-                    let folder = self.given.places.container_reason(&self.plan.container);
+                    let folder = self.given.paths.container_reason(&self.plan.container);
                     let mounted = Reason::write(&folder, &why)
                         .map_err(Into::into)
                         .and_then(|reason| Ok(reason.mount(&target)?));
@@ -109,8 +109,8 @@ impl Run<'_> {
     }
 
     fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {
-        let registry = Registry::lock(&self.given.places)?;
-        let (records, _) = records::survey(&self.given.places)?;
+        let registry = Registry::lock(&self.given.paths)?;
+        let (records, _) = records::survey(&self.given.paths)?;
         let own = records
             .into_iter()
             .find(|record| record.slice == self.plan.slice);

@@ -4,15 +4,15 @@
 mod injection;
 
 use crate::apply::{command, container, driver_limit, host_dirs};
-use crate::base::outcome::{Failure, Messages, Report, Stage};
-use crate::plan::neighbours::{Beside, HostUnread, Wanted};
-use crate::plan::{Decision, Given, Plan, PlanError, decide};
+use crate::base::outcome::{Messages, Report, Stage, StageFailure};
+use crate::plan::neighbours::{Admission, Candidate, HostUnread};
+use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
 use crate::request::arguments::Arguments;
 use crate::request::spec::{self, Spec};
 use crate::request::state::State;
 use crate::request::{annotations, hook_sizes, toolkit_limit};
 use anyhow::{Context, bail};
-use gpuslice_host::base::paths::Places;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::machine::policy::{self, DriverLimits, OnError, Policy};
 use gpuslice_host::machine::process::Owner;
@@ -21,7 +21,7 @@ use gpuslice_host::slices::records::{self, Member, Registry};
 
 /// The decision about a container: its plan and its first process.
 struct Decided {
-    plan: Plan,
+    plan: ContainerPlan,
     devices: Devices,
     policy: Policy,
     spec: Spec,
@@ -50,33 +50,33 @@ impl Outcomes {
         Outcomes { host, container }
     }
 
-    fn by_host(self, error: impl Into<anyhow::Error>) -> Failure {
-        Failure::Failed(error.into(), self.host)
+    fn by_host(self, error: impl Into<anyhow::Error>) -> StageFailure {
+        StageFailure::Failed(error.into(), self.host)
     }
 
-    fn by_container(self, error: impl Into<anyhow::Error>) -> Failure {
-        Failure::Failed(error.into(), self.container)
+    fn by_container(self, error: impl Into<anyhow::Error>) -> StageFailure {
+        StageFailure::Failed(error.into(), self.container)
     }
 }
 
 /// Decides. Returns `None` where there is nothing to be done.
-fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, Failure> {
+fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, StageFailure> {
     let spec = spec::read(&state.bundle);
     let annotated = given.memory.is_some()
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
             .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
-    let policy = policy::read(&given.places)
+    let policy = policy::read(&given.paths)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
     let on = Outcomes::of(&policy, annotated);
     let spec = spec.map_err(|error| on.by_container(error))?;
-    let planned = planned(state, &spec, &policy, given, stage).map_err(|error| {
+    let planned = plan_for(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<PlanError>() {
             None => on.by_host(error),
             Some(PlanError::Annotation(_)) => on.by_container(error),
             // A request that policy does not allow is refused whatever `on-error` says.
-            Some(_) => Failure::Refused(error),
+            Some(_) => StageFailure::Refused(error),
         }
     })?;
     Ok(planned.map(|(plan, devices)| Decided {
@@ -99,64 +99,64 @@ fn asks_by_hook(spec: &Spec) -> bool {
 ///
 /// # Errors
 /// Those of [`create`], as far as they can occur without a container.
-pub fn would(
+pub fn dry_run(
     state: &State,
     stage: Stage,
     given: &Arguments,
-) -> Result<(Option<Plan>, Messages), Failure> {
-    let Some(mut decided) = decided(state, stage, given)? else {
+) -> Result<(Option<ContainerPlan>, Messages), StageFailure> {
+    let Some(mut decided) = decide(state, stage, given)? else {
         return Ok((None, Messages::new()));
     };
     let on = decided.on;
-    let records = records::records(&given.places).map_err(|error| on.by_host(error))?;
-    let records = gc::without_dead(&given.places, records);
-    let wanted = Wanted {
+    let records = records::records(&given.paths).map_err(|error| on.by_host(error))?;
+    let records = gc::without_dead(&given.paths, records);
+    let candidate = Candidate {
         plan: &decided.plan,
         devices: &decided.devices,
         policy: &decided.policy,
-        places: &given.places,
+        paths: &given.paths,
         // A dry run may describe a container that does not exist. Then it has no owner.
         owner: container::owner(state, stage).ok(),
         stage,
     };
     let mut lines = Messages::new();
     let name = &decided.plan.name;
-    let beside = wanted.among(&records);
-    let promised = match beside.map_err(|error| unless_host(error, on))? {
-        Beside::Known(promised) => {
+    let admission = candidate.admit_beside(&records);
+    let promised = match admission.map_err(|error| unless_host(error, on))? {
+        Admission::Existing(promised) => {
             lines.push(format!("{name} already has its slice"));
             promised
         }
-        Beside::Fits { record, note } => {
+        Admission::New { record, note } => {
             lines.extend(note);
             let note = decided.plan.note.as_ref();
             lines.extend(note.map(|note| format!("{name}: {note}")));
             record.unified()
         }
     };
-    decided.plan.is_promised(promised, &given.places);
+    decided.plan.is_promised(promised, &given.paths);
     Ok((Some(decided.plan), lines))
 }
 
 /// A refusal because of other slices, or a failure to read them.
-fn unless_host(error: anyhow::Error, on: Outcomes) -> Failure {
+fn unless_host(error: anyhow::Error, on: Outcomes) -> StageFailure {
     match error.is::<HostUnread>() {
         true => on.by_host(error),
-        false => Failure::Refused(error),
+        false => StageFailure::Refused(error),
     }
 }
 
 /// Creates the slice of a container.
 ///
 /// # Errors
-/// [`Failure`] says whether the container may start all the same.
+/// [`StageFailure`] says whether the container may start all the same.
 pub fn create(
     state: &State,
     stage: Stage,
     given: &Arguments,
     report: &mut Report,
-) -> Result<(), Failure> {
-    let Some(decided) = decided(state, stage, given)? else {
+) -> Result<(), StageFailure> {
+    let Some(decided) = decide(state, stage, given)? else {
         return Ok(());
     };
     let Decided {
@@ -187,7 +187,7 @@ pub fn create(
     }
     if !known && stage == Stage::Runtime {
         let budgets = &run.plan.devices;
-        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.places);
+        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.paths);
         run.report.lines.extend(said);
         let raised = raised(&run.plan, &spec, &policy);
         run.report.logged.extend(raised);
@@ -199,7 +199,7 @@ pub fn create(
     match run.inject(state, &spec, stage) {
         Ok(()) => Ok(()),
         Err(error) => {
-            if let Err(left) = undo(&given.places, &run.plan) {
+            if let Err(left) = undo(&given.paths, &run.plan) {
                 run.report.lines.push(format!("{left:#}"));
             }
             Err(error)
@@ -211,20 +211,20 @@ pub fn create(
 ///
 /// # Errors
 /// When the container cannot have the slice that it requests.
-fn planned(
+fn plan_for(
     state: &State,
     spec: &Spec,
     policy: &Policy,
     given: &Arguments,
     stage: Stage,
-) -> anyhow::Result<Option<(Plan, Devices)>> {
+) -> anyhow::Result<Option<(ContainerPlan, Devices)>> {
     let wanted = |devices: &Devices| {
-        decide(&Given {
+        plan::decide(&PlanInput {
             state,
             spec,
             policy,
             devices,
-            places: &given.places,
+            paths: &given.paths,
             memory: given.memory,
         })
     };
@@ -240,14 +240,14 @@ fn planned(
     if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
         return Ok(None);
     }
-    let devices = match devices::read(&given.places)? {
+    let devices = match devices::read(&given.paths)? {
         Some(devices) => devices,
         None if stage == Stage::Container || given.dry_run => {
             bail!("no list of GPUs exists (run gpuslice devices --write)")
         }
         None => {
-            command::list_devices(&given.places, policy)?;
-            let made = devices::read(&given.places)?;
+            command::list_devices(&given.paths, policy)?;
+            let made = devices::read(&given.paths)?;
             made.context("gpuslice devices --write wrote no list of GPUs")?
         }
     };
@@ -258,7 +258,7 @@ fn planned(
 }
 
 /// The message for a limit of the driver that NVIDIA's toolkit replaces by a higher one.
-fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
+fn raised(plan: &ContainerPlan, spec: &Spec, policy: &Policy) -> Option<String> {
     let limit = toolkit_limit::raised(spec, &plan.devices)?;
     (policy.driver_limits != DriverLimits::Off).then(|| {
         format!(
@@ -271,9 +271,9 @@ fn raised(plan: &Plan, spec: &Spec, policy: &Policy) -> Option<String> {
 }
 
 /// Removes the record, and the files and mounts that were made.
-fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
-    let registry = Registry::lock(places)?;
-    let (records, _) = records::survey(places)?;
+fn undo(paths: &HostPaths, plan: &ContainerPlan) -> anyhow::Result<()> {
+    let registry = Registry::lock(paths)?;
+    let (records, _) = records::survey(paths)?;
     if let Some(record) = records
         .into_iter()
         .find(|record| record.slice == plan.slice)
@@ -284,7 +284,7 @@ fn undo(places: &Places, plan: &Plan) -> anyhow::Result<()> {
 }
 
 struct Run<'a> {
-    plan: Plan,
+    plan: ContainerPlan,
     devices: &'a Devices,
     policy: &'a Policy,
     given: &'a Arguments,
@@ -295,40 +295,40 @@ struct Run<'a> {
 impl Run<'_> {
     /// Records the container if there is room for its slice, and prepares the host. Returns whether
     /// an earlier stage has already done so.
-    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, Failure> {
+    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, StageFailure> {
         let on = self.on;
         let (plan, given) = (&self.plan, self.given);
-        let places = &given.places;
-        let registry = Registry::lock(places).map_err(|error| on.by_host(error))?;
-        given.steps.reached("locked");
+        let paths = &given.paths;
+        let registry = Registry::lock(paths).map_err(|error| on.by_host(error))?;
+        given.crash_points.reached("locked");
         let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
         self.report.lines.extend(collected.failures);
-        let wanted = Wanted {
+        let candidate = Candidate {
             plan,
             devices: self.devices,
             policy: self.policy,
-            places,
+            paths,
             owner: Some(owner),
             stage,
         };
-        let beside = wanted.among(&records);
-        let mut record = match beside.map_err(|error| unless_host(error, on))? {
+        let admission = candidate.admit_beside(&records);
+        let mut record = match admission.map_err(|error| unless_host(error, on))? {
             // The hook is configured twice, or was killed and is tried again.
-            Beside::Known(promised) => {
-                self.plan.is_promised(promised, places);
-                if !host_dirs::is_prepared(places, &self.plan.container) {
-                    let made = host_dirs::prepare(&self.plan, promised, places, &given.steps);
+            Admission::Existing(promised) => {
+                self.plan.is_promised(promised, paths);
+                if !host_dirs::is_prepared(paths, &self.plan.container) {
+                    let made = host_dirs::prepare(&self.plan, promised, paths, &given.crash_points);
                     let lines = made.map_err(|error| on.by_host(error))?;
                     self.report.lines.extend(lines);
                 }
                 return Ok(true);
             }
-            Beside::Fits { record, note } => {
+            Admission::New { record, note } => {
                 self.report.lines.extend(note);
                 record
             }
         };
-        given.steps.reached("admitted");
+        given.crash_points.reached("admitted");
         record.containers.push(Member {
             id: plan.container.clone(),
             name: plan.name.clone(),
@@ -338,10 +338,10 @@ impl Run<'_> {
             no_slice: None,
         });
         registry.write(&record).map_err(|error| on.by_host(error))?;
-        given.steps.reached("recorded");
+        given.crash_points.reached("recorded");
         let promised = record.unified();
-        self.plan.is_promised(promised, places);
-        match host_dirs::prepare(&self.plan, promised, places, &given.steps) {
+        self.plan.is_promised(promised, paths);
+        match host_dirs::prepare(&self.plan, promised, paths, &given.crash_points) {
             Ok(lines) => self.report.lines.extend(lines),
             Err(error) => {
                 let left = gc::leave(
@@ -353,7 +353,7 @@ impl Run<'_> {
                 return Err(on.by_host(error));
             }
         }
-        given.steps.reached("prepared");
+        given.crash_points.reached("prepared");
         Ok(false)
     }
 }
