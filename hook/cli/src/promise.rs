@@ -13,8 +13,9 @@ use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, Held, SIZE};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::run_folder;
-use gpuslice_host::slices::tenants::{self, Process};
+use gpuslice_host::slices::tenants;
 use nix::fcntl::OFlag;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -356,7 +357,7 @@ fn write(path: &Path) -> io::Result<()> {
 
 /// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
 struct Maker<'a> {
-    process: Process,
+    process: ProcessId,
     name: &'a str,
     id: &'a str,
 }

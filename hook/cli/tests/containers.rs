@@ -13,7 +13,7 @@ mod support;
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::machine::process::Owner;
+use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::records::{DeviceBudget, Member, Registry, SliceRecord};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -50,7 +50,7 @@ impl Host {
     /// A container as the hook leaves it, whose first process is `process`.
     fn container(&self, id: &str, process: &Sleeper) {
         let places = self.places();
-        let owner = Owner::of(i32::try_from(process.0.id()).unwrap()).unwrap();
+        let owner = InitProcess::of(i32::try_from(process.0.id()).unwrap()).unwrap();
         let registry = Registry::lock(&places).unwrap();
         let record = SliceRecord {
             version: SliceRecord::VERSION,

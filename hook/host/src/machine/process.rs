@@ -1,4 +1,4 @@
-//! The process that owns a slice, by pid and start time, which together are never reused.
+//! Process identity: a pid and a start time, which together are never reused until the next boot.
 //! Touches: /proc.
 //! Law: a pid means nothing in another pid namespace. A process that cannot be seen is not
 //! considered dead.
@@ -10,13 +10,40 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A process.
+/// A process of this machine, as this process's own /proc shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessId {
+    /// Its pid.
+    pub pid: i32,
+    /// Its start time, in ticks since boot.
+    pub start_time: u64,
+}
+
+impl ProcessId {
+    /// Finds a live process; `None` if there is no such process. A zombie counts as ended.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<ProcessId> {
+        let stat = stat_of(pid).ok().filter(|stat| !stat.has_ended())?;
+        let start_time = stat.start_time;
+        Some(ProcessId { pid, start_time })
+    }
+
+    /// Whether it is still alive.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        ProcessId::of(self.pid) == Some(*self)
+    }
+}
+
+/// A container's first process. Its record is read from other pid and time namespaces, and after a
+/// reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct InitProcess {
     /// Its pid, in the pid namespace of the /proc that it was found in.
     pub pid: i32,
     /// Its start time, in ticks since boot, in the initial time namespace.
-    pub starttime: u64,
+    #[serde(rename = "starttime")]
+    pub start_time: u64,
     /// The inode of that pid namespace; 0: unknown.
     #[serde(default)]
     pub pid_namespace: u64,
@@ -36,9 +63,9 @@ pub enum Life {
     Unseen,
 }
 
-/// The properties of the /proc that we read, as in [`Owner`].
+/// The properties of the /proc that we read, as in [`InitProcess`].
 #[derive(Clone, Copy, Debug)]
-struct Here {
+struct ProcView {
     pid_namespace: u64,
     boot: u64,
     /// The ticks by which our time namespace is ahead of the initial one.
@@ -48,8 +75,8 @@ struct Here {
 /// The inode of the initial pid namespace, in which every process of the machine is visible.
 const INITIAL: u64 = 0xEFFF_FFFC;
 
-fn here() -> Here {
-    static HERE: OnceLock<Here> = OnceLock::new();
+fn here() -> ProcView {
+    static HERE: OnceLock<ProcView> = OnceLock::new();
     *HERE.get_or_init(|| {
         let text = |path: &str| {
             let text = read::file(&PathBuf::from(path), 4096).unwrap_or_default();
@@ -57,7 +84,7 @@ fn here() -> Here {
         };
         let boot = text("/proc/sys/kernel/random/boot_id").replace('-', "");
         let half = boot.get(..16).map(|half| u64::from_str_radix(half, 16));
-        Here {
+        ProcView {
             pid_namespace: namespace_of_proc(&text("/proc/self/status")),
             boot: half.and_then(Result::ok).unwrap_or(0),
             ahead: ahead(&text("/proc/self/timens_offsets")),
@@ -91,45 +118,52 @@ fn ahead(offsets: &str) -> i64 {
 
 /// A process's entry in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProcStat {
     /// `R`, `S`, `Z`, ...
     pub state: u8,
     /// Its parent's pid.
     pub parent: i32,
     /// Its start time.
-    pub starttime: u64,
+    pub start_time: u64,
 }
 
-/// Reads `/proc/PID/stat`.
+impl ProcStat {
+    /// Whether it has ended, even if its parent has not waited for it yet.
+    fn has_ended(self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// Parses `/proc/PID/stat`.
 #[must_use]
-pub fn parse(stat: &[u8]) -> Option<Facts> {
+pub fn parse(stat: &[u8]) -> Option<ProcStat> {
     // The name may contain spaces and parentheses; no later field does.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end..)?.get(2..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
-    Some(Facts {
+    Some(ProcStat {
         state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
-        starttime: fields.get(19)?.parse().ok()?,
+        start_time: fields.get(19)?.parse().ok()?,
     })
 }
 
-fn facts(pid: i32) -> io::Result<Facts> {
+fn stat_of(pid: i32) -> io::Result<ProcStat> {
     let text = read::file(&PathBuf::from(format!("/proc/{pid}/stat")), 4096)?;
     parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-impl Owner {
+impl InitProcess {
     /// Finds a live process.
     ///
     /// # Errors
     /// When there is no such process.
-    pub fn of(pid: i32) -> io::Result<Owner> {
+    pub fn of(pid: i32) -> io::Result<InitProcess> {
         let here = here();
-        Ok(Owner {
+        Ok(InitProcess {
             pid,
-            starttime: facts(pid)?
-                .starttime
+            start_time: stat_of(pid)?
+                .start_time
                 .saturating_add_signed(here.ahead.saturating_neg()),
             pid_namespace: here.pid_namespace,
             boot: here.boot,
@@ -141,10 +175,10 @@ impl Owner {
     ///
     /// # Errors
     /// When /proc is not the host's.
-    pub fn parent() -> io::Result<Owner> {
+    pub fn parent() -> io::Result<InitProcess> {
         let text = read::file(&PathBuf::from("/proc/self/stat"), 4096)?;
         let facts = parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        Owner::of(facts.parent)
+        InitProcess::of(facts.parent)
     }
 
     /// Whether the process may still be alive. A process that cannot be seen counts as alive.
@@ -159,7 +193,7 @@ impl Owner {
         self.life_from(here())
     }
 
-    fn life_from(&self, here: Here) -> Life {
+    fn life_from(&self, here: ProcView) -> Life {
         let differs = |one: u64, other: u64| one != 0 && other != 0 && one != other;
         if differs(self.boot, here.boot) {
             return Life::Ended;
@@ -168,14 +202,13 @@ impl Owner {
             let ended = here.pid_namespace == INITIAL && !is_populated(self.pid_namespace);
             return if ended { Life::Ended } else { Life::Unseen };
         }
-        let same = |facts: Facts| {
+        let same = |facts: ProcStat| {
             let seen = facts
-                .starttime
+                .start_time
                 .saturating_add_signed(here.ahead.saturating_neg());
-            seen.abs_diff(self.starttime) <= ROUNDING
+            seen.abs_diff(self.start_time) <= ROUNDING
         };
-        let gone = |state: u8| state == b'Z' || state == b'X';
-        match facts(self.pid).is_ok_and(|facts| same(facts) && !gone(facts.state)) {
+        match stat_of(self.pid).is_ok_and(|stat| same(stat) && !stat.has_ended()) {
             true => Life::Lives,
             false => Life::Ended,
         }
@@ -183,10 +216,10 @@ impl Owner {
 
     /// Whether both refer to one process.
     #[must_use]
-    pub fn is(&self, other: &Owner) -> bool {
+    pub fn is(&self, other: &InitProcess) -> bool {
         self.pid == other.pid
             && self.pid_namespace == other.pid_namespace
-            && self.starttime.abs_diff(other.starttime) <= ROUNDING
+            && self.start_time.abs_diff(other.start_time) <= ROUNDING
     }
 }
 
@@ -218,13 +251,13 @@ mod tests {
 
     #[test]
     fn a_process_of_another_pid_namespace_is_not_taken_for_dead() {
-        let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = InitProcess::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let here = here();
-        let other = Owner {
+        let other = InitProcess {
             pid_namespace: own.pid_namespace.max(1) + 1,
             ..own
         };
-        let elsewhere = |pid_namespace| Here {
+        let elsewhere = |pid_namespace| ProcView {
             pid_namespace,
             ..here
         };
@@ -232,13 +265,13 @@ mod tests {
         assert!(is_populated(own.pid_namespace));
         assert_eq!(own.life_from(here), Life::Lives);
         // A record of an earlier version has only the pid.
-        let early = Owner {
+        let early = InitProcess {
             pid_namespace: 0,
             boot: 0,
             ..own
         };
         assert_eq!(early.life_from(elsewhere(7)), Life::Lives);
-        let before = Owner {
+        let before = InitProcess {
             boot: own.boot ^ 1,
             ..own
         };
@@ -253,20 +286,20 @@ mod tests {
         );
         assert_eq!(ahead("boottime -1 500000000\n"), -50);
         assert_eq!(ahead(""), 0);
-        let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let ahead = Here {
+        let own = InitProcess::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let ahead = ProcView {
             ahead: -5,
             ..here()
         };
-        let seen = Owner {
-            starttime: own.starttime + 5,
+        let seen = InitProcess {
+            start_time: own.start_time + 5,
             ..own
         };
         assert_eq!(seen.life_from(ahead), Life::Lives);
         assert_eq!(own.life_from(ahead), Life::Ended);
         assert!(
-            seen.is(&Owner {
-                starttime: seen.starttime + 1,
+            seen.is(&InitProcess {
+                start_time: seen.start_time + 1,
                 ..seen
             }) && !seen.is(&own)
         );
@@ -278,10 +311,10 @@ mod tests {
         let facts = parse(stat).unwrap();
         assert_eq!(
             facts,
-            Facts {
+            ProcStat {
                 state: b'S',
                 parent: 5,
-                starttime: 4711
+                start_time: 4711
             }
         );
         assert_eq!(parse(b"17 (a"), None);
@@ -290,22 +323,22 @@ mod tests {
 
     #[test]
     fn a_number_that_came_again_is_somebody_else() {
-        let own = Owner::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = InitProcess::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.lives());
-        let earlier = Owner {
-            starttime: own.starttime - 2,
+        let earlier = InitProcess {
+            start_time: own.start_time - 2,
             ..own
         };
         assert!(!earlier.lives());
-        assert!(Owner::of(i32::MAX).is_err());
+        assert!(InitProcess::of(i32::MAX).is_err());
     }
 
     #[test]
     fn a_process_that_has_ended_holds_nothing_even_before_it_is_waited_for() {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let owner = Owner::of(pid).unwrap();
-        let ended = || facts(pid).is_ok_and(|facts| facts.state == b'Z');
+        let owner = InitProcess::of(pid).unwrap();
+        let ended = || stat_of(pid).is_ok_and(|facts| facts.state == b'Z');
         let start = std::time::Instant::now();
         while !ended() {
             assert!(start.elapsed().as_secs() < 60, "/bin/true has not ended");

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::machine::devices;
-use crate::slices::tenants::Process;
+use crate::machine::process::ProcessId;
 use proptest::prelude::*;
 
 const CARD: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
@@ -80,9 +80,9 @@ fn a_run_of_the_host_holds_its_part_of_a_card_beside_containers() {
     let runs = [Tenant {
         file: "run.12.34".into(),
         uid: 0,
-        owner: Some(Process {
+        owner: Some(ProcessId {
             pid: 12,
-            starttime: 34,
+            start_time: 34,
         }),
         name: "llama".to_owned(),
         devices: vec![budget(CARD, Bytes::gib(8))],

@@ -4,7 +4,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
-use crate::machine::process::Owner;
+use crate::machine::process::InitProcess;
 use crate::slices::records::Damaged;
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::sys::stat::{major, minor};
@@ -26,7 +26,7 @@ const LONG: usize = 12;
 #[must_use]
 pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
     let slice = damaged.slice.as_str();
-    if let Some(owner) = owners(&damaged.text).find(Owner::lives) {
+    if let Some(owner) = owners(&damaged.text).find(InitProcess::lives) {
         return Some(format!("its process {} still runs", owner.pid));
     }
     if let Some(pid) = in_ledger(paths, slice) {
@@ -37,7 +37,7 @@ pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids {
-        if in_cgroup(pid, slice) && Owner::of(pid).is_ok_and(|owner| owner.lives()) {
+        if in_cgroup(pid, slice) && InitProcess::of(pid).is_ok_and(|owner| owner.lives()) {
             return Some(format!("process {pid} is in a cgroup named after it"));
         }
         // Processes of one mount namespace share one mount table.
@@ -53,17 +53,17 @@ pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
 }
 
 /// The processes that a record's text names, even if the text is truncated or partly overwritten.
-fn owners(text: &[u8]) -> impl Iterator<Item = Owner> {
+fn owners(text: &[u8]) -> impl Iterator<Item = InitProcess> {
     const PID: &str = "\"pid\":";
     const STARTTIME: &str = ",\"starttime\":";
     let text = String::from_utf8_lossy(text).into_owned();
     let starts: Vec<usize> = text.match_indices(PID).map(|(at, _)| at).collect();
     starts.into_iter().filter_map(move |at| {
         let (pid, rest) = number(text.get(at.saturating_add(PID.len())..)?)?;
-        let (starttime, _) = number(rest.strip_prefix(STARTTIME)?)?;
-        Some(Owner {
+        let (start_time, _) = number(rest.strip_prefix(STARTTIME)?)?;
+        Some(InitProcess {
             pid: pid.parse().ok()?,
-            starttime: starttime.parse().ok()?,
+            start_time: start_time.parse().ok()?,
             pid_namespace: 0,
             boot: 0,
         })
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn a_record_that_is_cut_still_names_its_processes() {
         let text = br#"{"version":1,"containers":[{"id":"a","name":"a","pid":12,"starttime":345,"bundle":"/b"},{"id":"b","pid":9"#;
-        let found: Vec<Owner> = owners(text).collect();
-        let one = Owner {
+        let found: Vec<InitProcess> = owners(text).collect();
+        let one = InitProcess {
             pid: 12,
-            starttime: 345,
+            start_time: 345,
             pid_namespace: 0,
             boot: 0,
         };

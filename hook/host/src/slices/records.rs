@@ -5,7 +5,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::{read, sys};
-use crate::machine::process::Owner;
+use crate::machine::process::InitProcess;
 use crate::slices::removal::HostError;
 use crate::slices::{run_folder, tenants};
 use gpuslice_config::words::device::DeviceUuid;
@@ -77,7 +77,7 @@ pub struct Member {
     pub name: String,
     /// Its first process.
     #[serde(flatten)]
-    pub owner: Owner,
+    pub owner: InitProcess,
     /// Its bundle, which distinguishes containers of different runtimes with the same id.
     pub bundle: PathBuf,
     /// The folders whose resident pages are dropped when it has stopped.

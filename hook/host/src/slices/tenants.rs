@@ -14,7 +14,7 @@ use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::base::sys;
 use crate::base::text::shown;
-use crate::machine::process;
+use crate::machine::process::ProcessId;
 use crate::slices::records::{DeviceBudget, SliceRecord};
 use gpuslice_config::promises::{self, Held};
 use gpuslice_config::words::device::DeviceUuid;
@@ -37,33 +37,6 @@ const CAP: usize = 16 << 10;
 const MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
     [(c"size", c"4m"), (c"nr_inodes", c"1k"), (c"mode", c"1777")];
 
-/// The first process of a run, by its pid and its start time, as in this host's /proc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its pid.
-    pub pid: i32,
-    /// Its start time, in ticks since boot.
-    pub starttime: u64,
-}
-
-impl Process {
-    /// Finds a live process; `None` if there is no such process.
-    #[must_use]
-    pub fn of(pid: i32) -> Option<Process> {
-        let text = read::file(&PathBuf::from(format!("/proc/{pid}/stat")), 4096).ok()?;
-        let facts = process::parse(&text)?;
-        let gone = matches!(facts.state, b'Z' | b'X');
-        let starttime = facts.starttime;
-        (!gone).then_some(Process { pid, starttime })
-    }
-
-    /// Whether it is still alive.
-    #[must_use]
-    pub fn lives(&self) -> bool {
-        Process::of(self.pid) == Some(*self)
-    }
-}
-
 /// A tenant of GPUs with memory of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
@@ -72,7 +45,7 @@ pub struct Tenant {
     /// The user who wrote the record.
     pub uid: u32,
     /// The run's first process; None for containers.
-    pub owner: Option<Process>,
+    pub owner: Option<ProcessId>,
     /// The name shown to users.
     pub name: String,
     /// The memory that it was admitted for.
@@ -241,22 +214,22 @@ fn look_at(folder: &Path, name: &str) -> TenantFile {
 
 /// The process that a file name denotes. Only the canonical spelling is accepted, so a record has
 /// one name.
-fn owner_named(name: &str) -> Option<Process> {
-    let (pid, starttime) = name.split_once('.')?;
-    let owner = Process {
+fn owner_named(name: &str) -> Option<ProcessId> {
+    let (pid, start_time) = name.split_once('.')?;
+    let owner = ProcessId {
         pid: pid.parse().ok()?,
-        starttime: starttime.parse().ok()?,
+        start_time: start_time.parse().ok()?,
     };
     (run_name(&owner) == name && owner.pid > 0).then_some(owner)
 }
 
-fn run_name(owner: &Process) -> String {
-    format!("{}.{}", owner.pid, owner.starttime)
+fn run_name(owner: &ProcessId) -> String {
+    format!("{}.{}", owner.pid, owner.start_time)
 }
 
 /// Whether the process is alive and belongs to that user. A process that root has started may
 /// continue as another user.
-fn belongs(owner: Process, uid: u32) -> bool {
+fn belongs(owner: ProcessId, uid: u32) -> bool {
     owner.lives() && (uid == 0 || uids(owner.pid).contains(&uid))
 }
 
@@ -307,13 +280,13 @@ const PROMISED: &str = "run@";
 
 /// The id under which a run is promised unified memory.
 #[must_use]
-pub fn promise_id(owner: &Process, name: &str) -> String {
+pub fn promise_id(owner: &ProcessId, name: &str) -> String {
     format!("{PROMISED}{}.{name}", run_name(owner))
 }
 
 /// The run that an id denotes, and its display name; `None` if it is not the id of a run.
 #[must_use]
-pub fn promise_owner(id: &str) -> Option<(Process, &str)> {
+pub fn promise_owner(id: &str) -> Option<(ProcessId, &str)> {
     let rest = id.strip_prefix(PROMISED)?;
     let mut dots = rest.match_indices('.').map(|(at, _)| at);
     let (owner, name) = rest.split_at_checked(dots.nth(1)?)?;
@@ -349,7 +322,7 @@ pub fn stands(folder: &Path, held: &Held) -> bool {
 /// The kernel's.
 pub fn write(
     folder: &Path,
-    owner: &Process,
+    owner: &ProcessId,
     name: &str,
     devices: &[DeviceBudget],
 ) -> io::Result<PathBuf> {

@@ -5,15 +5,15 @@ use super::*;
 use gpuslice_config::words::units::Bytes;
 use std::os::unix::fs::{chown, symlink};
 
-fn own() -> Process {
-    Process::of(i32::try_from(std::process::id()).unwrap()).unwrap()
+fn own() -> ProcessId {
+    ProcessId::of(i32::try_from(std::process::id()).unwrap()).unwrap()
 }
 
 /// A process that has ended.
-fn gone() -> Process {
-    let Process { pid, starttime } = own();
-    let starttime = starttime.wrapping_sub(1);
-    Process { pid, starttime }
+fn gone() -> ProcessId {
+    let ProcessId { pid, start_time } = own();
+    let start_time = start_time.wrapping_sub(1);
+    ProcessId { pid, start_time }
 }
 
 fn budget() -> DeviceBudget {
@@ -82,9 +82,9 @@ fn links_and_second_names_of_a_record_do_not_count() {
     let folder = folder();
     let path = write(folder.path(), &own(), "llama", &[budget()]).unwrap();
     let at = |name: String| folder.path().join(name);
-    let Process { pid, starttime } = own();
-    fs::hard_link(&path, at(format!("run.0{pid}.{starttime}"))).unwrap();
-    fs::hard_link(&path, at(format!("run.+{pid}.{starttime}"))).unwrap();
+    let ProcessId { pid, start_time } = own();
+    fs::hard_link(&path, at(format!("run.0{pid}.{start_time}"))).unwrap();
+    fs::hard_link(&path, at(format!("run.+{pid}.{start_time}"))).unwrap();
     fs::hard_link(&path, at("run.1.1.1".to_owned())).unwrap();
     symlink(&path, at("run.1.2".to_owned())).unwrap();
     assert_eq!(names(folder.path()), ["llama"]);

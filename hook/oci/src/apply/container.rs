@@ -6,7 +6,7 @@ use crate::request::spec::Spec;
 use crate::request::state::State;
 use anyhow::{Context, bail};
 use gpuslice_host::base::{read, sys};
-use gpuslice_host::machine::process::Owner;
+use gpuslice_host::machine::process::InitProcess;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::FsFlags;
 use nix::unistd::{Gid, Uid};
@@ -16,16 +16,18 @@ use std::path::Path;
 
 /// The container's first process. In its own pid namespace, the pid that the runtime reports is not
 /// valid. There the first process is our parent, the runtime's child that runs us.
-pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<Owner> {
+pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<InitProcess> {
     match stage {
-        Stage::Container => Owner::parent().context("cannot find the container's first process"),
+        Stage::Container => {
+            InitProcess::parent().context("cannot find the container's first process")
+        }
         Stage::Runtime if state.pid <= 1 => {
             bail!(
                 "the runtime's state names process {}, which cannot be a container's",
                 state.pid
             )
         }
-        Stage::Runtime => Owner::of(state.pid)
+        Stage::Runtime => InitProcess::of(state.pid)
             .with_context(|| format!("the container's first process, {}, is gone", state.pid)),
     }
 }

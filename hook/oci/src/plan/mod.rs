@@ -393,7 +393,7 @@ fn mounts(given: &PlanInput<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<
             READ_ONLY,
         ),
         mount(paths.meminfo(), "meminfo", READ_ONLY_DATA),
-        // PlannedMount the file, not its folder: from a folder, a container's root could remove the file.
+        // Mount the file, not its folder: from a folder, a container's root could remove the file.
         mount(paths.ledger_file(slice), "ledger/ledger", WRITABLE),
         mount(paths.locks_file(slice), "ledger/locks", WRITABLE),
     ];

@@ -10,7 +10,7 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::machine::process::Owner;
+use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::admission::{Asking, HostState, Unused, admit};
 use gpuslice_host::slices::records::{SliceRecord, unified};
 use gpuslice_host::slices::tenants;
@@ -22,7 +22,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) paths: &'a HostPaths,
     /// Its first process, where there is one.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<InitProcess>,
     pub(crate) stage: Stage,
 }
 

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::machine::policy::{self, DriverLimits, OnError, Policy};
-use gpuslice_host::machine::process::Owner;
+use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
 use gpuslice_host::slices::records::{self, Member, Registry};
 
@@ -295,7 +295,12 @@ struct Run<'a> {
 impl Run<'_> {
     /// Records the container if there is room for its slice, and prepares the host. Returns whether
     /// an earlier stage has already done so.
-    fn admit(&mut self, state: &State, owner: Owner, stage: Stage) -> Result<bool, StageFailure> {
+    fn admit(
+        &mut self,
+        state: &State,
+        owner: InitProcess,
+        stage: Stage,
+    ) -> Result<bool, StageFailure> {
         let on = self.on;
         let (plan, given) = (&self.plan, self.given);
         let paths = &given.paths;
