@@ -4,7 +4,7 @@
 
 pub mod apply;
 pub mod base;
-pub mod inject;
+pub(crate) mod inject;
 pub mod plan;
 pub mod request;
 pub mod stage;

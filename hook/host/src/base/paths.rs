@@ -22,7 +22,7 @@ impl Default for HostPaths {
 }
 
 impl HostPaths {
-    /// HostPaths everything below another root, for tests.
+    /// Puts everything below another root, for tests.
     pub fn below(root: impl Into<PathBuf>) -> HostPaths {
         HostPaths { root: root.into() }
     }

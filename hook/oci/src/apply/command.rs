@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
      nvidia-smi and journalctl -k --grep 'NVRM|Xid')",
     seconds = PATIENCE.as_secs()
 )]
-pub struct Hung(String);
+pub(crate) struct Hung(String);
 
 fn run(paths: &HostPaths, policy: &Policy, arguments: &[&str]) -> anyhow::Result<()> {
     let path = command(paths, policy)?;
@@ -106,7 +106,7 @@ const SAID: u64 = 64 << 10;
 ///
 /// # Errors
 /// When the list is not written.
-pub fn list_devices(paths: &HostPaths, policy: &Policy) -> anyhow::Result<()> {
+pub(crate) fn list_devices(paths: &HostPaths, policy: &Policy) -> anyhow::Result<()> {
     let file = format!("--write={}", paths.devices().display());
     run(paths, policy, &["devices", &file]).context(
         "no list of GPUs exists, and gpuslice devices --write fails now (gpuslice-devices.service \
@@ -118,7 +118,7 @@ pub fn list_devices(paths: &HostPaths, policy: &Policy) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the limit is not set, for example because the driver does not support limits.
-pub fn limit_driver(
+pub(crate) fn limit_driver(
     paths: &HostPaths,
     policy: &Policy,
     cgroup: &Path,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 /// Asks the driver to limit the cgroup of a container's first process to its budgets.
-pub fn set(
+pub(crate) fn set(
     pid: i32,
     budgets: &[DeviceBudget],
     devices: &Devices,

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// When a file or folder cannot be made.
-pub fn prepare(
+pub(crate) fn prepare(
     plan: &ContainerPlan,
     promised: Bytes,
     paths: &HostPaths,
@@ -53,7 +53,7 @@ pub fn prepare(
 
 /// Whether an earlier hook has created everything. The preload list is created last.
 #[must_use]
-pub fn is_prepared(paths: &HostPaths, container: &str) -> bool {
+pub(crate) fn is_prepared(paths: &HostPaths, container: &str) -> bool {
     preload(paths, container).exists()
 }
 
@@ -98,7 +98,7 @@ fn make_root(plan: &ContainerPlan, root: &Path) -> io::Result<()> {
 
 /// Where the preload list of a container is written until it is mounted.
 #[must_use]
-pub fn preload(paths: &HostPaths, container: &str) -> PathBuf {
+pub(crate) fn preload(paths: &HostPaths, container: &str) -> PathBuf {
     paths.container_root(container).join(PRELOAD)
 }
 

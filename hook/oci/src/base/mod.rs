@@ -2,5 +2,5 @@
 
 pub mod arena;
 pub mod crash_points;
-pub mod outcome;
-pub mod syslog;
+pub(crate) mod outcome;
+pub(crate) mod syslog;

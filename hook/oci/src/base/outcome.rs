@@ -5,7 +5,7 @@ use gpuslice_host::machine::policy::OnError;
 
 /// The namespaces that the hook runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// The runtime's, which are the host's: `createRuntime`, `prestart`.
     Runtime,
     /// The container's, before its root is mounted: `createContainer`.
@@ -14,7 +14,7 @@ pub enum Stage {
 
 /// Why a container does not start, or has no slice.
 #[derive(Debug)]
-pub enum StageFailure {
+pub(crate) enum StageFailure {
     /// The policy, or what others hold, does not allow it. It does not start.
     Refused(anyhow::Error),
     /// Something went wrong. The policy decides whether the container starts.
@@ -22,13 +22,13 @@ pub enum StageFailure {
 }
 
 /// The messages to report, one line each.
-pub type Messages = Vec<String>;
+pub(crate) type Messages = Vec<String>;
 
 /// The messages about a container, whether it starts or not.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// For the runtime.
-    pub lines: Messages,
+    pub(crate) lines: Messages,
     /// For the host's log, too: which limits are not in force although the container starts.
-    pub logged: Messages,
+    pub(crate) logged: Messages,
 }

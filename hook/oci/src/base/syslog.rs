@@ -14,13 +14,13 @@ const LONGEST: usize = 960;
 
 /// The host's log, or none.
 #[derive(Debug, Default)]
-pub struct Log(Option<UnixDatagram>);
+pub(crate) struct Log(Option<UnixDatagram>);
 
 impl Log {
     /// Opens the host's log. This must happen before a container's mount namespace is entered,
     /// because /dev/log there is not the host's.
     #[must_use]
-    pub fn open(paths: &HostPaths) -> Log {
+    pub(crate) fn open(paths: &HostPaths) -> Log {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
             socket.connect(paths.log())?;
@@ -31,7 +31,7 @@ impl Log {
     }
 
     /// Logs a message. `journalctl -t gpuslice-hook` shows it.
-    pub fn tell(&self, text: &str) {
+    pub(crate) fn tell(&self, text: &str) {
         if let Some(socket) = &self.0 {
             // A full log loses the message.
             let _ = socket.send(record(std::process::id(), text).as_bytes());

@@ -8,7 +8,7 @@ use std::fs::File;
 
 /// The library's requirements on a libc.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Needs {
+pub(crate) struct Needs {
     machine: Machine,
     names: Vec<Vec<u8>>,
     versions: Vec<Vec<u8>>,
@@ -16,7 +16,7 @@ pub struct Needs {
 
 /// Why the library is not injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unsuited {
+pub(crate) enum Unsuited {
     /// The image has only musl.
     Musl,
     /// The image has no dynamic loader: static programs, or nothing at all.
@@ -75,7 +75,7 @@ const PROGRAMS: [&str; 6] = [
 
 /// Whether a container's first program is known to be static. A script tells nothing.
 #[must_use]
-pub fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
+pub(crate) fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
     let Some(program) = program else { return false };
     let file = match program.strip_prefix('/') {
         Some(path) => image.regular(path).ok(),
@@ -90,7 +90,7 @@ pub fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
 impl Needs {
     /// Reads the requirements of a library. Returns `None` if the file is not a library.
     #[must_use]
-    pub fn of(library: &File) -> Option<Needs> {
+    pub(crate) fn of(library: &File) -> Option<Needs> {
         let elf = Elf::read(library)?;
         Some(Needs {
             machine: elf.machine(),
@@ -101,7 +101,7 @@ impl Needs {
 
     /// Checks the image against the requirements. Returns the reason if it does not meet them.
     #[must_use]
-    pub fn met_by(&self, image: &ContainerRoot) -> Option<Unsuited> {
+    pub(crate) fn met_by(&self, image: &ContainerRoot) -> Option<Unsuited> {
         let loader = |names: &[&str]| names.iter().any(|name| image.has(name));
         if !loader(&LOADERS) {
             return Some(if loader(&MUSL) {

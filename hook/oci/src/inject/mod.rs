@@ -3,13 +3,13 @@
 //! Law: nothing of the image is executed or mounted, and no link in it leads out of it. A failure
 //! leaves nothing attached.
 
-pub mod image;
+pub(crate) mod image;
 mod masked;
-pub mod preload;
+pub(crate) mod preload;
 mod read_only;
-pub mod reason;
-pub mod root;
-pub mod sources;
+pub(crate) mod reason;
+pub(crate) mod root;
+pub(crate) mod sources;
 
 use crate::base::crash_points::CrashPoints;
 use crate::inject::image::{Needs, Unsuited};
@@ -37,7 +37,7 @@ const LIST: &str = "ld.so.preload";
 
 /// The result of an injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The container has its slice.
     Injected,
     /// The container already had it: the hook is configured twice.
@@ -50,7 +50,7 @@ pub enum Outcome {
 
 /// Why a container has no slice.
 #[derive(Debug, thiserror::Error)]
-pub enum InjectError {
+pub(crate) enum InjectError {
     /// The container's mount namespace cannot be entered.
     #[error("cannot enter the container's mount namespace")]
     Enter(#[source] io::Error),
@@ -97,21 +97,21 @@ fn inside(doing: &'static str) -> impl FnOnce(io::Error) -> InjectError {
 
 /// The container to inject into.
 #[derive(Debug)]
-pub struct Injection<'a> {
+pub(crate) struct Injection<'a> {
     /// The container's mount namespace; None when we are in it.
-    pub namespace: Option<File>,
+    pub(crate) namespace: Option<File>,
     /// Its root, as seen from the root of that namespace.
-    pub rootfs: &'a Path,
+    pub(crate) rootfs: &'a Path,
     /// The host's ids of its root user.
-    pub mapped: Option<(Uid, Gid)>,
+    pub(crate) mapped: Option<(Uid, Gid)>,
     /// Its first program, as its configuration names it.
-    pub program: Option<&'a str>,
+    pub(crate) program: Option<&'a str>,
     /// The device that the host's own /dev is on.
-    pub hosts_dev: u64,
+    pub(crate) hosts_dev: u64,
     /// The planned text of the slice file.
-    pub slice: &'a str,
+    pub(crate) slice: &'a str,
     /// The paths that the runtime masks after the hooks.
-    pub masked: &'a [PathBuf],
+    pub(crate) masked: &'a [PathBuf],
 }
 
 /// Attached mounts; they are detached again unless all of them succeed.
@@ -130,7 +130,7 @@ impl Drop for Attached {
 ///
 /// # Errors
 /// When the container cannot be given its slice.
-pub fn inject(
+pub(crate) fn inject(
     sources: Sources,
     target: &Injection<'_>,
     crash_points: &CrashPoints,

@@ -2,11 +2,11 @@
 //! Touches: its arguments.
 
 /// The bytes that are read of an image's list.
-pub const CAP: usize = 4096;
+pub(crate) const CAP: usize = 4096;
 
 /// The list with the library first. Existing text is kept as it is, comments included.
 #[must_use]
-pub fn merge(existing: &[u8], library: &str) -> Vec<u8> {
+pub(crate) fn merge(existing: &[u8], library: &str) -> Vec<u8> {
     let mut merged = format!("{library}\n").into_bytes();
     let others = existing
         .split_inclusive(|byte| *byte == b'\n')

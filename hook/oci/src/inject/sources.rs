@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// A source that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot mount {path}")]
-pub struct SourceError {
+pub(crate) struct SourceError {
     path: PathBuf,
     #[source]
     source: io::Error,
@@ -23,18 +23,18 @@ pub struct SourceError {
 
 /// Detached copies of a plan's mounts.
 #[derive(Debug)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// The folder that becomes `/.gpuslice`.
-    pub root: OwnedFd,
+    pub(crate) root: OwnedFd,
     /// The mounts inside that folder, by name.
-    pub below: Vec<(PathBuf, OwnedFd)>,
+    pub(crate) below: Vec<(PathBuf, OwnedFd)>,
     /// The loader's list.
-    pub preload: OwnedFd,
+    pub(crate) preload: OwnedFd,
     /// The host's own folder. The list and the slice file are rewritten in it once the image is
     /// known.
-    pub folder: File,
+    pub(crate) folder: File,
     /// The library, for checking it against the image's libc.
-    pub library: File,
+    pub(crate) library: File,
 }
 
 impl Sources {
@@ -42,7 +42,7 @@ impl Sources {
     ///
     /// # Errors
     /// When a source is missing, or users other than root may write to the library.
-    pub fn take(plan: &ContainerPlan, paths: &HostPaths) -> Result<Sources, SourceError> {
+    pub(crate) fn take(plan: &ContainerPlan, paths: &HostPaths) -> Result<Sources, SourceError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| SourceError { path, source }

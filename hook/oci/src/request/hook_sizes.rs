@@ -13,7 +13,7 @@ use gpuslice_host::engine::hook_arguments::{SizeError, is_ours, memory_of, one};
 ///
 /// # Errors
 /// When they differ, or one is not a size.
-pub fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
+pub(crate) fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
     let stages = spec.hooks.iter().flatten();
     let hooks = stages
         .filter(|(stage, _)| *stage != "poststop")
@@ -30,7 +30,7 @@ pub fn of(spec: &Spec, own: Option<Bytes>) -> Result<Option<Bytes>, SizeError> {
 ///
 /// # Errors
 /// When an annotation that applies to this container gives another size.
-pub fn agree(asked: &SliceRequest, hook: Bytes) -> Result<(), SizeError> {
+pub(crate) fn agree(asked: &SliceRequest, hook: Bytes) -> Result<(), SizeError> {
     let differs = |key: String, annotation: Bytes| SizeError::Annotation {
         hook,
         key,

@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 
 /// The deepest nesting of arrays and objects: the limit of Go's decoder.
-pub const DEPTH: usize = 10_000;
+pub(crate) const DEPTH: usize = 10_000;
 
 /// The longest name of a member, and the longest string of [`Keep::Starting`], as written.
 const NAME: usize = 1 << 10;
@@ -15,7 +15,7 @@ const NAME: usize = 1 << 10;
 /// The part of a value to keep. A value of another type is kept whole, so that the parser refuses
 /// it.
 #[derive(Debug)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// All of it.
     All,
     /// The listed members of an object, each with the part to keep.
@@ -37,7 +37,7 @@ pub enum Keep {
 /// # Errors
 /// When the text cannot be read, is not JSON as far as it is checked, or has more than `cap` bytes
 /// to keep.
-pub fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     let mut filter = Filter {
         from,
         block: [0; BLOCK],

@@ -2,10 +2,10 @@
 
 pub mod annotations;
 pub mod arguments;
-pub mod hook_sizes;
+pub(crate) mod hook_sizes;
 pub mod identity;
-pub mod json_filter;
+pub(crate) mod json_filter;
 pub mod spec;
 pub mod state;
-pub mod toolkit_limit;
-pub mod visible_gpus;
+pub(crate) mod toolkit_limit;
+pub(crate) mod visible_gpus;

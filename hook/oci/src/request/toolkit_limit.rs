@@ -47,7 +47,7 @@ impl Limit<'_> {
 /// The toolkit's limit if it replaces a lower limit of this hook. A limit that the toolkit has set
 /// earlier does not matter: the lower of the two stays.
 #[must_use]
-pub fn raised(spec: &Spec, budgets: &[DeviceBudget]) -> Option<Bytes> {
+pub(crate) fn raised(spec: &Spec, budgets: &[DeviceBudget]) -> Option<Bytes> {
     let limit = Limit::of(spec).filter(|limit| limit.is_later)?;
     let mut raised = budgets.iter().filter(|own| own.memory < limit.memory);
     raised
@@ -58,7 +58,7 @@ pub fn raised(spec: &Spec, budgets: &[DeviceBudget]) -> Option<Bytes> {
 /// Lowers budgets to the toolkit's limit. Some functions of the driver report that limit to the
 /// container, and a larger slice would contradict them. Returns the limit if it is the lower one.
 #[must_use]
-pub fn lower(spec: &Spec, budgets: &mut [DeviceBudget]) -> Option<Bytes> {
+pub(crate) fn lower(spec: &Spec, budgets: &mut [DeviceBudget]) -> Option<Bytes> {
     let limit = Limit::of(spec)?;
     let mut lowered = None;
     for own in budgets {

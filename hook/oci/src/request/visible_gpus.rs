@@ -16,7 +16,7 @@ const NVIDIA: i64 = 195;
 /// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
 /// determine them.
 #[must_use]
-pub fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
+pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     let linux = spec.linux.as_ref()?;
     if may_make_any(linux) || is_given_more_later(spec) {
         return None;

@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When something cannot be removed; the next hook tries again.
-pub fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
+pub(crate) fn delete(state: &State, given: &Arguments) -> anyhow::Result<Messages> {
     let mut lines = Messages::new();
     if !given.paths.slices().exists() {
         return Ok(lines);

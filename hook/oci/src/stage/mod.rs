@@ -1,8 +1,8 @@
 //! Runs one stage of the hook, and reports the result to the runtime.
 //! Touches: standard input, output and error; the host's log.
 
-pub mod create;
-pub mod delete;
+pub(crate) mod create;
+pub(crate) mod delete;
 
 use crate::apply::container;
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};

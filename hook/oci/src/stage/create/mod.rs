@@ -99,7 +99,7 @@ fn asks_by_hook(spec: &Spec) -> bool {
 ///
 /// # Errors
 /// Those of [`create`], as far as they can occur without a container.
-pub fn dry_run(
+pub(crate) fn dry_run(
     state: &State,
     stage: Stage,
     given: &Arguments,
@@ -150,7 +150,7 @@ fn unless_host(error: anyhow::Error, on: Outcomes) -> StageFailure {
 ///
 /// # Errors
 /// [`StageFailure`] says whether the container may start all the same.
-pub fn create(
+pub(crate) fn create(
     state: &State,
     stage: Stage,
     given: &Arguments,
