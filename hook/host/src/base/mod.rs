@@ -1,4 +1,5 @@
-//! Paths, files and system calls.
+//! Paths, bounded reads, system calls and ELF files.
+//! Touches: files and mounts that the caller names.
 
 pub mod elf;
 pub mod paths;

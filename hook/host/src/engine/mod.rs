@@ -1,4 +1,5 @@
-//! How container engines run the hook: its definitions, and the runtimes below the wrapper.
+//! Describes how container engines run the hook: its definitions, and the runtimes below it.
+//! Touches: the toolkit's configuration and the folders of runtimes, by reading them.
 
 pub mod hook_arguments;
 pub mod hook_entry;

@@ -1,5 +1,5 @@
-//! The list of this machine's GPUs, devices.json: `gpuslice devices --write` writes it, and the hook,
-//! which cannot query the driver, reads it.
+//! The list of this machine's GPUs, devices.json: `gpuslice devices --write` writes it, and the
+//! hook, which cannot query the driver, reads it.
 //! Touches: its arguments; `read` the list.
 
 use crate::base::paths::HostPaths;

@@ -1,4 +1,5 @@
-//! What this machine has and allows: its GPUs, its operator's policy, its processes.
+//! Describes this machine: its GPUs, its operator's policy, its processes.
+//! Touches: /run/gpuslice/devices.json, /etc/gpuslice/config.toml and /proc, by reading them.
 
 pub mod devices;
 pub mod policy;

@@ -1,4 +1,5 @@
-//! The slices of this machine: records, admission, and the removal of dead ones.
+//! Keeps the slices of this machine: records, admission, and the removal of dead slices.
+//! Touches: /run/gpuslice, and /proc by reading it.
 
 pub mod admission;
 pub mod gc;

@@ -1,4 +1,5 @@
-//! Carries a plan out on the host, around the container.
+//! Carries a plan out on the host: folders, the ledger, the driver's limit, the page cache.
+//! Touches: /run/gpuslice, mounts, child processes.
 
 pub(crate) mod command;
 pub(crate) mod container;

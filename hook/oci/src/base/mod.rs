@@ -1,4 +1,5 @@
-//! Words and tools of all rooms: a stage's outcome, crash points for tests, the host's log, the allocator.
+//! Common to all rooms: a stage's outcome, crash points for tests, the host's log, the allocator.
+//! Touches: see each module.
 
 pub mod arena;
 pub mod crash_points;

@@ -59,16 +59,13 @@ pub(crate) enum InjectError {
     Root {
         /// The root's path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// An operation inside the container failed.
     #[error("cannot {doing} in the container")]
     Inside {
-        /// The operation.
         doing: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -27,7 +27,6 @@ pub(crate) struct ContainerRoot {
 /// A folder in the container.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// Its descriptor.
     pub(crate) fd: OwnedFd,
     /// Whether its path crosses a mount: a volume, which may be the host's.
     pub(crate) foreign: bool,

@@ -2,27 +2,31 @@
 //! Touches: its arguments. Law: pure, so that the plan can be printed and checked before it is
 //! carried out.
 
+pub(crate) mod budgets;
+mod error;
+mod mounts;
+pub(crate) mod neighbours;
+
+pub use error::PlanError;
+pub use mounts::PlannedMount;
+pub(crate) use mounts::{READ_ONLY, READ_ONLY_DATA};
+
 use crate::plan::budgets::Budgets;
-use crate::request::annotations::{self, AnnotatedRequest, AnnotationError, SliceRequest};
+use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
 use crate::request::hook_sizes;
 use crate::request::identity::{Annotations, Identity};
 use crate::request::spec::Spec;
 use crate::request::state::{State, is_id};
 use crate::request::toolkit_limit;
 use gpuslice_config::ledger::key_of;
-use gpuslice_config::promises;
 use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
-use gpuslice_host::engine::hook_arguments::SizeError;
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-/// Below [`MOUNT`]: the slice's own promise.
-const PROMISE: &str = "promise";
 
 /// The prefix of the id of a pod's slice.
 const POD: &str = "pod-";
@@ -112,85 +116,6 @@ pub struct PlannedFile {
     pub path: PathBuf,
     /// Its contents.
     pub text: String,
-}
-
-/// A mount in the container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PlannedMount {
-    /// The source, on the host.
-    pub source: PathBuf,
-    /// The target, in the container.
-    pub target: PathBuf,
-    /// The mount options.
-    pub options: &'static str,
-}
-
-/// Why a container cannot have the slice that it requests.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// An annotation is wrong.
-    #[error(transparent)]
-    Annotation(#[from] AnnotationError),
-    /// The sizes of hooks and annotations differ.
-    #[error(transparent)]
-    Size(#[from] SizeError),
-    /// The policy requires every container to request a size.
-    #[error(
-        "this host's policy refuses containers that do not say how much GPU memory they need \
-         (annotation {}memory, for example 8GiB)",
-        annotations::PREFIX
-    )]
-    Unannotated,
-    /// The request exceeds the policy's maximum.
-    #[error(
-        "{asked} is more than this host's policy allows a container to have of a GPU ({maximum})"
-    )]
-    Maximum {
-        /// The requested size.
-        asked: Bytes,
-        /// The maximum.
-        maximum: Bytes,
-    },
-    /// The host has no such GPU.
-    #[error("there is no GPU {0} (this host has {1}; see gpuslice devices)")]
-    NoSuchDevice(String, String),
-    /// The GPU exists, but the policy does not slice it.
-    #[error("this host's policy gives no slices of GPU {0}")]
-    NotForSlices(String),
-    /// The host has no GPU.
-    #[error("this host has no GPU")]
-    NoDevices,
-    /// The policy slices none of the container's GPUs.
-    #[error(
-        "this host's policy slices none of the container's GPUs (this host has {0}; see devices in \
-         config.toml)"
-    )]
-    NoneForSlices(String),
-    /// One GPU is requested with two sizes.
-    #[error(
-        "{uuid} is asked for twice: {}memory.{} says {}, {}memory.{} says {}",
-        annotations::PREFIX, one.0, one.1, annotations::PREFIX, other.0, other.1
-    )]
-    Twice {
-        /// The GPU.
-        uuid: String,
-        /// One key, and its size.
-        one: (String, Bytes),
-        /// The other key, and its size.
-        other: (String, Bytes),
-    },
-    /// A pod's slice is requested outside a pod.
-    #[error("{}share: pod requires a container of a pod", annotations::PREFIX)]
-    NoPod,
-    /// The container's id is reserved.
-    #[error(
-        "container id {0:?} is reserved for gpuslice's own slices and runs (start the container with \
-         another id)"
-    )]
-    Reserved(String),
-    /// The slice file would be invalid.
-    #[error("the slice file would not be valid: {0}")]
-    Slice(SliceError),
 }
 
 /// Decides whether a container gets a slice, and plans it.
@@ -288,7 +213,7 @@ fn plan(
         sandbox: who.sandbox.filter(|_| asked.shared),
         namespace: who.namespace,
         files,
-        mounts: mounts(given, &id, &slice, promised),
+        mounts: mounts::mounts(given, &id, &slice, promised),
         drops: drops(asked, given, promised > Bytes::ZERO),
         container: id,
         slice,
@@ -349,64 +274,12 @@ fn slice_file(
 impl ContainerPlan {
     /// Sets the host memory that the slice is promised, which may be less than its budget.
     pub fn is_promised(&mut self, promised: Bytes, paths: &HostPaths) {
-        let target = Path::new("/").join(MOUNT).join(PROMISE);
+        let target = Path::new("/").join(MOUNT).join(mounts::PROMISE);
         let own = self.mounts.iter_mut().find(|mount| mount.target == target);
         if let Some(own) = own {
-            own.source = promise(paths, promised, &self.slice);
+            own.source = mounts::promise(paths, promised, &self.slice);
         }
     }
-}
-
-/// The path of a slice's promise on the host.
-fn promise(paths: &HostPaths, promised: Bytes, slice: &str) -> PathBuf {
-    let name = promises::file_name(promised, slice).unwrap_or_default();
-    paths.promises().join(name)
-}
-
-/// Read-only, without device files or set-user-id programs.
-pub const READ_ONLY: &str = "ro,nosuid,nodev";
-/// Like [`READ_ONLY`], and without programs.
-pub const READ_ONLY_DATA: &str = "ro,nosuid,nodev,noexec";
-/// For files that a container writes to.
-pub const WRITABLE: &str = "rw,nosuid,nodev,noexec";
-
-fn mounts(given: &PlanInput<'_>, id: &str, slice: &str, promised: Bytes) -> Vec<PlannedMount> {
-    let paths = given.paths;
-    let root = paths.container_root(id);
-    let inside = Path::new("/").join(MOUNT);
-    let library = given.policy.library.clone();
-    let preload = root.join(PRELOAD);
-    let mount = |source: PathBuf, name: &str, options| PlannedMount {
-        source,
-        target: inside.join(name),
-        options,
-    };
-    let mut mounts = vec![
-        PlannedMount {
-            source: root,
-            target: inside.clone(),
-            options: READ_ONLY,
-        },
-        mount(
-            library.unwrap_or_else(|| paths.library()),
-            "libgpuslice.so",
-            READ_ONLY,
-        ),
-        mount(paths.meminfo(), "meminfo", READ_ONLY_DATA),
-        // Mount the file, not its folder: from a folder, a container's root could remove the file.
-        mount(paths.ledger_file(slice), "ledger/ledger", WRITABLE),
-        mount(paths.locks_file(slice), "ledger/locks", WRITABLE),
-    ];
-    if promised > Bytes::ZERO {
-        mounts.push(mount(paths.promises(), "promises", READ_ONLY_DATA));
-        mounts.push(mount(promise(paths, promised, slice), PROMISE, WRITABLE));
-    }
-    mounts.push(PlannedMount {
-        source: preload,
-        target: Path::new("/").join(PRELOAD),
-        options: READ_ONLY_DATA,
-    });
-    mounts
 }
 
 /// The mounts that the policy names, as far as they are folders of the host in this container.
@@ -435,8 +308,6 @@ fn page_cache(asked: &SliceRequest, policy: &Policy, is_unified: bool) -> PageCa
         .unwrap_or(unsaid)
 }
 
-pub(crate) mod budgets;
-pub(crate) mod neighbours;
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;

@@ -1,4 +1,5 @@
-//! What a container requests, and what it is given: the runtime's input.
+//! The request of a container: its state, its config.json, its annotations, the hook's arguments.
+//! Touches: the bundle, by reading it.
 
 pub mod annotations;
 pub mod arguments;

@@ -24,7 +24,7 @@ pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
 
 /// The annotations to read.
-pub const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
+pub(crate) const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
 
 /// The members of a config.json to read: the fields of [`Spec`].
 const KEPT: Keep = Keep::Members(&[

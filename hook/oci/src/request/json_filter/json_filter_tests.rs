@@ -1,3 +1,4 @@
+use super::scan::DEPTH;
 use super::*;
 use serde_json::{Value, json};
 
