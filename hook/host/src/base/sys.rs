@@ -1,6 +1,7 @@
 //! Mount system calls that libc does not wrap, and the clean-up before a hook starts.
 //! Touches: the kernel. Law: every descriptor is closed at exec.
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, umount2};
@@ -94,37 +95,21 @@ pub fn clone_mount_at(path: &Path) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
 }
 
-/// The names in a folder. libc's directory functions would use libc's allocator, which no other
-/// code here uses.
+/// The names in a folder.
 ///
 /// # Errors
 /// The kernel's.
 pub fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     let folder = open(folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
     let mut names = Vec::new();
-    let mut block = [0u8; 2048];
-    loop {
-        let (fd, room) = (folder.as_raw_fd(), block.len());
-        // SAFETY: the block is ours, of the length that is given.
-        let length =
-            done(unsafe { libc::syscall(libc::SYS_getdents64, fd, block.as_mut_ptr(), room) })?;
-        let mut rest = block
-            .get(..usize::try_from(length).unwrap_or(0))
-            .unwrap_or(&[]);
-        if rest.is_empty() {
-            return Ok(names);
-        }
-        // An entry: 16 bytes, its length, a byte, its name with a final zero.
-        while let Some(length) = rest.get(16..18).and_then(|bytes| bytes.first_chunk()) {
-            let length = usize::from(u16::from_le_bytes(*length));
-            let name = rest.get(19..length).unwrap_or(&[]);
-            let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
-            if !name.is_empty() && name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
-            }
-            rest = rest.get(length.max(19)..).unwrap_or(&[]);
+    for entry in Dir::from_fd(folder.into())?.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
         }
     }
+    Ok(names)
 }
 
 /// Attaches a detached mount, both named by descriptors alone.
