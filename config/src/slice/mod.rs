@@ -4,6 +4,7 @@
 
 mod page_cache;
 mod read;
+mod words;
 #[cfg(feature = "std")]
 mod write;
 

@@ -209,18 +209,10 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             }
             "name" => slice.name = short(key, reader.string()?)?,
             "total" => {
-                slice.total = one_of(reader.string()?, "slice, device", |name| match name {
-                    "slice" => Some(Total::Slice),
-                    "device" => Some(Total::Device),
-                    _ => None,
-                })?;
+                slice.total = one_of(reader.string()?, "slice, device", Total::from_word)?;
             }
             "present_as" => {
-                slice.present_as = one_of(reader.string()?, "uma, discrete", |name| match name {
-                    "uma" => Some(PresentAs::Uma),
-                    "discrete" => Some(PresentAs::Discrete),
-                    _ => None,
-                })?;
+                slice.present_as = one_of(reader.string()?, "uma, discrete", PresentAs::from_word)?;
             }
             "enforce" => slice.enforce = reader.boolean()?,
             "reserve" => slice.reserve = Some(Bytes::new(reader.number()?)),
@@ -229,17 +221,11 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "ledger_id" => slice.ledger_id = Some(hexadecimal(key, reader.string()?)?),
             "ledger_descriptor" => slice.ledger_descriptor = Some(path(key, reader.string()?)?),
             "page_cache" => {
-                slice.page_cache =
-                    one_of(
-                        reader.string()?,
-                        "keep, drop, drop-behind",
-                        |name| match name {
-                            "keep" => Some(PageCache::Keep),
-                            "drop" => Some(PageCache::Drop),
-                            "drop-behind" => Some(PageCache::DropBehind),
-                            _ => None,
-                        },
-                    )?;
+                slice.page_cache = one_of(
+                    reader.string()?,
+                    "keep, drop, drop-behind",
+                    PageCache::from_word,
+                )?;
             }
             "page_cache_share" => slice.page_cache_share = reader.boolean()?,
             "model_files" => slice.model_files = read_model_files(reader)?,
@@ -248,18 +234,10 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "cgroup" => slice.cgroup = Some(path(key, reader.string()?)?),
             "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
             "managed" => {
-                slice.managed = one_of(reader.string()?, "count, allow", |name| match name {
-                    "count" => Some(Managed::Count),
-                    "allow" => Some(Managed::Allow),
-                    _ => None,
-                })?;
+                slice.managed = one_of(reader.string()?, "count, allow", Managed::from_word)?;
             }
             "pressure" => {
-                slice.pressure = one_of(reader.string()?, "refuse, release", |name| match name {
-                    "refuse" => Some(Pressure::Refuse),
-                    "release" => Some(Pressure::Release),
-                    _ => None,
-                })?;
+                slice.pressure = one_of(reader.string()?, "refuse, release", Pressure::from_word)?;
             }
             "pressure_file" => slice.thresholds.file = Some(path(key, reader.string()?)?),
             "pressure_full" => slice.thresholds.full = Some(percent(key, reader)?),

@@ -118,6 +118,46 @@ impl fmt::Display for DeviceUuid {
     }
 }
 
+/// A GPU, as a user names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// By its index in nvidia-smi.
+    Index(u32),
+    /// By its UUID.
+    Uuid(DeviceUuid),
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Index(index) => write!(out, "{index}"),
+            Selector::Uuid(uuid) => write!(out, "{uuid}"),
+        }
+    }
+}
+
+/// A text is neither the index nor the UUID of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("neither the index nor the uuid of a GPU")]
+pub struct ParseSelectorError;
+
+impl FromStr for Selector {
+    type Err = ParseSelectorError;
+
+    fn from_str(text: &str) -> Result<Selector, ParseSelectorError> {
+        match text.parse() {
+            Ok(uuid) => Ok(Selector::Uuid(uuid)),
+            // `00` is not accepted as another spelling of GPU 0.
+            Err(_) if text.starts_with('0') && text != "0" => Err(ParseSelectorError),
+            Err(_) if text.bytes().all(|letter| letter.is_ascii_digit()) => {
+                let index = text.parse().map_err(|_| ParseSelectorError)?;
+                Ok(Selector::Index(index))
+            }
+            Err(_) => Err(ParseSelectorError),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,9 +6,9 @@ use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
 use crate::{destination, sim};
-use gpuslice_hook::place::Places;
-use gpuslice_hook::tenants;
-use serde::Serialize;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::devices::{self, Devices};
+use gpuslice_host::slices::tenants;
 use std::path::{Path, PathBuf};
 
 /// The path from which the hook reads the list.
@@ -17,57 +17,28 @@ pub const DEVICES: &str = "/run/gpuslice/devices.json";
 /// The mode of the hook's folder: any user may pass through it, and only root may list it.
 const FOLDER_MODE: u32 = 0o711;
 
-#[derive(Serialize)]
-struct File<'a> {
-    version: u32,
-    devices: Vec<Listed<'a>>,
-}
-
-#[derive(Serialize)]
-struct Listed<'a> {
-    uuid: String,
-    index: u32,
-    name: &'a str,
-    memory: u64,
-    integrated: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minor: Option<u32>,
-    driver_limits: bool,
-    mig: Vec<Instance>,
-}
-
-#[derive(Serialize)]
-struct Instance {
-    uuid: String,
-    memory: u64,
-}
-
 /// Formats the list of these GPUs.
 ///
 /// # Errors
 /// Never in practice: names and numbers are always valid JSON.
 pub fn text(inventory: &Inventory) -> serde_json::Result<String> {
     let devices = inventory.devices.iter().map(listed).collect();
-    let file = File {
-        version: 1,
-        devices,
-    };
-    Ok(format!("{}\n", serde_json::to_string_pretty(&file)?))
+    devices::text(&Devices::new(devices))
 }
 
-fn listed(device: &Device) -> Listed<'_> {
-    let instance = |instance: &crate::inventory::MigInstance| Instance {
-        uuid: instance.uuid.to_string(),
+fn listed(device: &Device) -> devices::Device {
+    let instance = |instance: &crate::inventory::MigInstance| devices::Instance {
+        uuid: instance.uuid,
         memory: instance.total,
     };
-    Listed {
-        uuid: device.uuid.to_string(),
+    devices::Device {
+        uuid: device.uuid,
         index: device.index,
-        name: &device.name,
+        name: device.name.clone(),
         memory: device.total,
         integrated: device.integrated,
         minor: device.minor,
-        driver_limits: device.driver_limits,
+        driver_limits: Some(device.driver_limits),
         mig: device.mig.iter().map(instance).collect(),
     }
 }
@@ -124,7 +95,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
     }
     if path == Path::new(DEVICES) {
         // At boot, this creates the folder in which the runs of all users see each other's slices.
-        let _ = tenants::make(&Places::default());
+        let _ = tenants::make(&HostPaths::default());
     }
     replace::replace(path, text.as_bytes())
 }

@@ -6,7 +6,7 @@
 
 use crate::{folder_users, registry};
 use gpuslice_config::words::paths;
-use gpuslice_hook::tenants::Process;
+use gpuslice_host::machine::process::ProcessId;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::fs;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug)]
 pub struct Owners {
     /// The process that becomes the command.
-    pub own: Process,
+    pub own: ProcessId,
     /// The run's watcher. It owns the new record if a former slice's record has this process as its
     /// owner.
-    pub watcher: Option<Process>,
+    pub watcher: Option<ProcessId>,
 }
 
 impl Owners {
@@ -28,17 +28,17 @@ impl Owners {
     #[must_use]
     pub fn of(watcher: Option<i32>) -> Owners {
         let pid = Pid::this().as_raw();
-        let own = Process::of(pid).unwrap_or(Process { pid, starttime: 0 });
+        let own = ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
         Owners {
             own,
-            watcher: watcher.and_then(Process::of),
+            watcher: watcher.and_then(ProcessId::of),
         }
     }
 
     /// Returns the owner of a new record. `is_taken` says that a former slice's record has this
     /// process as its owner.
     #[must_use]
-    pub fn of_record(&self, is_taken: bool) -> Process {
+    pub fn of_record(&self, is_taken: bool) -> ProcessId {
         let watcher = self.watcher.filter(|_| is_taken);
         watcher.unwrap_or(self.own)
     }

@@ -3,8 +3,8 @@
 
 use crate::{exit, registry, standard_streams};
 use anyhow::{Context, bail};
-use gpuslice_hook::gc::{self, Unreadable};
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::gc::{self, Unreadable};
 use std::path::PathBuf;
 
 /// `gpuslice gc`.
@@ -31,7 +31,7 @@ for hosts where none starts for a long time: gpuslice-gc.timer runs it.";
 pub fn main(args: &Args) -> anyhow::Result<u8> {
     // Listing the runs removes the remains of ended runs.
     let runs = registry::running().len();
-    let places = args.root.as_ref().map(Places::below).unwrap_or_default();
+    let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let mut said = String::new();
     let mut removed = |what: &str, names: Vec<String>| {
         for name in names {
@@ -69,6 +69,6 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 }
 
 /// Checks whether this user may collect slices of containers: only root has them.
-fn may_collect(places: &Places) -> bool {
+fn may_collect(places: &HostPaths) -> bool {
     nix::unistd::geteuid().is_root() && places.slices().exists()
 }

@@ -3,8 +3,8 @@
 //! Law: every configuration that names the hook also sets its environment.
 
 use anyhow::{Context, bail};
-use gpuslice_hook::wrapper;
-pub use gpuslice_hook::wrapper::hooks::{ENVIRONMENT, STAGES};
+pub use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
+use gpuslice_host::engine::runtimes;
 use serde_json::{Value, json};
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The hook's executable, in gpuslice's folder.
 pub const HOOK: &str = "gpuslice-hook";
 /// The name of that executable as an OCI runtime.
-pub const RUNTIME: &str = wrapper::NAME;
+pub const RUNTIME: &str = runtimes::WRAPPER;
 /// The path at which packages install the hook.
 pub const INSTALLED: &str = "/usr/bin/gpuslice-hook";
 

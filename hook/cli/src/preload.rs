@@ -3,7 +3,7 @@
 
 use crate::environment::EnvironmentError;
 use crate::program::MACHINE;
-use gpuslice_hook::elf::Elf;
+use gpuslice_host::base::elf::Elf;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use std::ffi::{OsStr, OsString};

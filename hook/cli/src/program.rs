@@ -4,7 +4,7 @@
 //! A program is looked up as `execvp` does, and a script's interpreter as the kernel does. A few
 //! reads decide. If they are inconclusive, the program is not reported.
 
-use gpuslice_hook::elf::{Elf, Machine};
+use gpuslice_host::base::elf::{Elf, Machine};
 use nix::sys::prctl;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};

@@ -12,9 +12,10 @@ use crate::registry;
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, ReadPromise, SIZE};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::run_folder;
-use gpuslice_hook::tenants::{self, Process};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::run_folder;
+use gpuslice_host::slices::tenants;
 use nix::fcntl::OFlag;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -283,7 +284,7 @@ impl Promises {
 
 /// Locks the folder that root's runs share with containers. Creates it as the OCI hook does.
 fn lock_beside_containers(folder: &Path) -> io::Result<File> {
-    let places = Places::default();
+    let places = HostPaths::default();
     run_folder::make(&places).map_err(io::Error::other)?;
     let lock = lock_in(folder)?;
     run_folder::make_promises_if_host(&places).map_err(io::Error::other)?;
@@ -356,7 +357,7 @@ fn write(path: &Path) -> io::Result<()> {
 
 /// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
 struct Maker<'a> {
-    process: Process,
+    process: ProcessId,
     name: &'a str,
     id: &'a str,
 }

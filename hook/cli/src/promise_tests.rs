@@ -65,14 +65,14 @@ fn what_the_dead_have_left_is_removed_and_what_containers_have_is_not() {
     drop(make(&promises, "first", 1).unwrap());
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-    let process = Process::of(pid.as_raw()).unwrap();
+    let process = ProcessId::of(pid.as_raw()).unwrap();
     let write = |id: &str| {
         let name = promises::file_name(Bytes::gib(1), id).unwrap();
         write(&promises.folder.join(name)).unwrap();
     };
     write(&tenants::promise_id(&process, "lives"));
-    let earlier = Process {
-        starttime: process.starttime - 1,
+    let earlier = ProcessId {
+        start_time: process.start_time - 1,
         ..process
     };
     write(&tenants::promise_id(&earlier, "another-of-that-number"));

@@ -13,10 +13,11 @@ use crate::visible_gpus;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::admission::{AdmissionError, Holders};
-use gpuslice_hook::place::Places;
-use gpuslice_hook::registry::{Budget, Registry};
-use gpuslice_hook::tenants::{self, FOLDER, Process, Tenant};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::admission::{AdmissionError, Holders};
+use gpuslice_host::slices::records::{DeviceBudget, Registry};
+use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
 use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -141,9 +142,9 @@ pub fn claim(
         None => {}
     }
     // A larger record would take memory from slices that were already admitted.
-    let budgets: Vec<Budget> = cards
+    let budgets: Vec<DeviceBudget> = cards
         .iter()
-        .map(|card| Budget {
+        .map(|card| DeviceBudget {
             uuid: card.uuid,
             memory: card.asked.at_most(card.left(&held).0),
             integrated: false,
@@ -270,7 +271,7 @@ impl Folders {
     }
 
     /// Returns the records of this process's former slices that have ended, and all other tenants.
-    fn tenants(&self, own: Process) -> (Vec<PathBuf>, Vec<Tenant>) {
+    fn tenants(&self, own: ProcessId) -> (Vec<PathBuf>, Vec<Tenant>) {
         self.each().for_each(|folder| tenants::remove_dead(folder));
         let living = self.each().flat_map(|folder| tenants::living(folder));
         let user = geteuid().as_raw();
@@ -317,7 +318,12 @@ impl Folders {
         let _ = DirBuilder::new().mode(0o700).create(&self.own);
     }
 
-    fn write(&self, owner: &Process, name: &str, budgets: &[Budget]) -> io::Result<PathBuf> {
+    fn write(
+        &self,
+        owner: &ProcessId,
+        name: &str,
+        budgets: &[DeviceBudget],
+    ) -> io::Result<PathBuf> {
         let machine = self.machine.as_ref();
         if let Some(Ok(written)) =
             machine.map(|folder| tenants::write(folder, owner, name, budgets))
@@ -328,8 +334,8 @@ impl Folders {
     }
 }
 
-fn machine() -> &'static Places {
-    static PLACES: std::sync::LazyLock<Places> = std::sync::LazyLock::new(Places::default);
+fn machine() -> &'static HostPaths {
+    static PLACES: std::sync::LazyLock<HostPaths> = std::sync::LazyLock::new(HostPaths::default);
     &PLACES
 }
 

@@ -98,7 +98,7 @@ fn card(asked: u64) -> Card {
 }
 
 fn tenant(name: &str, memory: u64) -> Tenant {
-    let budget = |uuid: &str| Budget {
+    let budget = |uuid: &str| DeviceBudget {
         uuid: uuid.parse().unwrap(),
         memory: Bytes::gib(memory),
         integrated: false,

@@ -15,7 +15,7 @@
 use crate::folder_users::another_user;
 use crate::{exit, learned, promise, registry, tenancy};
 use anyhow::{Context, bail};
-use gpuslice_hook::tenants;
+use gpuslice_host::slices::tenants;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;

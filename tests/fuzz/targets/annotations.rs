@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::annotations::{Asked, read};
-use gpuslice_hook::identity::{Annotations, Identity};
+use gpuslice_hook::request::annotations::{AnnotatedRequest, read};
+use gpuslice_hook::request::identity::{Annotations, Identity};
 
 // Lines `key=value`, the first of them the container's name.
 libfuzzer_sys::fuzz_target!(|text: &str| {
@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     );
     let who = Identity::of("c", &annotations);
     assert!(who.title().len() < 512);
-    if let Ok(Asked::Slice(request)) = read(&annotations, &who) {
+    if let Ok(AnnotatedRequest::Slice(request)) = read(&annotations, &who) {
         assert!(request.limits_something());
     }
 });

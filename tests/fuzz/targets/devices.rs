@@ -2,7 +2,7 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::devices;
+use gpuslice_host::machine::devices;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let Ok(devices) = devices::parse(text) else {

@@ -4,13 +4,13 @@
 
 use gpuslice_config::promises::Promise;
 use gpuslice_config::host::{cgroup, meminfo, pressure};
-use gpuslice_hook::owner;
+use gpuslice_host::machine::process;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = (
         meminfo::parse(text),
         pressure::full_avg10(text),
-        owner::parse(text),
+        process::parse(text),
     );
     let _ = (cgroup::amount(text), cgroup::of_process(text, 4096));
     let (current, stat) = text.split_at(text.len().min(16));

@@ -2,7 +2,7 @@
 //! Touches: its input, as a file in memory.
 #![no_main]
 
-use gpuslice_hook::elf::Elf;
+use gpuslice_host::base::elf::Elf;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;

@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::json_text;
-use gpuslice_hook::wrapper::hooks::{Ours, STAGES, add};
+use gpuslice_host::engine::json_edit;
+use gpuslice_host::engine::hook_entry::{Ours, STAGES, add};
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         bundle: None,
         is_again: false,
     };
-    let scanned = json_text::root(text);
+    let scanned = json_edit::root(text);
     let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
     assert_eq!(
         scanned.is_ok(),

@@ -2,7 +2,7 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::policy;
+use gpuslice_host::machine::policy;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(policy) = policy::parse(text) else {

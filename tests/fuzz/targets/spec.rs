@@ -2,10 +2,12 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::place::Places;
-use gpuslice_hook::plan::{Decision, Given, decide};
-use gpuslice_hook::policy::Policy;
-use gpuslice_hook::{devices, spec, state};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_hook::plan::{Decision, PlanInput, decide};
+use gpuslice_host::machine::policy::Policy;
+use gpuslice_host::machine::devices;
+use gpuslice_hook::request::spec;
+use gpuslice_hook::request::state;
 
 const STATE: &[u8] = br#"{"id":"c","pid":7,"bundle":"/b"}"#;
 const DEVICES: &[u8] = br#"{"version":1,"devices":[{"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",
@@ -17,14 +19,14 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let (Ok(state), Ok(devices)) = (state::parse(STATE), devices::parse(DEVICES)) else {
         unreachable!("both are right")
     };
-    let places = Places::default();
+    let paths = HostPaths::default();
     let policy = Policy::default();
-    let given = Given {
+    let given = PlanInput {
         state: &state,
         spec: &spec,
         policy: &policy,
         devices: &devices,
-        places: &places,
+        paths: &paths,
         memory: None,
     };
     let Ok(Decision::Slice(plan)) = decide(&given) else {

@@ -2,7 +2,7 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_hook::state;
+use gpuslice_hook::request::state;
 use std::path::{Component, Path};
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {

@@ -5,7 +5,11 @@
 
 use super::{entry, list, literal};
 use clap_mangen::roff::{Roff, bold, roman};
-use gpuslice_hook::{annotations, arguments, stages, wrapper};
+use gpuslice_hook::request::annotations;
+use gpuslice_hook::request::arguments;
+use gpuslice_hook::stage;
+use gpuslice_hook::wrapper;
+use gpuslice_host::engine::runtimes;
 
 /// Returns the pages, in the section for administrators. `gpuslice runtime` has a page of its own.
 pub(super) fn pages() -> Vec<(String, Vec<u8>)> {
@@ -53,9 +57,9 @@ fn hook() -> (&'static str, Roff) {
     literal(&mut roff, "ANNOTATIONS", &keys());
     let status = |status: u8| status.to_string();
     let (success, failure, usage) = (
-        status(stages::SUCCESS),
-        status(stages::FAILURE),
-        status(stages::USAGE),
+        status(stage::SUCCESS),
+        status(stage::FAILURE),
+        status(stage::USAGE),
     );
     let meanings = [
         (&*success, "The container has its slice, or needs none."),
@@ -117,7 +121,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 fn runtime() -> (&'static str, Roff) {
-    let name = wrapper::NAME;
+    let name = runtimes::WRAPPER;
     let mut roff = begin(
         name,
         "an OCI runtime whose containers have slices of GPU memory",

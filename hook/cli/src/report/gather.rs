@@ -10,7 +10,7 @@ use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::status::users::User;
 use crate::{environment, past_the_library, text};
 use gpuslice_config::host::meminfo::{self, HostMemory};
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::HostPaths;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +160,7 @@ pub(super) fn report(drivers: &mut Drivers) -> Report {
     let processes = Processes::default();
     let mut report = Report::default();
     let mut named = None;
-    let slices = gather(&Places::default(), &processes, drivers);
+    let slices = gather(&HostPaths::default(), &processes, drivers);
     let count = slices.len();
     for status in slices {
         named = named.or(status.meminfo.clone());

@@ -2,8 +2,8 @@
 //! Touches: the host's policy, the toolkit's file, the folders of runtimes (reads).
 
 use anyhow::bail;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::wrapper;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::engine::runtimes;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const POLICY: &str = "/etc/gpuslice/config.toml";
 /// # Errors
 /// When there is no such runtime, or the policy cannot be used.
 pub(super) fn of(executable: &str) -> anyhow::Result<PathBuf> {
-    let found = wrapper::below(Path::new(executable), &Places::default());
+    let found = runtimes::below(Path::new(executable), &HostPaths::default());
     found.map_err(|failure| anyhow::anyhow!("gpuslice-runtime would start no container: {failure}"))
 }
 
@@ -25,7 +25,7 @@ pub(super) fn of(executable: &str) -> anyhow::Result<PathBuf> {
 /// When it would execute another runtime.
 pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
     let found = of(executable)?;
-    let wanted = wrapper::first(&[binary.to_owned()]);
+    let wanted = runtimes::first(&[binary.to_owned()]);
     let identity = |path: &Path| {
         fs::metadata(path)
             .map(|facts| (facts.dev(), facts.ino()))
@@ -49,14 +49,14 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
 /// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
 /// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
-    let policy = gpuslice_hook::policy::runtimes(&Places::default())?;
+    let policy = gpuslice_host::machine::policy::runtimes(&HostPaths::default())?;
     let others: Vec<String> = list
         .iter()
         .filter(|it| *it != executable)
         .cloned()
         .collect();
     let usual = ["runc".to_owned(), "crun".to_owned()];
-    let first = wrapper::first(&[&others[..], &usual].concat());
+    let first = runtimes::first(&[&others[..], &usual].concat());
     let quoted: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
     let line = format!("runtime = [{}]", quoted.join(", "));
     let Some(first) = first else {
@@ -65,7 +65,7 @@ pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBu
             others.join(", ")
         );
     };
-    let named = wrapper::first(&policy);
+    let named = runtimes::first(&policy);
     let identity = |path: &Path| {
         fs::metadata(path)
             .map(|facts| (facts.dev(), facts.ino()))

@@ -3,8 +3,8 @@
 
 use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
-use gpuslice_hook::json_text;
-use gpuslice_hook::wrapper::hooks::{self, Ours};
+use gpuslice_host::engine::hook_entry::{self as hooks, Ours};
+use gpuslice_host::engine::json_edit;
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
@@ -175,9 +175,9 @@ pub(super) fn with_hooks(spec: &str, hook: &str) -> anyhow::Result<String> {
 /// Removes the resource limits from containerd's own base specification, as its CRI does. `ctr oci
 /// spec` sets a hard limit of 1024 open files, which no container could raise.
 pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
-    let root = json_text::root(spec)?;
-    match json_text::member(spec, &root, "process")? {
-        Some(process) => Ok(json_text::remove(spec, &process.value, "rlimits")?),
+    let root = json_edit::root(spec)?;
+    match json_edit::member(spec, &root, "process")? {
+        Some(process) => Ok(json_edit::remove(spec, &process.value, "rlimits")?),
         None => Ok(spec.to_owned()),
     }
 }

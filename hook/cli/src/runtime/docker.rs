@@ -3,7 +3,7 @@
 //! Touches: its arguments.
 
 use crate::hook_entry::RUNTIME;
-use gpuslice_hook::json_text::{self, JsonError};
+use gpuslice_host::engine::json_edit::{self, JsonError};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Map, Serializer, Value, json};
@@ -29,29 +29,29 @@ const DEFAULT: &str = "default-runtime";
 pub(super) fn add(text: Option<&str>, wanted: &Wanted<'_>) -> Result<String, JsonError> {
     let mut text = start(text);
     let runtimes = runtimes(wanted);
-    let root = json_text::root(&text)?;
-    if json_text::members(&text, &root)?.is_empty() {
+    let root = json_edit::root(&text)?;
+    if json_edit::members(&text, &root)?.is_empty() {
         // The file has no runtimes yet, so there is no style to follow.
         let whole = laid_out(&json!({RUNTIMES: runtimes}), "\n", INDENT);
         text = format!("{whole}\n");
     } else if let Some(there) = there(&text, RUNTIMES)?
-        && !json_text::members(&text, &there)?.is_empty()
+        && !json_edit::members(&text, &there)?.is_empty()
     {
         for (name, runtime) in &runtimes {
             let Some(there) = self::there(&text, RUNTIMES)? else {
                 break;
             };
-            let value = laid_out(runtime, json_text::margin(&text, &there), indent(&text)?);
-            text = json_text::set(&text, &there, name, &value)?;
+            let value = laid_out(runtime, json_edit::margin(&text, &there), indent(&text)?);
+            text = json_edit::set(&text, &there, name, &value)?;
         }
     } else {
-        let margin = json_text::margin(&text, &root);
+        let margin = json_edit::margin(&text, &root);
         let value = laid_out(&Value::Object(runtimes), margin, indent(&text)?);
-        text = json_text::set(&text, &root, RUNTIMES, &value)?;
+        text = json_edit::set(&text, &root, RUNTIMES, &value)?;
     }
     if wanted.default {
-        let root = json_text::root(&text)?;
-        text = json_text::set(&text, &root, DEFAULT, &json_text::quoted(super::NAME))?;
+        let root = json_edit::root(&text)?;
+        text = json_edit::set(&text, &root, DEFAULT, &json_edit::quoted(super::NAME))?;
     }
     Ok(text)
 }
@@ -71,27 +71,27 @@ pub(super) fn remove(text: &str) -> Result<String, JsonError> {
     let mut text = start(Some(text));
     let mut gone = Vec::new();
     while let Some(runtimes) = there(&text, RUNTIMES)? {
-        let members = json_text::members(&text, &runtimes)?;
+        let members = json_edit::members(&text, &runtimes)?;
         let ours = members.iter().find_map(|member| {
-            let name = json_text::plain(&text, &member.key)?;
+            let name = json_edit::plain(&text, &member.key)?;
             is_ours(&text, name, &member.value).then(|| name.to_owned())
         });
         text = match ours {
             Some(name) => {
-                let without = json_text::remove(&text, &runtimes, &name)?;
+                let without = json_edit::remove(&text, &runtimes, &name)?;
                 gone.push(name);
                 without
             }
             None if members.is_empty() && !gone.is_empty() => {
-                json_text::remove(&text, &json_text::root(&text)?, RUNTIMES)?
+                json_edit::remove(&text, &json_edit::root(&text)?, RUNTIMES)?
             }
             None => break,
         };
     }
     if let Some(default) = there(&text, DEFAULT)?
-        && json_text::plain(&text, &default).is_some_and(|name| gone.iter().any(|it| it == name))
+        && json_edit::plain(&text, &default).is_some_and(|name| gone.iter().any(|it| it == name))
     {
-        text = json_text::remove(&text, &json_text::root(&text)?, DEFAULT)?;
+        text = json_edit::remove(&text, &json_edit::root(&text)?, DEFAULT)?;
     }
     Ok(text)
 }
@@ -131,7 +131,7 @@ pub(super) fn has(text: &str) -> bool {
 pub(super) fn default_runtime(text: Option<&str>) -> Option<String> {
     let text = start(text);
     let default = there(&text, DEFAULT).ok()??;
-    json_text::plain(&text, &default).map(str::to_owned)
+    json_edit::plain(&text, &default).map(str::to_owned)
 }
 
 /// Returns the program of a runtime.
@@ -152,8 +152,8 @@ fn start(text: Option<&str>) -> String {
 }
 
 fn there(text: &str, key: &str) -> Result<Option<Range<usize>>, JsonError> {
-    let root = json_text::root(text)?;
-    let found = json_text::member(text, &root, key)?;
+    let root = json_edit::root(text)?;
+    let found = json_edit::member(text, &root, key)?;
     let value = found.map(|member| member.value);
     Ok(value.filter(|value| text.get(value.clone()) != Some("null")))
 }
@@ -163,7 +163,7 @@ const INDENT: &str = "    ";
 
 /// Returns the indentation of the file's first level.
 fn indent(text: &str) -> Result<&str, JsonError> {
-    let margin = json_text::margin(text, &json_text::root(text)?);
+    let margin = json_edit::margin(text, &json_edit::root(text)?);
     let indent = margin.rsplit_once('\n').map(|(_, indent)| indent);
     Ok(indent.filter(|it| !it.is_empty()).unwrap_or(INDENT))
 }

@@ -4,7 +4,7 @@
 use super::change::{self, Change, Files};
 use super::{Configure, Plan, below, containerd_host, nvidia};
 use anyhow::{Context, bail};
-use gpuslice_hook::wrapper::toolkit;
+use gpuslice_host::engine::toolkit;
 use std::env;
 use std::path::{Path, PathBuf};
 

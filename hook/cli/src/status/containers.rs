@@ -3,9 +3,9 @@
 
 use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::registry::{self, Damaged, Member, Record, RegistryError};
-use gpuslice_hook::traces;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::liveness;
+use gpuslice_host::slices::records::{self, Damaged, Member, RegistryError, SliceRecord};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
@@ -53,7 +53,7 @@ struct Besides {
 }
 
 impl Besides {
-    fn of(places: &Places, record: &Record) -> Besides {
+    fn of(places: &HostPaths, record: &SliceRecord) -> Besides {
         let text = std::fs::read(places.slice(&record.slice)).unwrap_or_default();
         let text = serde_json::from_slice(&text).unwrap_or_default();
         Besides { text }
@@ -104,8 +104,8 @@ pub(super) struct Files {
 ///
 /// # Errors
 /// When the records cannot be listed although the user may read them.
-pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
-    let (records, damaged) = match registry::survey(places) {
+pub(super) fn held(places: &HostPaths) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
+    let (records, damaged) = match records::survey(places) {
         Err(RegistryError::File { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
@@ -117,12 +117,12 @@ pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), Registr
     Ok((held.collect(), damaged))
 }
 
-fn of(places: &Places, record: &Record) -> Option<Held> {
+fn of(places: &HostPaths, record: &SliceRecord) -> Option<Held> {
     let besides = Besides::of(places, record);
     let lives = |member: &&Member| member.owner.lives();
     let any = record.containers.iter().any(|member| lives(&member));
     // A process that outlives its container's first process still holds the slice.
-    let all = !any && traces::in_ledger(places, &record.slice).is_some();
+    let all = !any && liveness::in_ledger(places, &record.slice).is_some();
     let members = record.containers.iter();
     let containers: Vec<ContainerStatus> = members
         .filter(|member| all || lives(member))

@@ -13,7 +13,7 @@ use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::HostPaths;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +44,7 @@ struct Look<'a> {
 
 /// Collects all slices that are visible here.
 pub(crate) fn gather(
-    places: &Places,
+    places: &HostPaths,
     processes: &Processes,
     drivers: &mut Drivers,
 ) -> Vec<SliceStatus> {
@@ -75,7 +75,7 @@ pub(crate) fn gather(
     slices.chain(damaged).collect()
 }
 
-fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>) {
+fn find(places: &HostPaths, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>) {
     if let Some(file) = environment::mounted_slice() {
         let mounted = Found {
             file,

@@ -14,7 +14,7 @@ pub(crate) mod users;
 
 use crate::{exit, stale_devices, standard_streams};
 use driver::Drivers;
-use gpuslice_hook::place::Places;
+use gpuslice_host::base::paths::HostPaths;
 use model::SliceStatus;
 use process::Processes;
 use serde::Serialize;
@@ -126,7 +126,7 @@ pub(crate) fn tell_unread(names: &[String]) -> u8 {
 /// # Errors
 /// When the slice does not exist, or the output cannot be printed.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let places = args.root.as_ref().map(Places::below).unwrap_or_default();
+    let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
     let stale = match args.root {

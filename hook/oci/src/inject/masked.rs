@@ -2,7 +2,7 @@
 //! or over the slice, would hide the slice again.
 //! Touches: the container's root, to resolve paths.
 
-use super::root::Root;
+use super::root::ContainerRoot;
 use super::{InjectError, LIST};
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// [`InjectError::Masked`] for the first path that does, or that cannot be resolved as the runtime
 /// will resolve it.
-pub(super) fn check(root: &Root, at: &str, masked: &[PathBuf]) -> Result<(), InjectError> {
+pub(super) fn check(root: &ContainerRoot, at: &str, masked: &[PathBuf]) -> Result<(), InjectError> {
     if masked.is_empty() {
         return Ok(());
     }
@@ -33,14 +33,14 @@ pub(super) fn check(root: &Root, at: &str, masked: &[PathBuf]) -> Result<(), Inj
 }
 
 /// Whether a component of a path is a link.
-fn has_link(root: &Root, path: &Path) -> bool {
+fn has_link(root: &ContainerRoot, path: &Path) -> bool {
     let text = path.to_str().unwrap_or_default();
     root.stands_plainly_at(text)
         .is_err_and(|error| error == Errno::ELOOP)
 }
 
 /// The device and inode number of the file that a path leads to.
-fn identity(root: &Root, path: &str) -> Result<(u64, u64), Errno> {
+fn identity(root: &ContainerRoot, path: &str) -> Result<(u64, u64), Errno> {
     let found = fstat(root.stands_at(path)?)?;
     Ok((found.st_dev, found.st_ino))
 }

@@ -3,19 +3,21 @@
 //! Law: nothing of the image is executed or mounted, and no link in it leads out of it. A failure
 //! leaves nothing attached.
 
+pub(crate) mod image;
 mod masked;
-pub mod preload;
+pub(crate) mod preload;
 mod read_only;
-pub mod reason;
-pub mod root;
-pub mod sources;
+pub(crate) mod reason;
+pub(crate) mod root;
+pub(crate) mod sources;
 
-use crate::image::{self, Needs, Unsuited};
-use crate::plan::{MOUNT, PRELOAD};
-use crate::read;
-use crate::steps::Steps;
-use crate::sys;
+use crate::base::crash_points::CrashPoints;
+use crate::inject::image::{Needs, Unsuited};
+use crate::plan;
 use gpuslice_config::slice;
+use gpuslice_host::base::paths::{MOUNT, PRELOAD};
+use gpuslice_host::base::read;
+use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, umount2};
@@ -23,7 +25,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid};
-use root::{Folder, Root};
+use root::{ContainerRoot, Folder};
 use sources::Sources;
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,7 +37,7 @@ const LIST: &str = "ld.so.preload";
 
 /// The result of an injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The container has its slice.
     Injected,
     /// The container already had it: the hook is configured twice.
@@ -48,7 +50,7 @@ pub enum Outcome {
 
 /// Why a container has no slice.
 #[derive(Debug, thiserror::Error)]
-pub enum InjectError {
+pub(crate) enum InjectError {
     /// The container's mount namespace cannot be entered.
     #[error("cannot enter the container's mount namespace")]
     Enter(#[source] io::Error),
@@ -57,16 +59,13 @@ pub enum InjectError {
     Root {
         /// The root's path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// An operation inside the container failed.
     #[error("cannot {doing} in the container")]
     Inside {
-        /// The operation.
         doing: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -95,21 +94,21 @@ fn inside(doing: &'static str) -> impl FnOnce(io::Error) -> InjectError {
 
 /// The container to inject into.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub(crate) struct Injection<'a> {
     /// The container's mount namespace; None when we are in it.
-    pub namespace: Option<File>,
+    pub(crate) namespace: Option<File>,
     /// Its root, as seen from the root of that namespace.
-    pub rootfs: &'a Path,
+    pub(crate) rootfs: &'a Path,
     /// The host's ids of its root user.
-    pub mapped: Option<(Uid, Gid)>,
+    pub(crate) mapped: Option<(Uid, Gid)>,
     /// Its first program, as its configuration names it.
-    pub program: Option<&'a str>,
+    pub(crate) program: Option<&'a str>,
     /// The device that the host's own /dev is on.
-    pub hosts_dev: u64,
+    pub(crate) hosts_dev: u64,
     /// The planned text of the slice file.
-    pub slice: &'a str,
+    pub(crate) slice: &'a str,
     /// The paths that the runtime masks after the hooks.
-    pub masked: &'a [PathBuf],
+    pub(crate) masked: &'a [PathBuf],
 }
 
 /// Attached mounts; they are detached again unless all of them succeed.
@@ -128,18 +127,18 @@ impl Drop for Attached {
 ///
 /// # Errors
 /// When the container cannot be given its slice.
-pub fn inject(
+pub(crate) fn inject(
     sources: Sources,
-    target: &Target<'_>,
-    steps: &Steps,
+    target: &Injection<'_>,
+    crash_points: &CrashPoints,
 ) -> Result<Outcome, InjectError> {
     let needs = Needs::of(&sources.library).ok_or(InjectError::Library)?;
     if let Some(namespace) = &target.namespace {
         let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
         entered.map_err(|error| InjectError::Enter(error.into()))?;
     }
-    steps.reached("entered");
-    let root = Root::open(target.rootfs, target.mapped);
+    crash_points.reached("entered");
+    let root = ContainerRoot::open(target.rootfs, target.mapped);
     let root = root.map_err(|source| InjectError::Root {
         path: target.rootfs.to_owned(),
         source,
@@ -163,7 +162,7 @@ pub fn inject(
     let there = is_attached(place.as_fd(), own.as_fd())?;
     let own = match there {
         true => place,
-        false => attach_own(own, below, place.as_fd(), &mut attached, steps)?,
+        false => attach_own(own, below, place.as_fd(), &mut attached, crash_points)?,
     };
     let list = List {
         mount: preload,
@@ -171,11 +170,11 @@ pub fn inject(
         library: format!("{at}/libgpuslice.so"),
         own: own.as_fd(),
     };
-    let listed = list.put(&root, &mut attached, steps)?;
+    let listed = list.put(&root, &mut attached, crash_points)?;
     masked::check(&root, at, target.masked)?;
     // All mounts are attached, so keep them.
     std::mem::take(&mut attached.0);
-    steps.reached("done");
+    crash_points.reached("done");
     Ok(match there && listed {
         true => Outcome::Already,
         false if image::is_static(&root, target.program) => Outcome::Unreached,
@@ -189,7 +188,7 @@ const IN_ROOT: &str = "/.gpuslice";
 const IN_DEV: &str = "/dev/gpuslice";
 
 /// The folder that the slice is mounted on, and its name in the container.
-fn place(root: &Root, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
+fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
     match root.plain_folder(root.fd(), MOUNT) {
         Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
             let place = read_only::folder_in_dev(root, "gpuslice", hosts_dev);
@@ -240,18 +239,18 @@ fn attach_own(
     below: Vec<(PathBuf, OwnedFd)>,
     place: BorrowedFd<'_>,
     attached: &mut Attached,
-    steps: &Steps,
+    crash_points: &CrashPoints,
 ) -> Result<OwnedFd, InjectError> {
     sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     let at = own.try_clone().map_err(inside("mount /.gpuslice"))?;
     attached.0.push(own);
-    steps.reached("attached");
+    crash_points.reached("attached");
     for (name, mount) in below {
         let done = sys::attach_at(mount.as_fd(), at.as_fd(), &name);
         done.map_err(inside("mount the files of /.gpuslice"))?;
         attached.0.push(mount);
     }
-    steps.reached("submounts");
+    crash_points.reached("submounts");
     Ok(at)
 }
 
@@ -279,12 +278,17 @@ enum Point {
 
 impl List<'_> {
     /// Puts the library on the list. Returns whether it was already listed.
-    fn put(self, root: &Root, attached: &mut Attached, steps: &Steps) -> Result<bool, InjectError> {
+    fn put(
+        self,
+        root: &ContainerRoot,
+        attached: &mut Attached,
+        crash_points: &CrashPoints,
+    ) -> Result<bool, InjectError> {
         let etc = root.folder("etc").map_err(inside("open /etc"))?;
         let point = match point(root, &etc)? {
             Point::File(point) => point,
             Point::Nothing => {
-                self.write(b"", steps)?;
+                self.write(b"", crash_points)?;
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
                 let layer =
                     upper.and_then(|upper| read_only::layer_over(etc.fd.as_fd(), upper.as_fd()));
@@ -300,21 +304,21 @@ impl List<'_> {
         }
         let existing = existing(point.as_fd());
         let existing = existing.map_err(inside("read the image's /etc/ld.so.preload"))?;
-        self.write(&existing, steps)?;
+        self.write(&existing, crash_points)?;
         let mounted = sys::attach(self.mount.as_fd(), point.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
         attached.0.push(self.mount);
         Ok(false)
     }
 
-    fn write(&self, existing: &[u8], steps: &Steps) -> Result<(), InjectError> {
+    fn write(&self, existing: &[u8], crash_points: &CrashPoints) -> Result<(), InjectError> {
         let merged = preload::merge(existing, &self.library);
         // The planned list is right for most images.
-        if merged != preload::planned().as_bytes() {
+        if merged != plan::preload_list().as_bytes() {
             let written = rewrite(&self.folder, PRELOAD, &merged);
             written.map_err(inside("write /etc/ld.so.preload"))?;
         }
-        steps.reached("preload-written");
+        crash_points.reached("preload-written");
         Ok(())
     }
 }
@@ -329,7 +333,7 @@ fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 }
 
 /// The mount point of the list. It is created where it is missing, but never in a volume.
-fn point(root: &Root, etc: &Folder) -> Result<Point, InjectError> {
+fn point(root: &ContainerRoot, etc: &Folder) -> Result<Point, InjectError> {
     let found = match root::stands(etc.fd.as_fd(), LIST) {
         Err(Errno::ENOENT) if etc.foreign => {
             let flags = fstatvfs(&etc.fd).map_err(|error| inside("look at /etc")(error.into()))?;

@@ -1,20 +1,12 @@
 //! Merges the loader's list, `/etc/ld.so.preload`: our library first, then the image's own entries.
 //! Touches: its arguments.
 
-use crate::plan::MOUNT;
-
 /// The bytes that are read of an image's list.
-pub const CAP: usize = 4096;
-
-/// The list of an image that has none.
-#[must_use]
-pub fn planned() -> String {
-    format!("/{MOUNT}/libgpuslice.so\n")
-}
+pub(crate) const CAP: usize = 4096;
 
 /// The list with the library first. Existing text is kept as it is, comments included.
 #[must_use]
-pub fn merge(existing: &[u8], library: &str) -> Vec<u8> {
+pub(crate) fn merge(existing: &[u8], library: &str) -> Vec<u8> {
     let mut merged = format!("{library}\n").into_bytes();
     let others = existing
         .split_inclusive(|byte| *byte == b'\n')

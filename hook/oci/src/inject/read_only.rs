@@ -2,8 +2,8 @@
 //! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
-use super::root::{Root, stands};
-use crate::{read, sys};
+use super::root::{ContainerRoot, stands};
+use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::fstat;
 use std::ffi::{CString, OsStr};
@@ -19,7 +19,11 @@ const TABLE: usize = 4 << 20;
 ///
 /// # Errors
 /// When it is the host's own /dev, or read-only as well.
-pub(super) fn folder_in_dev(root: &Root, name: &str, hosts_dev: u64) -> io::Result<OwnedFd> {
+pub(super) fn folder_in_dev(
+    root: &ContainerRoot,
+    name: &str,
+    hosts_dev: u64,
+) -> io::Result<OwnedFd> {
     let dev = root.folder("dev")?;
     if fstat(&dev.fd)?.st_dev == hosts_dev {
         return Err(io::Error::other(

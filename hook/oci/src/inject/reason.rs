@@ -3,10 +3,10 @@
 //! Touches: /run/gpuslice, the container's mount namespace, by descriptors alone.
 //! Law: nothing is preloaded, and the only mount is one read-only folder with one file.
 
-use super::{IN_DEV, InjectError, Target, inside, is_attached, place};
-use crate::inject::root::Root;
-use crate::sys;
+use super::{IN_DEV, InjectError, Injection, inside, is_attached, place};
+use crate::inject::root::ContainerRoot;
 use gpuslice_config::words::paths::NO_SLICE;
+use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use std::fs::DirBuilder;
@@ -18,14 +18,14 @@ use std::path::Path;
 /// The folder with the reason, as a detached mount. It must be taken in the host's mount namespace,
 /// or in a copy of it.
 #[derive(Debug)]
-pub struct Reason(OwnedFd);
+pub(crate) struct Reason(OwnedFd);
 
 impl Reason {
     /// Writes the reason into a folder of the host, which is created for it.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn write(folder: &Path, why: &str) -> io::Result<Reason> {
+    pub(crate) fn write(folder: &Path, why: &str) -> io::Result<Reason> {
         match DirBuilder::new().mode(0o755).create(folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
@@ -42,12 +42,12 @@ impl Reason {
     ///
     /// # Errors
     /// When the container has no place for it.
-    pub fn mount(self, target: &Target<'_>) -> Result<(), InjectError> {
+    pub(crate) fn mount(self, target: &Injection<'_>) -> Result<(), InjectError> {
         if let Some(namespace) = &target.namespace {
             let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
             entered.map_err(|error| InjectError::Enter(error.into()))?;
         }
-        let root = Root::open(target.rootfs, target.mapped);
+        let root = ContainerRoot::open(target.rootfs, target.mapped);
         let root = root.map_err(|source| InjectError::Root {
             path: target.rootfs.to_owned(),
             source,
@@ -68,7 +68,7 @@ impl Reason {
 ///
 /// # Errors
 /// The kernel's.
-pub fn write(folder: &Path, why: &str) -> io::Result<()> {
+pub(crate) fn write(folder: &Path, why: &str) -> io::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW;
     let mut file = sys::make(&folder.join(NO_SLICE), flags, 0o444)?;
     file.write_all(format!("{why}\n").as_bytes())

@@ -3,7 +3,7 @@
 //! never twice. No magic link is followed. Only regular files are opened. Nothing is created in a
 //! file system that was mounted into the container.
 
-use crate::sys;
+use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, fstat, mkdirat};
@@ -18,7 +18,7 @@ const TRIES: u32 = 128;
 
 /// The container's root, and the ids of the user who may create files in it.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct ContainerRoot {
     fd: OwnedFd,
     /// The host's ids of the container's root user, where they differ from ours.
     mapped: Option<(Uid, Gid)>,
@@ -26,11 +26,10 @@ pub struct Root {
 
 /// A folder in the container.
 #[derive(Debug)]
-pub struct Folder {
-    /// Its descriptor.
-    pub fd: OwnedFd,
+pub(crate) struct Folder {
+    pub(crate) fd: OwnedFd,
     /// Whether its path crosses a mount: a volume, which may be the host's.
-    pub foreign: bool,
+    pub(crate) foreign: bool,
 }
 
 fn open2(
@@ -60,19 +59,19 @@ fn writable(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-impl Root {
+impl ContainerRoot {
     /// Opens a container's root.
     ///
     /// # Errors
     /// When it cannot be opened, or is the root of the host.
-    pub fn open(path: &Path, mapped: Option<(Uid, Gid)>) -> io::Result<Root> {
+    pub(crate) fn open(path: &Path, mapped: Option<(Uid, Gid)>) -> io::Result<ContainerRoot> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let fd = open2(AT_FDCWD, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)?;
         let (own, hosts) = (fstat(&fd)?, nix::sys::stat::stat("/")?);
         if (own.st_dev, own.st_ino) == (hosts.st_dev, hosts.st_ino) {
             return Err(io::Error::other("it is the host's own root"));
         }
-        Ok(Root { fd, mapped })
+        Ok(ContainerRoot { fd, mapped })
     }
 
     fn resolve(&self, path: &str, flags: OFlag, more: ResolveFlag) -> Result<OwnedFd, Errno> {
@@ -89,7 +88,7 @@ impl Root {
         self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())
     }
 
-    /// Like [`Root::stands_at`], but follows no link.
+    /// Like [`ContainerRoot::stands_at`], but follows no link.
     ///
     /// # Errors
     /// When there is no such file; ELOOP when the path contains a link.
@@ -101,14 +100,14 @@ impl Root {
     ///
     /// # Errors
     /// When it does not exist, or is not a regular file.
-    pub fn regular(&self, path: &str) -> io::Result<File> {
+    pub(crate) fn regular(&self, path: &str) -> io::Result<File> {
         let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty())?;
         reopen(found.as_fd())
     }
 
     /// Whether a path leads to a regular file.
     #[must_use]
-    pub fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         let found = self.resolve(path, OFlag::O_PATH, ResolveFlag::empty());
         found.is_ok_and(|found| is_regular(found.as_fd()).unwrap_or(false))
     }
@@ -117,7 +116,7 @@ impl Root {
     ///
     /// # Errors
     /// When it is not a folder, or cannot be created: EROFS where the file system is read-only.
-    pub fn folder(&self, name: &str) -> io::Result<Folder> {
+    pub(crate) fn folder(&self, name: &str) -> io::Result<Folder> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let mut made = false;
         loop {
@@ -140,7 +139,7 @@ impl Root {
     ///
     /// # Errors
     /// When it is a link or something else, or cannot be created.
-    pub fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    pub(crate) fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
         let open = || open2(at, Path::new(name), flags, leaf());
         match open() {
@@ -154,7 +153,7 @@ impl Root {
 
     /// The descriptor of the root.
     #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
@@ -171,7 +170,7 @@ impl Root {
     ///
     /// # Errors
     /// When it cannot be created: EROFS where the file system is read-only.
-    pub fn make_file(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    pub(crate) fn make_file(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let flags = OFlag::O_CREAT
             | OFlag::O_EXCL
             | OFlag::O_NOFOLLOW
@@ -232,7 +231,7 @@ fn leaf() -> ResolveFlag {
 ///
 /// # Errors
 /// When there is no such file, or it is a link.
-pub fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
+pub(crate) fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
     open2(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
 }
 
@@ -241,7 +240,7 @@ pub fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Err
 ///
 /// # Errors
 /// When it is not a regular file.
-pub fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
+pub(crate) fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
     if !is_regular(found)? {
         return Err(io::Error::other("not a regular file"));
     }
@@ -254,7 +253,7 @@ pub fn reopen(found: BorrowedFd<'_>) -> io::Result<File> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn is_regular(found: BorrowedFd<'_>) -> io::Result<bool> {
+pub(crate) fn is_regular(found: BorrowedFd<'_>) -> io::Result<bool> {
     let kind = fstat(found)?.st_mode & nix::libc::S_IFMT;
     Ok(kind == nix::libc::S_IFREG)
 }
@@ -263,7 +262,7 @@ pub fn is_regular(found: BorrowedFd<'_>) -> io::Result<bool> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+pub(crate) fn same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
     let (one, other) = (fstat(one)?, fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }

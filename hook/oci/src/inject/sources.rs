@@ -2,9 +2,9 @@
 //! namespace, because a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
-use crate::place::Places;
-use crate::plan::{MOUNT, Mount, Plan, READ_ONLY, READ_ONLY_DATA};
-use crate::{read, sys};
+use crate::plan::{ContainerPlan, PlannedMount, READ_ONLY, READ_ONLY_DATA};
+use gpuslice_host::base::paths::{HostPaths, MOUNT};
+use gpuslice_host::base::{read, sys};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// A source that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot mount {path}")]
-pub struct SourceError {
+pub(crate) struct SourceError {
     path: PathBuf,
     #[source]
     source: io::Error,
@@ -23,18 +23,18 @@ pub struct SourceError {
 
 /// Detached copies of a plan's mounts.
 #[derive(Debug)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// The folder that becomes `/.gpuslice`.
-    pub root: OwnedFd,
+    pub(crate) root: OwnedFd,
     /// The mounts inside that folder, by name.
-    pub below: Vec<(PathBuf, OwnedFd)>,
+    pub(crate) below: Vec<(PathBuf, OwnedFd)>,
     /// The loader's list.
-    pub preload: OwnedFd,
+    pub(crate) preload: OwnedFd,
     /// The host's own folder. The list and the slice file are rewritten in it once the image is
     /// known.
-    pub folder: File,
+    pub(crate) folder: File,
     /// The library, for checking it against the image's libc.
-    pub library: File,
+    pub(crate) library: File,
 }
 
 impl Sources {
@@ -42,7 +42,7 @@ impl Sources {
     ///
     /// # Errors
     /// When a source is missing, or users other than root may write to the library.
-    pub fn take(plan: &Plan, places: &Places) -> Result<Sources, SourceError> {
+    pub(crate) fn take(plan: &ContainerPlan, paths: &HostPaths) -> Result<Sources, SourceError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| SourceError { path, source }
@@ -70,7 +70,7 @@ impl Sources {
                 Err(_) => preload = Some(copy),
             }
         }
-        let place = places.container_root(&plan.container);
+        let place = paths.container_root(&plan.container);
         let missing = || failed(&place)(io::Error::from(io::ErrorKind::NotFound));
         Ok(Sources {
             root: root.ok_or_else(missing)?,
@@ -97,7 +97,7 @@ fn trusted(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn restricted(copy: OwnedFd, mount: &Mount) -> io::Result<OwnedFd> {
+fn restricted(copy: OwnedFd, mount: &PlannedMount) -> io::Result<OwnedFd> {
     let common = sys::NOSUID | sys::NODEV;
     let set = match mount.options {
         READ_ONLY => common | sys::RDONLY,

@@ -3,15 +3,15 @@
 //! Law: the creation of a container is recognised even among options that are newer than gpuslice.
 //! Arguments after the verb are never removed, because `exec` has a container's command there.
 
-use crate::place::Places;
-use crate::text::shown;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::base::text::shown;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A parsed command line.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct RuntimeCall {
     /// The bundle of the container to create; `None` for other verbs.
     pub bundle: Option<PathBuf>,
     /// The file name of its configuration, in the bundle.
@@ -23,7 +23,7 @@ pub struct Request {
     /// Our own options, in the hook's form: `--gpuslice-memory=8GiB` becomes `--memory 8GiB`.
     pub own: Vec<OsString>,
     /// The paths on the host; `--gpuslice-root` applies to the hook and to this process.
-    pub places: Places,
+    pub paths: HostPaths,
     /// The runtime to execute, where an option names it.
     pub runtime: Option<PathBuf>,
     /// Whether the wrapper's own help is requested.
@@ -135,10 +135,10 @@ const LOCAL: [&str; 18] = [
 
 /// Parses the arguments, without the program's name.
 #[must_use]
-pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
-    let mut request = Request {
+pub fn read(arguments: impl IntoIterator<Item = OsString>) -> RuntimeCall {
+    let mut request = RuntimeCall {
         config: "config.json".into(),
-        ..Request::default()
+        ..RuntimeCall::default()
     };
     let mut bundle = PathBuf::from(".");
     let mut verb: Option<&str> = None;
@@ -196,7 +196,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Request {
     request
 }
 
-impl Request {
+impl RuntimeCall {
     /// The path of the configuration of the container to create.
     #[must_use]
     pub fn config(&self) -> Option<PathBuf> {
@@ -219,7 +219,7 @@ impl Request {
         let value = value.unwrap_or_default();
         match name {
             b"runtime" => return self.runtime = Some(value.into()),
-            b"root" => self.places = Places::below(&value),
+            b"root" => self.paths = HostPaths::below(&value),
             _ => {}
         }
         let mut option = OsString::from("--");

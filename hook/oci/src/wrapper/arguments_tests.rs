@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn of(line: &str) -> Request {
+fn of(line: &str) -> RuntimeCall {
     read(line.split_whitespace().map(OsString::from))
 }
 
@@ -93,7 +93,7 @@ fn our_own_options_do_not_reach_the_runtime() {
     assert_eq!(request.log.as_deref(), Some(Path::new("/l")));
     assert!(request.log_is_json);
     assert_eq!(request.own, ["--memory", "8GiB", "--root", "/r"]);
-    assert_eq!(request.places.root(), Path::new("/r"));
+    assert_eq!(request.paths.root(), Path::new("/r"));
     assert_eq!(request.runtime.as_deref(), Some(Path::new("/usr/bin/crun")));
     let passed_on = "--log /l --log-format json create --bundle /b x";
     assert_eq!(

@@ -6,15 +6,13 @@
 //! caller's environment reaches the runtime unchanged, with one variable added.
 
 pub mod arguments;
-pub mod hooks;
 mod levels;
 mod report;
-pub mod toolkit;
 
-use crate::place::Places;
-use crate::policy::{self, PolicyError};
-use arguments::Request;
-use hooks::Ours;
+use arguments::RuntimeCall;
+use gpuslice_host::engine::hook_entry::{self, HooksError, Ours};
+use gpuslice_host::engine::runtimes::{self, RuntimeError};
+use gpuslice_host::machine::policy;
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -24,23 +22,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// The name that the wrapper is called by.
-pub const NAME: &str = "gpuslice-runtime";
-
-/// The runtimes to execute, where the host's policy names none.
-const USUAL: [&str; 2] = ["runc", "crun"];
-
-/// The folders that are searched for a runtime without a path. $PATH is the caller's, so it is not
-/// used.
-const FOLDERS: [&str; 6] = [
-    "/usr/bin",
-    "/usr/sbin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-    "/bin",
-    "/sbin",
-];
-
 /// The largest configuration that is read, in bytes; the largest seen has 100 KiB.
 const LARGEST: u64 = 16 << 20;
 
@@ -49,59 +30,47 @@ const FAILED: u8 = 1;
 
 /// Why no runtime is started.
 #[derive(Debug)]
-pub enum Failure {
+pub enum WrapperError {
     /// The configuration cannot be read or written.
     Config(PathBuf, io::Error),
     /// The configuration violates the specification, or requests two sizes.
-    Content(PathBuf, hooks::HooksError),
+    Content(PathBuf, HooksError),
     /// The configuration exceeds the size limit.
     TooLarge(PathBuf),
     /// The option is not one of ours.
     Option(String),
-    /// The policy cannot be read, so the runtime is unknown.
-    Policy(PolicyError),
-    /// No runtime of these names exists.
-    NoRuntime(Vec<String>),
+    /// The real runtime is unknown.
+    Runtime(RuntimeError),
     /// The runtime cannot be executed.
     Execute(PathBuf, io::Error),
     /// The runtime executes gpuslice-runtime again and again.
     Loop,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for WrapperError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Config(path, error) => {
+            WrapperError::Config(path, error) => {
                 write!(out, "cannot change {}: {error}", path.display())
             }
-            Failure::Content(path, error) => {
+            WrapperError::Content(path, error) => {
                 write!(out, "cannot put hooks into {}: {error}", path.display())
             }
-            Failure::TooLarge(path) => write!(
+            WrapperError::TooLarge(path) => write!(
                 out,
                 "cannot put hooks into {}: it has more than {} MiB",
                 path.display(),
                 LARGEST >> 20
             ),
-            Failure::Option(option) => {
+            WrapperError::Option(option) => {
                 let known = arguments::OPTIONS.map(|(option, _)| option).join(", ");
                 write!(out, "unknown option {option} (known: {known})")
             }
-            Failure::Policy(error) => match std::error::Error::source(error) {
-                Some(source) => write!(out, "{error}: {source}"),
-                None => write!(out, "{error}"),
-            },
-            Failure::NoRuntime(names) => write!(
-                out,
-                "there is no OCI runtime {} in {}: name one as `runtime = [\"runc\"]` in \
-                 /etc/gpuslice/config.toml",
-                names.join(" or "),
-                FOLDERS.join(", ")
-            ),
-            Failure::Execute(path, error) => {
+            WrapperError::Runtime(error) => error.fmt(out),
+            WrapperError::Execute(path, error) => {
                 write!(out, "cannot execute {}: {error}", path.display())
             }
-            Failure::Loop => write!(
+            WrapperError::Loop => write!(
                 out,
                 "the runtime below gpuslice-runtime executes gpuslice-runtime again: name runc or crun as \
                  `runtime = [\"runc\"]` in /etc/gpuslice/config.toml, or take gpuslice-runtime out of the \
@@ -111,15 +80,9 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Whether the executable was called as the wrapper.
-#[must_use]
-pub fn is_called(name: Option<&OsStr>) -> bool {
-    name.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(NAME)))
-}
-
-impl From<PolicyError> for Failure {
-    fn from(error: PolicyError) -> Failure {
-        Failure::Policy(error)
+impl From<RuntimeError> for WrapperError {
+    fn from(error: RuntimeError) -> WrapperError {
+        WrapperError::Runtime(error)
     }
 }
 
@@ -137,23 +100,23 @@ pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
     FAILED
 }
 
-fn work(request: &Request) -> Result<Infallible, Failure> {
+fn work(request: &RuntimeCall) -> Result<Infallible, WrapperError> {
     if let Some(option) = &request.unknown {
-        return Err(Failure::Option(option.clone()));
+        return Err(WrapperError::Option(option.clone()));
     }
     let own = Path::new("/proc/self/exe");
-    let executable = fs::read_link(own).map_err(|error| Failure::Config(own.into(), error))?;
+    let executable = fs::read_link(own).map_err(|error| WrapperError::Config(own.into(), error))?;
     let level = levels::of(env::var_os(levels::VARIABLE).as_deref(), std::process::id());
     if level.count > levels::MOST {
-        return Err(Failure::Loop);
+        return Err(WrapperError::Loop);
     }
     prepare(&executable, request, level.count > 0)?;
     let runtime = match &request.runtime {
         Some(runtime) => runtime.clone(),
-        None => find(&executable, &named(request, level.is_below_itself)?)?,
+        None => runtimes::find(&executable, &named(request, level.is_below_itself)?)?,
     };
     let error = execute(&runtime, &request.passed_on, &level.variable());
-    Err(Failure::Execute(runtime, error))
+    Err(WrapperError::Execute(runtime, error))
 }
 
 /// The runtimes to try in turn: those of the host's policy, else those that
@@ -162,61 +125,32 @@ fn work(request: &Request) -> Result<Infallible, Failure> {
 /// other runtimes.
 ///
 /// `is_below_itself`: the policy's runtime has executed this one, so what is below both is wanted.
-fn named(request: &Request, is_below_itself: bool) -> Result<Vec<String>, Failure> {
-    let below = || {
-        let others = toolkit::runtimes(&toolkit::file(&request.places)).into_iter();
-        let usual = USUAL.map(str::to_owned);
-        others.chain(usual).collect::<Vec<String>>()
-    };
+fn named(request: &RuntimeCall, is_below_itself: bool) -> Result<Vec<String>, WrapperError> {
     if is_below_itself {
-        return Ok(below());
+        return Ok(runtimes::below_policy(&request.paths));
     }
     if request.bundle.is_some() {
-        let runtimes = policy::runtimes(&request.places)?;
-        return Ok(if runtimes.is_empty() {
-            below()
-        } else {
-            runtimes
-        });
+        return Ok(runtimes::creating(&request.paths)?);
     }
-    let (mut runtimes, wrong) = policy::runtimes_in_any_case(&request.places);
+    let (mut runtimes, wrong) = policy::runtimes_in_any_case(&request.paths);
     if runtimes.is_empty() {
-        runtimes = below();
+        runtimes = runtimes::below_policy(&request.paths);
     }
     if let Some(wrong) = wrong {
-        let wrong = Failure::Policy(wrong);
+        let wrong = RuntimeError::Policy(wrong);
         let names = runtimes.join(" or ");
         report::warn(request, &format!("{wrong}; the runtime is {names}"));
     }
     Ok(runtimes)
 }
 
-/// The runtime that a wrapper at this path executes on this host to create a container.
-///
-/// # Errors
-/// When the policy cannot be used, or no runtime exists.
-pub fn below(executable: &Path, places: &Places) -> Result<PathBuf, Failure> {
-    let request = Request {
-        bundle: Some(PathBuf::new()),
-        places: places.clone(),
-        ..Request::default()
-    };
-    find(executable, &named(&request, false)?)
-}
-
-/// The first of these runtimes that exists in the folders that gpuslice-runtime searches.
-#[must_use]
-pub fn first(names: &[String]) -> Option<PathBuf> {
-    find(Path::new(""), names).ok()
-}
-
 /// Adds the hooks to the configuration of the container to create. `is_again`: an earlier
 /// gpuslice-runtime in the chain has already done so.
-fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), Failure> {
+fn prepare(executable: &Path, request: &RuntimeCall, is_again: bool) -> Result<(), WrapperError> {
     let Some(config) = request.config() else {
         return Ok(());
     };
-    let failed = |error| Failure::Config(config.clone(), error);
+    let failed = |error| WrapperError::Config(config.clone(), error);
     let mut file = match File::open(&config) {
         Ok(file) => file,
         // The runtime reports this error better, and starts nothing either.
@@ -234,9 +168,9 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
     match read {
         Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(failed(error)),
         Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > LARGEST => {
-            return Err(Failure::TooLarge(config));
+            return Err(WrapperError::TooLarge(config));
         }
-        // Bytes that are not UTF-8 are not JSON; `hooks::add` refuses them.
+        // Bytes that are not UTF-8 are not JSON; `hook_entry::add` refuses them.
         Ok(_) | Err(_) => {}
     }
     let path = executable
@@ -261,8 +195,8 @@ fn prepare(executable: &Path, request: &Request, is_again: bool) -> Result<(), F
         bundle: Some(bundle),
         is_again,
     };
-    let changed =
-        hooks::add(&text, &ours).map_err(|error| Failure::Content(config.clone(), error))?;
+    let changed = hook_entry::add(&text, &ours)
+        .map_err(|error| WrapperError::Content(config.clone(), error))?;
     match changed == text {
         true => Ok(()),
         false => replace(&config, &facts, &changed).map_err(failed),
@@ -288,25 +222,6 @@ fn replace(config: &Path, old: &fs::Metadata, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     written
-}
-
-/// The first runtime that exists and is not the wrapper under another name.
-fn find(executable: &Path, names: &[String]) -> Result<PathBuf, Failure> {
-    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
-    let own = identity(executable).ok();
-    let usable = |path: &PathBuf| {
-        let facts = fs::metadata(path);
-        facts.is_ok_and(|facts| facts.is_file() && facts.mode() & 0o111 != 0)
-            && (own.is_none() || identity(path).ok() != own)
-    };
-    let places = |name: &String| -> Vec<PathBuf> {
-        match name.starts_with('/') {
-            true => vec![name.into()],
-            false => FOLDERS.iter().map(|it| Path::new(it).join(name)).collect(),
-        }
-    };
-    let found = names.iter().flat_map(places).find(usable);
-    found.ok_or_else(|| Failure::NoRuntime(names.to_vec()))
 }
 
 /// Calls `execve` directly, because `std`'s version would change more of the runtime's signal

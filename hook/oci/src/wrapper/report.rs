@@ -1,8 +1,9 @@
 //! Reports errors to the caller of a runtime: on standard error, and in the log file that it names.
 //! Touches: both; the clock.
 
-use super::arguments::{OPTIONS, Request};
-use crate::json_text::quoted;
+use super::arguments::{OPTIONS, RuntimeCall};
+use gpuslice_host::engine::json_edit::quoted;
+use gpuslice_host::engine::runtimes::WRAPPER;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +17,7 @@ pub(super) fn help() -> u8 {
          puts gpuslice-hook into\nthe configuration of each container that is made, and becomes runc or crun \
          with the same\narguments.\n\n{options}\nThe options stand in front of the verb (create, run, ...). \
          {name} help prints the\nhelp of the runtime that does the work. See gpuslice-runtime(8).\n",
-        name = super::NAME,
+        name = WRAPPER,
         options = options.concat()
     );
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -26,8 +27,8 @@ pub(super) fn help() -> u8 {
 }
 
 /// Reports an error. containerd and Docker show the user the last line of the log.
-pub(super) fn report(request: &Request, message: &str) {
-    let message = format!("{}: {message}", super::NAME);
+pub(super) fn report(request: &RuntimeCall, message: &str) {
+    let message = format!("{}: {message}", WRAPPER);
     // A failure to write here cannot be reported anywhere.
     let _ = writeln!(std::io::stderr(), "{message}");
     if let Some(path) = &request.log {
@@ -37,8 +38,8 @@ pub(super) fn report(request: &Request, message: &str) {
 
 /// Reports a warning. If there is a log, standard error is not used: containerd parses the standard
 /// error of `state` and `ps` as part of their JSON.
-pub(super) fn warn(request: &Request, message: &str) {
-    let message = format!("{}: {message}", super::NAME);
+pub(super) fn warn(request: &RuntimeCall, message: &str) {
+    let message = format!("{}: {message}", WRAPPER);
     match &request.log {
         Some(path) => log(path, request.log_is_json, "warning", &message),
         None => drop(writeln!(std::io::stderr(), "{message}")),

@@ -1,6 +1,7 @@
 //! The wrapper's changes to a bundle, and its refusals.
 
 use super::*;
+use gpuslice_host::engine::runtimes::{USUAL, find};
 use std::os::unix::fs::PermissionsExt;
 
 struct Bundle {
@@ -16,7 +17,7 @@ impl Bundle {
         Bundle { folder }
     }
 
-    fn prepare(&self) -> Result<(), Failure> {
+    fn prepare(&self) -> Result<(), WrapperError> {
         let words = [
             "create".into(),
             "-b".into(),
@@ -98,12 +99,12 @@ fn the_wrapper_is_not_taken_for_the_runtime() {
 }
 
 /// The runtimes that a policy with these bytes and this mode names for a verb, and the log.
-fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, Failure>, String) {
+fn runtimes(verb: &str, policy: &[u8], mode: u32) -> (Result<Vec<String>, WrapperError>, String) {
     let host = tempfile::tempdir().unwrap();
-    let places = crate::place::Places::below(host.path());
-    fs::create_dir_all(places.policy().parent().unwrap()).unwrap();
-    fs::write(places.policy(), policy).unwrap();
-    fs::set_permissions(places.policy(), fs::Permissions::from_mode(mode)).unwrap();
+    let paths = gpuslice_host::base::paths::HostPaths::below(host.path());
+    fs::create_dir_all(paths.policy().parent().unwrap()).unwrap();
+    fs::write(paths.policy(), policy).unwrap();
+    fs::set_permissions(paths.policy(), fs::Permissions::from_mode(mode)).unwrap();
     let log = host.path().join("log");
     let words = ["--gpuslice-root".into(), host.path().into(), "--log".into()];
     let words = words
@@ -152,10 +153,10 @@ fn the_list_of_runtimes_below_ours_is_honoured() {
         return;
     }
     let host = tempfile::tempdir().unwrap();
-    let places = crate::place::Places::below(host.path());
+    let paths = gpuslice_host::base::paths::HostPaths::below(host.path());
     let toolkit = host.path().join("etc/nvidia-container-runtime/config.toml");
     fs::create_dir_all(toolkit.parent().unwrap()).unwrap();
-    fs::create_dir_all(places.policy().parent().unwrap()).unwrap();
+    fs::create_dir_all(paths.policy().parent().unwrap()).unwrap();
     let named = |is_below_itself| {
         let words = ["--gpuslice-root".into(), host.path().into(), "kill".into()];
         let words = arguments::read(words);
@@ -181,12 +182,8 @@ fn the_list_of_runtimes_below_ours_is_honoured() {
     assert_eq!(named(false), USUAL);
     // The policy takes precedence, unless its runtime has executed this process.
     list(r#""gpuslice-runtime", "crun""#);
-    fs::write(
-        places.policy(),
-        "runtime = [\"nvidia-container-runtime\"]\n",
-    )
-    .unwrap();
-    fs::set_permissions(places.policy(), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(paths.policy(), "runtime = [\"nvidia-container-runtime\"]\n").unwrap();
+    fs::set_permissions(paths.policy(), fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(named(false), ["nvidia-container-runtime"]);
     assert_eq!(named(true), ["crun", "runc", "crun"]);
 }

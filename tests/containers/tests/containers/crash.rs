@@ -6,7 +6,7 @@ use gpuslice_containers::host::Host;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::{Spec, hook};
-use gpuslice_hook::steps::STEPS;
+use gpuslice_hook::base::crash_points::CRASH_POINTS;
 use serde_json::json;
 
 /// A root whose file system cannot be written takes the longest way; outside, unified memory has promises.
@@ -32,7 +32,7 @@ fn a_hook_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
         spec.gpus = gpus;
         spec.mounts.push(("/etc/hosts".into(), "/etc/hosts".into()));
         let mut reached = Vec::new();
-        for step in STEPS {
+        for step in CRASH_POINTS {
             let case = format!("{stage} at {step}");
             let mut oci = Oci::new(&host, "runc", stage);
             let mut killed = hook(stage);
@@ -66,6 +66,9 @@ fn a_hook_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
             host.run("gpuslice", &["gc"]).ok();
             assert_nothing_left(&host);
         }
-        assert_eq!(reached, STEPS, "{stage}: these steps were never reached");
+        assert_eq!(
+            reached, CRASH_POINTS,
+            "{stage}: these steps were never reached"
+        );
     }
 }

@@ -15,7 +15,7 @@ use gpuslice_containers::spec::{Image, Spec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By an annotation, or Docker's runtime of a size.
-    Asked,
+    AnnotatedRequest,
     /// By the policy's default slice.
     Default,
     /// Not at all, where the policy refuses who does not ask.
@@ -26,7 +26,7 @@ pub(crate) enum Way {
     DeviceDeny,
 }
 
-const WAYS: [Way; 3] = [Way::Asked, Way::Default, Way::Deny];
+const WAYS: [Way; 3] = [Way::AnnotatedRequest, Way::Default, Way::Deny];
 
 impl Way {
     pub(crate) fn has_device(self) -> bool {
@@ -112,7 +112,7 @@ fn spec(brings: &str) -> Spec {
 
 fn set_policy(host: &Host, way: Way) {
     let policy = match way {
-        Way::Asked | Way::Device => "",
+        Way::AnnotatedRequest | Way::Device => "",
         Way::Default => "[default]\nmemory = \"2GiB\"\n",
         Way::Deny | Way::DeviceDeny => "deny-unannotated = true\n",
     };
@@ -130,7 +130,7 @@ pub(crate) fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<
         }
         for (brings, word) in BRINGS {
             let mut spec = spec(brings);
-            if way == Way::Asked {
+            if way == Way::AnnotatedRequest {
                 spec = spec.memory("2GiB");
             }
             let refusal = match way {
@@ -152,7 +152,7 @@ const LEFT: u64 = 2 * GIB - (254 << 20);
 /// A sealed ledger cannot be cut; a container that cuts one that is not is given nothing from then on.
 fn cut_ledger(engine: &mut dyn Engine, way: Way) -> Option<String> {
     let spec = spec("nothing");
-    let spec = if way == Way::Asked {
+    let spec = if way == Way::AnnotatedRequest {
         spec.memory("2GiB")
     } else {
         spec

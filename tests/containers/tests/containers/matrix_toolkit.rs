@@ -19,7 +19,7 @@ use gpuslice_containers::spec::{Image, Spec};
 use serde_json::{Value, json};
 
 const BOTH: [Way; 2] = [Way::Device, Way::DeviceDeny];
-const OTHERS: [Way; 3] = [Way::Asked, Way::Default, Way::Deny];
+const OTHERS: [Way; 3] = [Way::AnnotatedRequest, Way::Default, Way::Deny];
 
 /// A runtime without an engine above it.
 struct Direct<'h> {
@@ -202,7 +202,7 @@ fn the_toolkits_default_mode_gives_every_container_a_slice_or_a_reason() {
     let host = Host::new();
     prepare(&host);
     toolkit(&host, "jit-cdi", "\"runc\"");
-    let ways = [Way::Asked, Way::Device];
+    let ways = [Way::AnnotatedRequest, Way::Device];
     let faults = below_toolkit(&host, &mut direct(&host, "runc"), "jit-cdi", &ways);
     assert_eq!(faults, Vec::<String>::new());
 }

@@ -7,9 +7,9 @@ mod patience;
 use crate::support::{Home, Installation, member, only, spawn, told};
 use gpuslice_config::ledger::{Kind, Ledger, Open};
 use gpuslice_config::words::units::Bytes;
-use gpuslice_hook::owner::Owner;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::registry::{Budget, Member, Record, Registry};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::InitProcess;
+use gpuslice_host::slices::records::{DeviceBudget, Member, Registry, SliceRecord};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
@@ -37,23 +37,23 @@ impl Host {
         }
     }
 
-    fn places(&self) -> Places {
-        Places::below(self.root.path())
+    fn places(&self) -> HostPaths {
+        HostPaths::below(self.root.path())
     }
 
     /// A container as the hook leaves it, whose first process is `process`.
     fn container(&self, id: &str, process: &Sleeper) {
         let places = self.places();
-        let owner = Owner::of(i32::try_from(process.0.id()).unwrap()).unwrap();
+        let owner = InitProcess::of(i32::try_from(process.0.id()).unwrap()).unwrap();
         let registry = Registry::lock(&places).unwrap();
-        let record = Record {
-            version: Record::VERSION,
+        let record = SliceRecord {
+            version: SliceRecord::VERSION,
             slice: id.to_owned(),
             name: format!("team/{id}"),
             namespace: None,
             shared: false,
             sandbox: None,
-            devices: vec![Budget {
+            devices: vec![DeviceBudget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),
                 integrated: false,

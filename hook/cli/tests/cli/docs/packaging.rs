@@ -1,9 +1,9 @@
 //! The files that packages ship say what gpuslice does.
 
 use gpuslice_cli::hook_entry::{self, When};
-use gpuslice_hook::annotations::{self, Asked};
-use gpuslice_hook::identity::Identity;
-use gpuslice_hook::policy::{self, Policy};
+use gpuslice_hook::request::annotations::{self, AnnotatedRequest};
+use gpuslice_hook::request::identity::Identity;
+use gpuslice_host::machine::policy::{self, Policy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -109,7 +109,7 @@ fn the_slices_of_the_example_fit_together_on_a_card_of_16_gib() {
             name: Some(container.to_owned()),
             ..Identity::default()
         };
-        let Asked::Slice(request) = annotations::read(&lines, &who).unwrap() else {
+        let AnnotatedRequest::Slice(request) = annotations::read(&lines, &who).unwrap() else {
             panic!("{container} asks for nothing");
         };
         assert_eq!(request.memory.unwrap().get(), memory << 30);

@@ -52,6 +52,42 @@ const CRATES: &[Crate] = &[
             ("protocol", "the words of the file, and how they change"),
         ],
     },
+    Crate {
+        folder: "hook/oci/src",
+        rooms: &[
+            ("stage", "what the hook does at each stage of a container"),
+            (
+                "wrapper",
+                "gpuslice-runtime: adds the hook, becomes the runtime",
+            ),
+            ("apply", "carries the plan out on the host"),
+            ("inject", "puts the slice into the container"),
+            ("plan", "decides: budgets, neighbours, files, mounts"),
+            (
+                "request",
+                "what the runtime, the annotations and config.json say",
+            ),
+            (
+                "base",
+                "outcomes, crash points, the host's log, the allocator",
+            ),
+        ],
+    },
+    Crate {
+        folder: "hook/host/src",
+        rooms: &[
+            (
+                "engine",
+                "how engines run the hook: its definitions, runtimes",
+            ),
+            (
+                "slices",
+                "the slices of this machine: records, admission, removal",
+            ),
+            ("machine", "GPUs, policy and processes of this machine"),
+            ("base", "paths, files, mounts, ELF files"),
+        ],
+    },
 ];
 
 /// Most files that a folder holds without rooms of its own.

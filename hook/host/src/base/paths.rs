@@ -1,0 +1,147 @@
+//! The paths of gpuslice on a host.
+//! Touches: its arguments. Only the operator's own arguments can name another root.
+
+use std::path::{Path, PathBuf};
+
+/// The folder in which a container sees its slice.
+pub const MOUNT: &str = ".gpuslice";
+
+/// The file in which the container's loader finds the library.
+pub const PRELOAD: &str = "etc/ld.so.preload";
+
+/// The host's folders and files.
+#[derive(Clone, Debug)]
+pub struct HostPaths {
+    root: PathBuf,
+}
+
+impl Default for HostPaths {
+    fn default() -> HostPaths {
+        HostPaths::below("/")
+    }
+}
+
+impl HostPaths {
+    /// Puts everything below another root, for tests.
+    pub fn below(root: impl Into<PathBuf>) -> HostPaths {
+        HostPaths { root: root.into() }
+    }
+
+    /// The folder with the state of slices until the next boot.
+    #[must_use]
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run/gpuslice")
+    }
+
+    /// The lock file: one hook at a time changes [`HostPaths::run`].
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.run().join("lock")
+    }
+
+    /// The list of this machine's GPUs, as `gpuslice devices --write` writes it.
+    #[must_use]
+    pub fn devices(&self) -> PathBuf {
+        self.run().join("devices.json")
+    }
+
+    /// The folder with one file for each slice.
+    #[must_use]
+    pub fn slices(&self) -> PathBuf {
+        self.run().join("slices")
+    }
+
+    /// The file of one slice.
+    #[must_use]
+    pub fn slice(&self, slice: &str) -> PathBuf {
+        self.slices().join(format!("{slice}.json"))
+    }
+
+    /// The folder with one folder for each container.
+    #[must_use]
+    pub fn containers(&self) -> PathBuf {
+        self.run().join("containers")
+    }
+
+    /// The folder that a container sees as `/.gpuslice`.
+    #[must_use]
+    pub fn container_root(&self, id: &str) -> PathBuf {
+        self.containers().join(id).join("root")
+    }
+
+    /// The folder that a container without its slice sees as `/.gpuslice`.
+    #[must_use]
+    pub fn container_reason(&self, id: &str) -> PathBuf {
+        self.containers().join(id).join("no-slice")
+    }
+
+    /// The folder with one mount for each slice.
+    #[must_use]
+    pub fn ledgers(&self) -> PathBuf {
+        self.run().join("ledgers")
+    }
+
+    /// The mount with the ledger of a slice.
+    #[must_use]
+    pub fn ledger(&self, slice: &str) -> PathBuf {
+        self.ledgers().join(slice)
+    }
+
+    /// The ledger of a slice.
+    #[must_use]
+    pub fn ledger_file(&self, slice: &str) -> PathBuf {
+        self.ledger(slice).join("ledger")
+    }
+
+    /// The file on which the processes of a slice hold their locks, where its ledger is sealed.
+    #[must_use]
+    pub fn locks_file(&self, slice: &str) -> PathBuf {
+        self.ledger(slice).join("locks")
+    }
+
+    /// The mount with the promises of every slice of unified memory.
+    #[must_use]
+    pub fn promises(&self) -> PathBuf {
+        self.run().join("promises")
+    }
+
+    /// The operator's policy.
+    #[must_use]
+    pub fn policy(&self) -> PathBuf {
+        self.root.join("etc/gpuslice/config.toml")
+    }
+
+    /// The library, unless the policy names another.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.root.join("usr/lib/gpuslice/libgpuslice.so")
+    }
+
+    /// The command, unless the policy names another.
+    #[must_use]
+    pub fn command(&self) -> PathBuf {
+        self.root.join("usr/bin/gpuslice")
+    }
+
+    /// The host's live memory counters; under another root only where the file exists.
+    #[must_use]
+    pub fn meminfo(&self) -> PathBuf {
+        let own = self.root.join("proc/meminfo");
+        match self.root == Path::new("/") || own.exists() {
+            true => own,
+            false => PathBuf::from("/proc/meminfo"),
+        }
+    }
+
+    /// The socket of journald or syslogd.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.root.join("dev/log")
+    }
+
+    /// The root itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}

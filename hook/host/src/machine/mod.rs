@@ -1,0 +1,6 @@
+//! Describes this machine: its GPUs, its operator's policy, its processes.
+//! Touches: /run/gpuslice/devices.json, /etc/gpuslice/config.toml and /proc, by reading them.
+
+pub mod devices;
+pub mod policy;
+pub mod process;

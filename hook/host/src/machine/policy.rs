@@ -1,0 +1,376 @@
+//! Reads the operator's policy, `/etc/gpuslice/config.toml`.
+//! Touches: that file.
+//! Law: a key that is not understood is an error, and a file that others may write to is not used.
+
+use crate::base::paths::HostPaths;
+use crate::base::read;
+use gpuslice_config::slice::threshold::Threshold;
+use gpuslice_config::slice::thresholds::Thresholds;
+use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::words::device::Selector;
+use gpuslice_config::words::units::Bytes;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The bytes that are read of it.
+pub const CAP: usize = 1 << 20;
+
+/// The operator's policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Policy {
+    /// Replaces `/usr/lib/gpuslice/libgpuslice.so`.
+    pub library: Option<PathBuf>,
+    /// Replaces `/usr/bin/gpuslice`.
+    pub command: Option<PathBuf>,
+    /// The GPUs that may be sliced, by index or uuid; absent: all.
+    #[serde(deserialize_with = "selectors")]
+    pub devices: Option<Vec<Selector>>,
+    /// The memory that a host of unified memory keeps for itself.
+    #[serde(deserialize_with = "size")]
+    pub reserve: Option<Bytes>,
+    /// Whether the slices' sizes together may exceed the memory.
+    pub overcommit: bool,
+    /// Whether a container without a request is refused when there is no default.
+    pub deny_unannotated: bool,
+    /// The treatment of a container whose slice fails.
+    pub on_error: OnErrors,
+    /// The treatment of a container whose image cannot load the library.
+    pub when_not_injectable: NotInjectable,
+    /// The slice of containers without a request.
+    pub default: Option<DefaultSlice>,
+    /// The most that one container, and one namespace, may have of each GPU.
+    pub maximum: Maximum,
+    /// Lower maxima for single namespaces.
+    pub namespaces: BTreeMap<String, Maximum>,
+    /// The treatment of models in the page cache.
+    pub page_cache: PageCachePolicy,
+    /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
+    #[serde(deserialize_with = "thresholds")]
+    pub thresholds: Thresholds,
+    /// The driver's own limits.
+    pub driver_limits: DriverLimits,
+    /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
+    pub runtime: Vec<String>,
+}
+
+/// Whether a container starts when something fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// It does not start.
+    Refuse,
+    /// It starts without a slice.
+    Start,
+}
+
+/// Separate rules for containers with and without annotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct OnErrors {
+    /// For a container that requests a slice.
+    pub annotated: OnError,
+    /// For every other container.
+    pub others: OnError,
+}
+
+impl Default for OnErrors {
+    fn default() -> OnErrors {
+        OnErrors {
+            annotated: OnError::Refuse,
+            others: OnError::Start,
+        }
+    }
+}
+
+/// The treatment of an image with another libc, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotInjectable {
+    /// The container starts, and one line reports that it has no slice.
+    #[default]
+    Warn,
+    /// The container does not start.
+    Refuse,
+}
+
+/// Whether the driver's own limit is set, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverLimits {
+    /// Where the driver supports limits.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// Upper bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Maximum {
+    /// Of one container on one GPU.
+    #[serde(deserialize_with = "size")]
+    pub container: Option<Bytes>,
+    /// Of all containers of one namespace on one GPU.
+    #[serde(deserialize_with = "size")]
+    pub namespace: Option<Bytes>,
+}
+
+/// The slice of a container without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DefaultSlice {
+    /// Its budget on each GPU.
+    #[serde(deserialize_with = "some_size")]
+    pub memory: Bytes,
+    /// The value reported as total memory.
+    #[serde(default, deserialize_with = "total_word")]
+    pub total: Option<Total>,
+    /// How unified memory is presented.
+    #[serde(default, deserialize_with = "present_as_word")]
+    pub present_as: Option<PresentAs>,
+    /// The bytes subtracted from the reported total.
+    #[serde(default, deserialize_with = "size")]
+    pub headroom: Option<Bytes>,
+    /// Host memory that is not charged.
+    #[serde(default, deserialize_with = "size")]
+    pub host_allowance: Option<Bytes>,
+    /// The reaction to memory pressure.
+    #[serde(default, deserialize_with = "pressure_word")]
+    pub pressure: Option<Pressure>,
+}
+
+/// The treatment of models in the page cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct PageCachePolicy {
+    /// For containers that do not request a mode.
+    #[serde(deserialize_with = "page_cache_word")]
+    pub mode: Option<PageCache>,
+    /// The mounts of models, by their paths in containers. Unless the container's mode is `keep`,
+    /// their resident pages are dropped before it starts and after it has stopped.
+    pub mounts: Vec<PathBuf>,
+}
+
+/// Why a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// It cannot be read, or is not root's alone.
+    #[error("cannot use {path}")]
+    Read {
+        /// The policy's path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not valid.
+    #[error("{path}: {fault}")]
+    Parse {
+        /// The policy's path.
+        path: PathBuf,
+        /// The line, and the error.
+        fault: String,
+    },
+}
+
+/// The runtimes that the host's policy names. Containers must be stoppable and deletable even if
+/// another key is invalid. So if the file does not parse, only its line `runtime` is used.
+///
+/// # Errors
+/// When the file exists and cannot be read.
+pub fn runtimes(paths: &HostPaths) -> Result<Vec<String>, PolicyError> {
+    let path = paths.policy();
+    match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(PolicyError::Read { path, source }),
+        Ok(text) => Ok(named(&text)),
+    }
+}
+
+/// Like [`runtimes`], for callers that only stop, delete or query containers. No error in the file
+/// prevents these. If the file is unreadable, or users other than root may have written it, returns
+/// no runtimes, and the cause.
+#[must_use]
+pub fn runtimes_in_any_case(paths: &HostPaths) -> (Vec<String>, Option<PolicyError>) {
+    let path = paths.policy();
+    match roots(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
+        Err(source) => (Vec::new(), Some(PolicyError::Read { path, source })),
+        Ok(bytes) => (named(&String::from_utf8_lossy(&bytes)), None),
+    }
+}
+
+fn named(text: &str) -> Vec<String> {
+    let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
+    match parse(text) {
+        Ok(policy) => policy.runtime,
+        Err(_) => line().into_iter().flat_map(quoted).collect(),
+    }
+}
+
+/// The texts in quotes.
+fn quoted(line: &str) -> impl Iterator<Item = String> {
+    line.split('"').skip(1).step_by(2).map(str::to_owned)
+}
+
+/// Reads the host's policy. A host without one has no restrictions.
+///
+/// # Errors
+/// When the policy exists but cannot be used.
+pub fn read(paths: &HostPaths) -> Result<Policy, PolicyError> {
+    let path = paths.policy();
+    let text = match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Policy::default()),
+        Err(source) => return Err(PolicyError::Read { path, source }),
+        Ok(text) => text,
+    };
+    parse(&text).map_err(|fault| PolicyError::Parse { path, fault })
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    String::from_utf8(roots(path)?).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// Reads a file that only root can write to.
+fn roots(path: &Path) -> io::Result<Vec<u8>> {
+    let file = read::open_unless_absent(path)?;
+    read::only_roots(&file)?;
+    read::whole(file, CAP)
+}
+
+/// Parses the text of a policy.
+///
+/// # Errors
+/// A message with the line and the error.
+pub fn parse(text: &str) -> Result<Policy, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let breaks = before.map_or(0, |before| before.matches('\n').count());
+        let line = breaks.saturating_add(1);
+        format!("line {line}: {}", error.message())
+    })
+}
+
+impl Policy {
+    /// The most that one container may have of one GPU. A namespace's own rule can only lower it,
+    /// because the namespace comes from an annotation, which an image can forge.
+    #[must_use]
+    pub fn container_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
+        smaller(self.maximum.container, self.of(namespace).container)
+    }
+
+    /// The most that the containers of one namespace may have of one GPU.
+    #[must_use]
+    pub fn namespace_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
+        smaller(self.maximum.namespace, self.of(namespace).namespace)
+    }
+
+    fn of(&self, namespace: Option<&str>) -> Maximum {
+        let named = namespace.and_then(|namespace| self.namespaces.get(namespace));
+        named.copied().unwrap_or_default()
+    }
+}
+
+fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.at_most(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A size or the name of a GPU: a text, or a number without quotes.
+struct TextOrNumber(String);
+
+impl<'de> Deserialize<'de> for TextOrNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TextOrNumber, D::Error> {
+        from.deserialize_any(Either)
+    }
+}
+
+struct Either;
+
+impl Visitor<'_> for Either {
+    type Value = TextOrNumber;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a text or a whole number")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber(text.to_owned()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber(number.to_string()))
+    }
+}
+
+fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+    let TextOrNumber(text) = TextOrNumber::deserialize(from)?;
+    let fault = |fault| D::Error::custom(format!("{text:?}: {fault}"));
+    Bytes::configured(&text).map_err(fault)
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+    some_size(from).map(Some)
+}
+
+fn word<'de, D: Deserializer<'de>, T>(
+    from: D,
+    read: impl Fn(&str) -> Option<T>,
+    words: &str,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    let known = read(&text);
+    let unknown = || D::Error::custom(format!("{text:?} is not one of {words}"));
+    known.map(Some).ok_or_else(unknown)
+}
+
+fn total_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Total>, D::Error> {
+    word(from, Total::from_word, "slice, device")
+}
+
+fn present_as_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PresentAs>, D::Error> {
+    word(from, PresentAs::from_word, "uma, discrete")
+}
+
+fn pressure_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pressure>, D::Error> {
+    word(from, Pressure::from_word, "refuse, release")
+}
+
+fn thresholds<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error> {
+    let given: Vec<String> = Vec::deserialize(from)?;
+    let mut thresholds = Thresholds::default();
+    for text in given {
+        let threshold: Threshold = text.parse().map_err(D::Error::custom)?;
+        threshold.set(&mut thresholds);
+    }
+    Ok(thresholds)
+}
+
+fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCache>, D::Error> {
+    word(from, PageCache::from_word, "keep, drop, drop-behind")
+}
+
+fn selectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Selector>>, D::Error> {
+    let texts: Vec<TextOrNumber> = Vec::deserialize(from)?;
+    let selector = |TextOrNumber(text): TextOrNumber| {
+        let unknown = || D::Error::custom(format!("{text:?} is no index or uuid of a GPU"));
+        text.parse().map_err(|_| unknown())
+    };
+    texts
+        .into_iter()
+        .map(selector)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

@@ -1,0 +1,257 @@
+//! Removes records and resources without a live owner: after a crash, a kill, or a container that
+//! no runtime deleted.
+//! Touches: /run/gpuslice, /proc. Law: the kernel, not we, decides which process is dead.
+
+use crate::base::paths::HostPaths;
+use crate::machine::process::Life;
+use crate::slices::records::{Damaged, Member, NEW, Registry, RegistryError, SliceRecord, survey};
+use crate::slices::removal::{self, HostError};
+use crate::slices::{liveness, tenants};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The things that were removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Containers, by id.
+    pub containers: Vec<String>,
+    /// Slices, by id.
+    pub slices: Vec<String>,
+    /// Unreadable records, by their files.
+    pub records: Vec<PathBuf>,
+    /// The failures to remove something, with their causes. It counts as held until it is removed.
+    pub failures: Vec<String>,
+}
+
+/// Why something was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum GcError {
+    /// The records cannot be read or changed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A resource on the host cannot be removed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Some resources are left.
+    #[error("{0}")]
+    Left(String),
+}
+
+/// Removes every container whose first process is dead, and every slice without processes. A
+/// process that outlives its container's first process and holds memory keeps the slice.
+/// Returns the remaining records, so that they need not be read again.
+///
+/// # Errors
+/// When the records cannot be read. A resource that cannot be removed does not stop other
+/// containers from starting.
+pub fn drop_dead(registry: &Registry<'_>) -> Result<(Vec<SliceRecord>, Collected), RegistryError> {
+    Ok(drop_dead_of(registry, registry.records()?))
+}
+
+/// Like [`drop_dead`], for the given records.
+pub(crate) fn drop_dead_of(
+    registry: &Registry<'_>,
+    all: Vec<SliceRecord>,
+) -> (Vec<SliceRecord>, Collected) {
+    let mut collected = Collected::default();
+    let mut living = Vec::new();
+    for record in all {
+        let unseen = |member: &&Member| member.owner.life() == Life::Unseen;
+        let unseen = record.containers.iter().filter(unseen);
+        collected.failures.extend(unseen.map(|member| {
+            format!(
+                "container {} stays: its process {} is in another pid namespace and cannot be seen \
+                 from here (run gpuslice gc on the host)",
+                member.name, member.owner.pid
+            )
+        }));
+        let dead = record.containers.iter().filter(|one| !one.owner.lives());
+        let dead: Vec<String> = dead.map(|member| member.id.clone()).collect();
+        if dead.is_empty() && !record.containers.is_empty() {
+            living.push(record);
+            continue;
+        }
+        let slice = record.slice.clone();
+        match leave(registry, record.clone(), &dead) {
+            Ok(Some(left)) => {
+                if !names(&left, &dead) {
+                    collected.containers.extend(dead);
+                }
+                living.push(left);
+            }
+            Ok(None) => {
+                collected.slices.push(slice);
+                collected.containers.extend(dead);
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                collected.failures.push(format!("{error:#}"));
+                living.push(record);
+            }
+        }
+    }
+    (living, collected)
+}
+
+/// Whether any of these containers is in the record.
+#[must_use]
+pub fn names(record: &SliceRecord, ids: &[String]) -> bool {
+    let mut members = record.containers.iter();
+    members.any(|member| ids.contains(&member.id))
+}
+
+/// The slices with a live process, as [`drop_dead`] would leave them. Removes nothing.
+#[must_use]
+pub fn without_dead(paths: &HostPaths, records: Vec<SliceRecord>) -> Vec<SliceRecord> {
+    let living = records.into_iter().filter_map(|mut record| {
+        let is_dead = !record.containers.iter().any(|member| member.owner.lives());
+        if is_dead && liveness::in_ledger(paths, &record.slice).is_some() {
+            return Some(record);
+        }
+        record.containers.retain(|member| member.owner.lives());
+        (!record.containers.is_empty()).then_some(record)
+    });
+    living.collect()
+}
+
+/// Takes containers out of a slice, and removes the slice with its last container. While a process
+/// in its ledger is alive, the slice stays as it is. Returns the record that remains.
+///
+/// # Errors
+/// When something cannot be removed; the record then still names it.
+pub fn leave(
+    registry: &Registry<'_>,
+    mut record: SliceRecord,
+    ids: &[String],
+) -> Result<Option<SliceRecord>, GcError> {
+    let paths = registry.paths();
+    let leaves = |member: &Member| ids.contains(&member.id);
+    if record.containers.iter().all(leaves) && liveness::in_ledger(paths, &record.slice).is_some() {
+        return Ok(Some(record));
+    }
+    for id in ids {
+        removal::remove_container(paths, id)?;
+    }
+    record.containers.retain(|member| !ids.contains(&member.id));
+    if record.containers.is_empty() {
+        removal::remove_slice(paths, &record)?;
+        registry.remove(&record.slice)?;
+        return Ok(None);
+    }
+    registry.write(&record)?;
+    Ok(Some(record))
+}
+
+/// Removes everything without a live owner, and everything that no record names.
+///
+/// # Errors
+/// When something cannot be read or removed.
+pub fn collect(paths: &HostPaths) -> Result<Collected, GcError> {
+    let collected = collect_all(paths, Unreadable::Keep)?;
+    match collected.failures.is_empty() {
+        true => Ok(collected),
+        false => Err(GcError::Left(collected.failures.join("; "))),
+    }
+}
+
+/// The treatment of records that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Keep them.
+    Keep,
+    /// Remove them, unless there is a sign that their container is alive.
+    Remove,
+}
+
+/// Like [`collect`], but returns the failures together with what was removed.
+///
+/// # Errors
+/// When the records cannot be listed, or what no record names cannot be removed.
+pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collected, GcError> {
+    if !paths.slices().exists() {
+        return Ok(Collected::default());
+    }
+    let registry = Registry::lock(paths)?;
+    // A hook was killed while it wrote a record. The lock keeps other writers out.
+    for name in listed(&paths.slices()) {
+        let path = paths.slices().join(name);
+        if path.extension().is_some_and(|extension| extension == NEW) {
+            removal::remove_file(&path)?;
+        }
+    }
+    let (records, damaged) = survey(paths)?;
+    let (living, mut collected) = drop_dead_of(&registry, records);
+    let mut kept = false;
+    for damaged in damaged {
+        let failure = match (liveness::first_sign(paths, &damaged), unreadable) {
+            (Some(sign), _) => format!(
+                "{damaged}, but {sign} (stop the container of slice {}, then run gpuslice gc --force)",
+                damaged.slice
+            ),
+            (None, Unreadable::Keep) => format!(
+                "{damaged}; its container shows no sign of life (gpuslice gc --force removes the \
+                 record)"
+            ),
+            (None, Unreadable::Remove) => match remove_damaged(paths, &damaged) {
+                Ok(()) => {
+                    collected.records.push(damaged.path);
+                    continue;
+                }
+                Err(error) => format!("{:#}", anyhow::Error::new(error)),
+            },
+        };
+        kept = true;
+        collected.failures.push(failure);
+    }
+    // The resources of an unreadable slice are unknown.
+    if kept {
+        return Ok(collected);
+    }
+    let has_container = |id: &str| {
+        let mut members = living.iter().flat_map(|record| &record.containers);
+        members.any(|member| member.id == id)
+    };
+    for id in listed(&paths.containers()) {
+        if !has_container(&id) {
+            removal::remove_container(paths, &id)?;
+            collected.containers.push(id);
+        }
+    }
+    let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
+    tenants::keep_containers(paths, is_slice);
+    tenants::remove_dead(&paths.run().join(tenants::FOLDER));
+    for slice in listed(&paths.ledgers()) {
+        if !living.iter().any(|record| record.slice == slice) {
+            removal::remove_ledger(&paths.ledger(&slice))?;
+            collected.slices.push(slice);
+        }
+    }
+    Ok(collected)
+}
+
+/// Removes a record that cannot be read, after its slice's resources on the host. No process in the
+/// slice is alive.
+///
+/// # Errors
+/// When something cannot be removed; the record is then still there.
+pub fn remove_damaged(paths: &HostPaths, damaged: &Damaged) -> Result<(), GcError> {
+    let slice = damaged.slice.as_str();
+    // A name that means a parent folder would remove resources of other slices.
+    if matches!(
+        Path::new(slice).components().next(),
+        Some(Component::Normal(_))
+    ) {
+        removal::remove_container(paths, slice)?;
+        removal::remove_ledger(&paths.ledger(slice))?;
+        removal::remove_promises(paths, slice)?;
+    }
+    Ok(removal::remove_file(&damaged.path)?)
+}
+
+/// Names that are not UTF-8 are not ours.
+fn listed(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}

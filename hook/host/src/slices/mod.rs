@@ -1,0 +1,10 @@
+//! Keeps the slices of this machine: records, admission, and the removal of dead slices.
+//! Touches: /run/gpuslice, and /proc by reading it.
+
+pub mod admission;
+pub mod gc;
+pub mod liveness;
+pub mod records;
+pub mod removal;
+pub mod run_folder;
+pub mod tenants;

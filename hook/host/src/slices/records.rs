@@ -1,0 +1,374 @@
+//! The slices of this machine's containers: one file for each, changed under one lock.
+//! Touches: the host's folder of slices.
+//! Law: a record is written before any resource of its slice is created, and removed after the last
+//! of them. It is replaced as a whole. So no resource is left without a record.
+
+use crate::base::paths::HostPaths;
+use crate::base::{read, sys};
+use crate::machine::process::InitProcess;
+use crate::slices::removal::HostError;
+use crate::slices::{run_folder, tenants};
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The bytes that are read of a record.
+const CAP: usize = 1 << 20;
+
+/// How long a hook waits for the lock. Other hooks hold it for about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceRecord {
+    /// The version of this file's format.
+    pub version: u32,
+    /// Its id: the container's, or its pod's.
+    pub slice: String,
+    /// Its display name.
+    pub name: String,
+    /// The namespace whose share it counts against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether a pod's containers share it.
+    #[serde(default)]
+    pub shared: bool,
+    /// The whole id of the sandbox of that pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// The admitted budgets.
+    pub devices: Vec<DeviceBudget>,
+    /// The host memory that it was promised, where that is less than its budget: it is
+    /// over-committed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes")]
+    pub promised: Option<Bytes>,
+    /// The containers that use it.
+    pub containers: Vec<Member>,
+}
+
+/// A slice's budget of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceBudget {
+    /// The GPU.
+    #[serde(with = "crate::base::uuid_text")]
+    pub uuid: DeviceUuid,
+    /// The size.
+    #[serde(with = "bytes")]
+    pub memory: Bytes,
+    /// Whether it is the host's memory.
+    pub integrated: bool,
+}
+
+/// A container with a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its id.
+    pub id: String,
+    /// Its display name.
+    pub name: String,
+    /// Its first process.
+    #[serde(flatten)]
+    pub owner: InitProcess,
+    /// Its bundle, which distinguishes containers of different runtimes with the same id.
+    pub bundle: PathBuf,
+    /// The folders whose resident pages are dropped when it has stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drops: Vec<PathBuf>,
+    /// Why it runs without its slice, if the library could not be loaded into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_slice: Option<String>,
+}
+
+impl SliceRecord {
+    /// The version that this code writes and reads.
+    pub const VERSION: u32 = 1;
+
+    /// The host memory that it was promised.
+    #[must_use]
+    pub fn unified(&self) -> Bytes {
+        self.promised.unwrap_or_else(|| unified(&self.devices))
+    }
+}
+
+/// The host memory that the budgets promise.
+#[must_use]
+pub fn unified(budgets: &[DeviceBudget]) -> Bytes {
+    let shared = budgets.iter().filter(|budget| budget.integrated);
+    shared.fold(Bytes::ZERO, |sum, budget| sum.plus(budget.memory))
+}
+
+/// Why the slices cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// A file operation failed.
+    #[error("cannot {doing} {path}")]
+    File {
+        /// The operation.
+        doing: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The folders cannot be created.
+    #[error(transparent)]
+    Folder(#[from] HostError),
+    /// A record cannot be read.
+    #[error(
+        "{damaged}: the memory of its container is unknown, so no slice is admitted (once that \
+         container is gone, run gpuslice gc --force)"
+    )]
+    Damaged {
+        /// The record.
+        damaged: Damaged,
+    },
+    /// Another process has held the lock for too long.
+    #[error("another gpuslice process does not unlock {0}")]
+    Locked(PathBuf),
+}
+
+/// A record that cannot be read, or whose content is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its file.
+    pub path: PathBuf,
+    /// The slice, by the file's name.
+    pub slice: String,
+    /// The error.
+    pub why: String,
+    /// The remaining text.
+    pub text: Vec<u8>,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damaged { path, why, .. } = self;
+        write!(
+            out,
+            "{} is not a valid slice record ({why})",
+            path.display()
+        )
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
+    let path = path.to_owned();
+    move |source| RegistryError::File {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// The registry while its lock is held, which permits changes.
+#[derive(Debug)]
+pub struct Registry<'a> {
+    paths: &'a HostPaths,
+    _lock: Flock<File>,
+}
+
+impl<'a> Registry<'a> {
+    /// Waits for the lock. Creates missing folders.
+    ///
+    /// # Errors
+    /// When they cannot be created, or the lock is not released in time.
+    pub fn lock(paths: &'a HostPaths) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(paths, PATIENCE)
+    }
+
+    /// Like [`Registry::lock`], but with a shorter time limit: for work that the next caller can do
+    /// as well.
+    ///
+    /// # Errors
+    /// As [`Registry::lock`].
+    pub fn lock_soon(paths: &'a HostPaths) -> Result<Registry<'a>, RegistryError> {
+        Registry::lock_within(paths, SHORT_PATIENCE)
+    }
+
+    fn lock_within(
+        paths: &'a HostPaths,
+        patience: Duration,
+    ) -> Result<Registry<'a>, RegistryError> {
+        run_folder::make(paths)?;
+        let path = paths.lock();
+        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = sys::make(&path, flags, 0o600).map_err(failed("open", &path))?;
+        let lock = wait_for(file, &path, patience)?;
+        Ok(Registry { paths, _lock: lock })
+    }
+
+    /// The paths on the host.
+    #[must_use]
+    pub fn paths(&self) -> &'a HostPaths {
+        self.paths
+    }
+
+    /// All slices, by id.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn records(&self) -> Result<Vec<SliceRecord>, RegistryError> {
+        records(self.paths)
+    }
+
+    /// Writes a record, as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old one is then still there.
+    pub fn write(&self, record: &SliceRecord) -> Result<(), RegistryError> {
+        let path = self.paths.slice(&record.slice);
+        let new = path.with_extension(NEW);
+        let text = serde_json::to_vec(record).unwrap_or_default();
+        let written = replace(&new, &path, &text);
+        written.map_err(failed("write", &path))?;
+        // For runs of other users, who cannot read the record itself. A user who fills that folder
+        // cannot stop containers from starting, so an error is ignored.
+        if record.devices.iter().any(|budget| !budget.integrated) {
+            let _ = tenants::publish(self.paths, record);
+        }
+        Ok(())
+    }
+
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
+        let path = self.paths.slice(slice);
+        let _ = tenants::withdraw(self.paths, slice);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The extension of a record's file until it is complete.
+pub const NEW: &str = "new";
+
+/// All slices, by id, without the lock: a snapshot of one moment.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn records(paths: &HostPaths) -> Result<Vec<SliceRecord>, RegistryError> {
+    let (records, damaged) = survey(paths)?;
+    match damaged.into_iter().next() {
+        Some(damaged) => Err(RegistryError::Damaged { damaged }),
+        None => Ok(records),
+    }
+}
+
+/// Like [`records`], but returns the damaged records as well.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn survey(paths: &HostPaths) -> Result<(Vec<SliceRecord>, Vec<Damaged>), RegistryError> {
+    let folder = paths.slices();
+    let listed = match sys::names(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(failed("read", &folder)),
+    };
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    for name in listed? {
+        let path = folder.join(name);
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let (text, read) = match read::file(&path, CAP) {
+            // Without the lock, it may have been removed since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => continue,
+            Err(error) => (Vec::new(), Err(error.to_string())),
+            Ok(text) => {
+                let read = serde_json::from_slice(&text);
+                (text, read.map_err(|error| error.to_string()))
+            }
+        };
+        match read {
+            Ok(record) => records.push(record),
+            Err(why) => damaged.push(Damaged {
+                slice: path
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                path,
+                why,
+                text,
+            }),
+        }
+    }
+    records.sort_by(|one: &SliceRecord, other| one.slice.cmp(&other.slice));
+    damaged.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok((records, damaged))
+}
+
+fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<File>, RegistryError> {
+    let started = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
+            Err((_, error)) => return Err(failed("lock", path)(error.into())),
+        }
+        if started.elapsed() > patience {
+            return Err(RegistryError::Locked(path.to_owned()));
+        }
+        thread::sleep(pause);
+        pause = pause.saturating_mul(2).min(Duration::from_millis(2));
+    }
+}
+
+fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = sys::make(new, OFlag::O_WRONLY | OFlag::O_TRUNC, 0o600)?;
+    let replaced = file.write_all(text).and_then(|()| fs::rename(new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(new);
+    }
+    replaced
+}
+
+mod some_bytes {
+    //! Serialises an optional size in bytes; absent is allowed.
+    use gpuslice_config::words::units::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.map(Bytes::get).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::deserialize(from)?.map(Bytes::new))
+    }
+}
+
+mod bytes {
+    //! Serialises a size as a number of bytes.
+    use gpuslice_config::words::units::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(bytes.get())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        u64::deserialize(from).map(Bytes::new)
+    }
+}

@@ -1,0 +1,313 @@
+//! Plans everything that is done for one container.
+//! Touches: its arguments. Law: pure, so that the plan can be printed and checked before it is
+//! carried out.
+
+pub(crate) mod budgets;
+mod error;
+mod mounts;
+pub(crate) mod neighbours;
+
+pub use error::PlanError;
+pub use mounts::PlannedMount;
+pub(crate) use mounts::{READ_ONLY, READ_ONLY_DATA};
+
+use crate::plan::budgets::Budgets;
+use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
+use crate::request::hook_sizes;
+use crate::request::identity::{Annotations, Identity};
+use crate::request::spec::Spec;
+use crate::request::state::{State, is_id};
+use crate::request::toolkit_limit;
+use gpuslice_config::ledger::key_of;
+use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
+use gpuslice_host::machine::devices::Devices;
+use gpuslice_host::machine::policy::Policy;
+use gpuslice_host::slices::records::{DeviceBudget, unified};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// The prefix of the id of a pod's slice.
+const POD: &str = "pod-";
+
+/// The id of a pod's slice. Every tenant of unified memory sees this id. If it were the sandbox's
+/// id, a tenant could request the slice by a forged annotation. The hash (FNV-1a) need not be a
+/// cryptographic one: 64 bits do not determine the 256 that engines draw, and the record compares
+/// all of them.
+fn pod_slice(sandbox: &str) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = sandbox.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{POD}{hash:016x}")
+}
+
+/// Whether a container's id could be taken for the id of a pod's slice, or of a run's promise
+/// (`run.PID.START.NAME`).
+fn is_reserved(id: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let pod = id.strip_prefix(POD);
+    let mut parts = id.splitn(4, '.');
+    let run = parts.next() == Some("run")
+        && parts.next().is_some_and(digits)
+        && parts.next().is_some_and(digits);
+    run || pod
+        .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The inputs of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanInput<'a> {
+    /// The runtime's state of the container.
+    pub state: &'a State,
+    /// The container's configuration.
+    pub spec: &'a Spec,
+    /// The operator's policy.
+    pub policy: &'a Policy,
+    /// The host's GPUs.
+    pub devices: &'a Devices,
+    /// The paths on the host.
+    pub paths: &'a HostPaths,
+    /// The size that this hook's own arguments give.
+    pub memory: Option<Bytes>,
+}
+
+/// The decision about a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is left alone, for this reason.
+    Nothing(&'static str),
+    /// It gets a slice.
+    Slice(Box<ContainerPlan>),
+}
+
+/// A container's slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContainerPlan {
+    /// The container.
+    pub container: String,
+    /// Its display name.
+    pub name: String,
+    /// The slice: the container's own, or its pod's.
+    pub slice: String,
+    /// Whether it is the pod's.
+    pub shared: bool,
+    /// The id of that pod's sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// The namespace whose share it counts against.
+    pub namespace: Option<String>,
+    /// The budgets to admit.
+    pub devices: Vec<DeviceBudget>,
+    /// The files written on the host.
+    pub files: Vec<PlannedFile>,
+    /// The mounts made in the container, in this order.
+    pub mounts: Vec<PlannedMount>,
+    /// The host's folders whose resident pages are dropped before it starts and after it stops.
+    pub drops: Vec<PathBuf>,
+    /// A note for the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A file on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its contents.
+    pub text: String,
+}
+
+/// Decides whether a container gets a slice, and plans it.
+///
+/// # Errors
+/// [`PlanError`] says why the container cannot have the slice that it requests.
+pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
+    let annotations = both(given);
+    let who = Identity::of(&given.state.id, &annotations);
+    if who.is_sandbox {
+        return Ok(Decision::Nothing("it only holds a pod's namespaces"));
+    }
+    let memory = hook_sizes::of(given.spec, given.memory)?;
+    let asked = match (
+        annotations::read_beside(&annotations, &who, memory)?,
+        memory,
+    ) {
+        (AnnotatedRequest::Slice(request), None) => request,
+        (AnnotatedRequest::Slice(request), Some(memory)) => {
+            hook_sizes::agree(&request, memory)?;
+            SliceRequest {
+                memory: Some(memory),
+                devices: Vec::new(),
+                ..request
+            }
+        }
+        (_, Some(memory)) => SliceRequest {
+            memory: Some(memory),
+            ..SliceRequest::default()
+        },
+        (_, None) => match &given.policy.default {
+            Some(default) if !given.devices.devices.is_empty() => default.into(),
+            Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
+            None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
+            None => return Ok(Decision::Nothing("it asks for no slice")),
+        },
+    };
+    let budgets = budgets::of(&asked, given, &who)?;
+    plan(&asked, budgets, given, who).map(|plan| Decision::Slice(Box::new(plan)))
+}
+
+/// The annotations of the state and of the configuration together. Some runtimes pass on only one
+/// of them.
+fn both(given: &PlanInput<'_>) -> Annotations {
+    let mut annotations = given.state.annotations.clone();
+    let spec = given.spec.annotations.iter();
+    annotations.extend(spec.map(|(key, value)| (key.clone(), value.clone())));
+    annotations
+}
+
+fn plan(
+    asked: &SliceRequest,
+    budgets: Budgets,
+    given: &PlanInput<'_>,
+    who: Identity,
+) -> Result<ContainerPlan, PlanError> {
+    let Budgets {
+        each: mut devices,
+        note,
+    } = budgets;
+    // The containers of a pod must agree on their slice.
+    let lowered = match asked.shared {
+        false => toolkit_limit::lower(given.spec, &mut devices),
+        true => None,
+    };
+    let lowered = lowered.map(|limit| {
+        format!(
+            "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
+            toolkit enforces"
+        )
+    });
+    let notes: Vec<String> = note.into_iter().chain(lowered).collect();
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
+    let id = given.state.id.clone();
+    if is_reserved(&id) {
+        return Err(PlanError::Reserved(id));
+    }
+    let slice = match (asked.shared, &who.sandbox) {
+        (false, _) => id.clone(),
+        // A short id could be guessed.
+        (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
+        (true, _) => return Err(PlanError::NoPod),
+    };
+    let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
+    let root = given.paths.container_root(&id);
+    let file = |name: &str, text: String| PlannedFile {
+        path: root.join(name),
+        text,
+    };
+    let files = vec![file("slice.json", text), file(PRELOAD, preload_list())];
+    let promised = unified(&devices);
+    Ok(ContainerPlan {
+        name: who.title(),
+        shared: asked.shared,
+        sandbox: who.sandbox.filter(|_| asked.shared),
+        namespace: who.namespace,
+        files,
+        mounts: mounts::mounts(given, &id, &slice, promised),
+        drops: drops(asked, given, promised > Bytes::ZERO),
+        container: id,
+        slice,
+        devices,
+        note,
+    })
+}
+
+/// The loader's list for an image that has none.
+#[must_use]
+pub fn preload_list() -> String {
+    format!("/{MOUNT}/libgpuslice.so\n")
+}
+
+/// The id of a slice's ledger. No two containers or pods share an id, so neither do ledgers.
+#[must_use]
+pub fn ledger_id(slice: &str) -> u64 {
+    key_of(slice.as_bytes()).max(1)
+}
+
+fn slice_file(
+    asked: &SliceRequest,
+    devices: &[DeviceBudget],
+    policy: &Policy,
+    who: &Identity,
+    ledger: u64,
+) -> Result<String, PlanError> {
+    let mut slice = Slice::default();
+    slice.ledger_id = Some(ledger);
+    slice.name = Text::new(&who.title());
+    slice.total = asked.total.unwrap_or_default();
+    slice.present_as = asked.present_as.unwrap_or_default();
+    slice.reserve = policy.reserve.filter(|_| unified(devices) > Bytes::ZERO);
+    slice.host_allowance = asked.host_allowance;
+    slice.managed = asked.managed.unwrap_or_default();
+    slice.pressure = asked.pressure.unwrap_or_default();
+    slice.thresholds = policy.thresholds;
+    slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);
+    slice.memory = asked.memory;
+    slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
+    for budget in devices {
+        // More than a slice file lists: those that are like all others need not stand in it.
+        let listed = slice.list(ListedDevice {
+            uuid: budget.uuid,
+            memory: Some(budget.memory),
+            headroom: None,
+            integrated: Some(budget.integrated),
+        });
+        if let Err(fault) = listed {
+            return Err(PlanError::Slice(SliceError { line: 1, fault }));
+        }
+    }
+    let text = slice.to_json();
+    slice::parse(text.as_bytes()).map_err(PlanError::Slice)?;
+    Ok(text)
+}
+
+impl ContainerPlan {
+    /// Sets the host memory that the slice is promised, which may be less than its budget.
+    pub fn is_promised(&mut self, promised: Bytes, paths: &HostPaths) {
+        let target = Path::new("/").join(MOUNT).join(mounts::PROMISE);
+        let own = self.mounts.iter_mut().find(|mount| mount.target == target);
+        if let Some(own) = own {
+            own.source = mounts::promise(paths, promised, &self.slice);
+        }
+    }
+}
+
+/// The mounts that the policy names, as far as they are folders of the host in this container.
+fn drops(asked: &SliceRequest, given: &PlanInput<'_>, is_unified: bool) -> Vec<PathBuf> {
+    match page_cache(asked, given.policy, is_unified) {
+        PageCache::Keep => Vec::new(),
+        PageCache::Drop | PageCache::DropBehind => {
+            let named = given.policy.page_cache.mounts.iter();
+            let sources = named.filter_map(|mount| given.spec.source_of(mount));
+            sources.map(Path::to_owned).collect()
+        }
+    }
+}
+
+/// The requested page-cache mode, or else the policy's. The page cache takes memory from a GPU only
+/// where it shares the host's memory.
+fn page_cache(asked: &SliceRequest, policy: &Policy, is_unified: bool) -> PageCache {
+    let unsaid = if is_unified {
+        PageCache::Drop
+    } else {
+        PageCache::Keep
+    };
+    asked
+        .page_cache
+        .or(policy.page_cache.mode)
+        .unwrap_or(unsaid)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

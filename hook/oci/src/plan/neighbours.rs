@@ -1,0 +1,198 @@
+//! Decides whether a container fits beside the running ones. `--dry-run` calls it too.
+//! Touches: the host's meminfo and its promises, by reading them.
+
+use crate::base::outcome::Stage;
+use crate::plan::ContainerPlan;
+use anyhow::{Context, bail};
+use gpuslice_config::host::meminfo;
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::base::read;
+use gpuslice_host::machine::devices::Devices;
+use gpuslice_host::machine::policy::Policy;
+use gpuslice_host::machine::process::InitProcess;
+use gpuslice_host::slices::admission::{Asking, HostState, Unused, admit};
+use gpuslice_host::slices::records::{SliceRecord, unified};
+use gpuslice_host::slices::tenants;
+
+/// A container that requests a slice.
+pub(crate) struct Candidate<'a> {
+    pub(crate) plan: &'a ContainerPlan,
+    pub(crate) devices: &'a Devices,
+    pub(crate) policy: &'a Policy,
+    pub(crate) paths: &'a HostPaths,
+    /// Its first process, where there is one.
+    pub(crate) owner: Option<InitProcess>,
+    pub(crate) stage: Stage,
+}
+
+/// The decision about a container.
+pub(crate) enum Admission {
+    /// An earlier stage has recorded the container, with this promise of host memory.
+    Existing(Bytes),
+    /// The container is admitted.
+    New {
+        /// Its slice; the container is not a member of it yet.
+        record: SliceRecord,
+        /// A message to report.
+        note: Option<String>,
+    },
+}
+
+impl Candidate<'_> {
+    /// Decides. `records` are the slices with at least one live process.
+    ///
+    /// # Errors
+    /// The reason for the refusal.
+    pub(crate) fn admit_beside(&self, records: &[SliceRecord]) -> anyhow::Result<Admission> {
+        let plan = self.plan;
+        let known = records.iter().find_map(|record| {
+            let mut members = record.containers.iter();
+            let member = members.find(|member| member.id == plan.container);
+            member.map(|member| (member, record.unified()))
+        });
+        match known {
+            Some((member, promised)) if self.owner.is_some_and(|own| own.is(&member.owner)) => {
+                return Ok(Admission::Existing(promised));
+            }
+            Some((member, _)) => bail!(
+                "a container {} is running already (process {}, bundle {})",
+                member.id,
+                member.owner.pid,
+                member.bundle.display()
+            ),
+            None => {}
+        }
+        // Mounts made in this stage are visible neither to other containers nor to the host. So
+        // every container would be promised all of the memory.
+        if self.stage == Stage::Container && unified(&plan.devices) > Bytes::ZERO {
+            bail!(
+                "{} requests unified memory, which requires the hook at createRuntime: at \
+                 createContainer, other containers cannot see its promise",
+                plan.name
+            );
+        }
+        let own = records.iter().find(|record| record.slice == plan.slice);
+        match own {
+            Some(record) if self.stage == Stage::Container => bail!(
+                "slice {} is shared, which requires the hook at createRuntime: at createContainer, \
+                 it cannot reach the ledger of the other containers",
+                record.slice
+            ),
+            Some(record) if !is_of_pod(record, plan) => bail!(
+                "slice {} belongs to another pod ({}): only containers with the same sandbox id and \
+                 namespace share a slice",
+                record.slice,
+                record.name
+            ),
+            Some(record) if record.devices != plan.devices => bail!(
+                "slice {} is shared with {}, which has another budget",
+                record.slice,
+                record.name
+            ),
+            Some(record) => Ok(Admission::New {
+                record: record.clone(),
+                note: None,
+            }),
+            None => {
+                let promised = self.room(records)?;
+                let record = SliceRecord {
+                    version: SliceRecord::VERSION,
+                    slice: plan.slice.clone(),
+                    name: plan.name.clone(),
+                    namespace: plan.namespace.clone(),
+                    shared: plan.shared,
+                    sandbox: plan.sandbox.clone(),
+                    devices: plan.devices.clone(),
+                    promised,
+                    containers: Vec::new(),
+                };
+                let note = promised.map(|promised| overcommitted(plan, promised));
+                Ok(Admission::New { record, note })
+            }
+        }
+    }
+
+    fn room(&self, records: &[SliceRecord]) -> anyhow::Result<Option<Bytes>> {
+        let plan = self.plan;
+        let host = match unified(&plan.devices) {
+            Bytes::ZERO => None,
+            _ => the_host(self.paths, records).context(HostUnread)?,
+        };
+        let asking = Asking {
+            slice: &plan.slice,
+            namespace: plan.namespace.as_deref(),
+            budgets: &plan.devices,
+        };
+        let runs = tenants::runs(self.paths);
+        admit(
+            &asking,
+            records,
+            &runs,
+            self.devices,
+            self.policy,
+            host.as_ref(),
+        )
+        .with_context(|| format!("no room for {}", plan.name))
+    }
+}
+
+/// Whether a slice belongs to the plan's pod. Its name proves nothing, because tenants can see it.
+fn is_of_pod(record: &SliceRecord, plan: &ContainerPlan) -> bool {
+    plan.shared
+        && record.shared
+        && plan.sandbox.is_some()
+        && (&record.sandbox, &record.namespace) == (&plan.sandbox, &plan.namespace)
+}
+
+/// The message for a slice that policy admits although there is no room for it.
+fn overcommitted(plan: &ContainerPlan, promised: Bytes) -> String {
+    let asked = unified(&plan.devices);
+    format!(
+        "{} is over-committed by {}: it requests {asked} and is promised the remaining {promised}",
+        plan.name,
+        asked.minus(promised)
+    )
+}
+
+/// The host's available memory, or its promises, cannot be read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("cannot read this host's memory or its promises, so no slice of it is admitted")]
+pub(crate) struct HostUnread;
+
+/// The display name of a run; the name of its promise contains its process.
+fn run_name(slice: &str) -> String {
+    let mut parts = slice.splitn(4, '.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("run"), Some(pid), Some(_), Some(name)) => format!("{name} (pid {pid})"),
+        _ => slice.to_owned(),
+    }
+}
+
+/// The host's memory, with the unused part of its promises.
+fn the_host(paths: &HostPaths, records: &[SliceRecord]) -> anyhow::Result<Option<HostState>> {
+    let path = paths.meminfo();
+    let head = read::capped(
+        read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
+        1 << 16,
+    )?;
+    let memory =
+        meminfo::parse(&head).with_context(|| format!("{} is not a meminfo", path.display()))?;
+    let folder = paths.promises();
+    let held = match folder.try_exists() {
+        // No promise has been made since boot.
+        Ok(false) => Ok(Vec::new()),
+        _ => tenants::promised(&folder),
+    };
+    let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
+    let unused = held.into_iter().map(|promise| {
+        let known = records.iter().find(|record| record.slice == promise.slice);
+        Unused {
+            name: known.map_or_else(|| run_name(&promise.slice), |record| record.name.clone()),
+            slice: promise.slice,
+            memory: promise.unused,
+        }
+    });
+    let unused = unused.collect();
+    Ok(Some(HostState { memory, unused }))
+}

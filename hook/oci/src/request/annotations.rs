@@ -1,0 +1,277 @@
+//! Parses the annotations `gpuslice.io/...` of a container.
+//! Touches: its arguments. Never: the environment, which images set.
+//! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
+
+use crate::request::identity::{Annotations, Identity};
+use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::words::device::Selector;
+use gpuslice_config::words::units::{Bytes, ParseBytesError};
+use gpuslice_host::base::text::shown;
+use gpuslice_host::machine::policy::DefaultSlice;
+
+/// The prefix of every key.
+pub const PREFIX: &str = "gpuslice.io/";
+
+/// The known keys, listed in the error for an unknown key.
+pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
+                        host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
+
+/// The slice that a container requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SliceRequest {
+    /// The budget of every GPU that is not named.
+    pub memory: Option<Bytes>,
+    /// The budgets of the named GPUs.
+    pub devices: Vec<Named>,
+    /// The value reported as total memory.
+    pub total: Option<Total>,
+    /// How unified memory is presented.
+    pub present_as: Option<PresentAs>,
+    /// The bytes subtracted from the reported total.
+    pub headroom: Option<Bytes>,
+    /// Host memory that is not charged.
+    pub host_allowance: Option<Bytes>,
+    /// Whether managed memory counts against the slice.
+    pub managed: Option<Managed>,
+    /// The reaction to memory pressure.
+    pub pressure: Option<Pressure>,
+    /// The handling of model files in the page cache.
+    pub page_cache: Option<PageCache>,
+    /// Whether the pod's containers share one slice.
+    pub shared: bool,
+}
+
+/// The budget of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The GPU, as the annotation names it.
+    pub selector: Selector,
+    /// Its budget.
+    pub memory: Bytes,
+    /// Whether the budget is the container's own rather than its pod's.
+    pub own: bool,
+}
+
+impl SliceRequest {
+    /// Whether a memory size is requested.
+    #[must_use]
+    pub fn limits_something(&self) -> bool {
+        self.memory.is_some() || !self.devices.is_empty()
+    }
+}
+
+impl From<&DefaultSlice> for SliceRequest {
+    /// The request that a container without annotations is taken to make.
+    fn from(default: &DefaultSlice) -> SliceRequest {
+        SliceRequest {
+            memory: Some(default.memory),
+            total: default.total,
+            present_as: default.present_as,
+            headroom: default.headroom,
+            host_allowance: default.host_allowance,
+            pressure: default.pressure,
+            ..SliceRequest::default()
+        }
+    }
+}
+
+/// The request that annotations make for one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnnotatedRequest {
+    /// No annotation is ours.
+    Nothing,
+    /// The pod's `containers` does not name this one.
+    NotThisContainer,
+    /// The container requests this slice.
+    Slice(SliceRequest),
+}
+
+/// An error in an annotation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// The key is unknown.
+    #[error("unknown annotation {PREFIX}{0} (known: {KEYS})")]
+    Unknown(String),
+    /// The value is not a size.
+    #[error("annotation {PREFIX}{0}: \"{1}\": {2}")]
+    Size(String, String, ParseBytesError),
+    /// The key does not name a device.
+    #[error("annotation {PREFIX}{0}: \"{1}\" is neither the index nor the uuid of a GPU")]
+    Device(String, String),
+    /// The value is not one of the accepted words.
+    #[error("annotation {PREFIX}{0}: \"{1}\" is not one of {2}")]
+    Word(String, String, &'static str),
+    /// The annotation names a container, but the engine does not pass container names.
+    #[error(
+        "annotation {PREFIX}{0} names a container, and this engine does not pass container names to \
+         its hooks"
+    )]
+    NoName(String),
+    /// Options are given without a memory size.
+    #[error("annotation {PREFIX}{0} needs a size (add {PREFIX}memory)")]
+    NoMemory(&'static str),
+}
+
+/// Whether any annotation is ours.
+#[must_use]
+pub fn any(annotations: &Annotations) -> bool {
+    annotations.keys().any(|key| key.starts_with(PREFIX))
+}
+
+/// Reads the request for one container.
+///
+/// # Errors
+/// [`AnnotationError`] names the annotation.
+pub fn read(
+    annotations: &Annotations,
+    who: &Identity,
+) -> Result<AnnotatedRequest, AnnotationError> {
+    read_beside(annotations, who, None)
+}
+
+/// Like [`read`], for callers where the operator's own configuration may already give the size.
+///
+/// # Errors
+/// [`AnnotationError`] names the annotation.
+pub fn read_beside(
+    annotations: &Annotations,
+    who: &Identity,
+    memory: Option<Bytes>,
+) -> Result<AnnotatedRequest, AnnotationError> {
+    let ours: Vec<(&str, &str)> = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim())))
+        .collect();
+    if ours.is_empty() {
+        return Ok(AnnotatedRequest::Nothing);
+    }
+    let (own, pod): (Vec<_>, Vec<_>) = ours
+        .into_iter()
+        .partition(|(key, _)| key.starts_with(CONTAINER));
+    let by_name = |(key, _): &&(&str, &str)| *key == "containers";
+    let named = own.first().or_else(|| pod.iter().find(by_name));
+    if let (Some((key, _)), None) = (named, &who.name) {
+        return Err(AnnotationError::NoName(shown(key)));
+    }
+    let mut request = SliceRequest {
+        memory,
+        ..SliceRequest::default()
+    };
+    let mut listed = None;
+    for (key, value) in pod {
+        match key {
+            "containers" => listed = Some(value),
+            key => set(&mut request, key, key, value)?,
+        }
+    }
+    let mut named = false;
+    for (key, value) in own {
+        let unknown = || AnnotationError::Unknown(shown(key));
+        let rest = key.strip_prefix(CONTAINER).ok_or_else(unknown)?;
+        let (name, own_key) = rest.split_once('.').ok_or_else(unknown)?;
+        if who.name.as_deref() == Some(name) {
+            set(&mut request, key, own_key, value)?;
+            named = true;
+        } else {
+            // The key is for another container; its value is validated all the same.
+            set(&mut SliceRequest::default(), key, own_key, value)?;
+        }
+    }
+    let mentioned = |list: &str| {
+        let mut names = list.split(',').map(str::trim);
+        who.name
+            .as_deref()
+            .is_some_and(|own| names.any(|name| name == own))
+    };
+    if listed.is_some_and(|list| !named && !mentioned(list)) {
+        return Ok(AnnotatedRequest::NotThisContainer);
+    }
+    match request.limits_something() {
+        true => Ok(AnnotatedRequest::Slice(request)),
+        // Every key was for other containers.
+        false if request == SliceRequest::default() => Ok(AnnotatedRequest::NotThisContainer),
+        false => Err(AnnotationError::NoMemory(first_option(&request))),
+    }
+}
+
+/// The prefix of a key that applies to one container only.
+const CONTAINER: &str = "container.";
+
+fn first_option(request: &SliceRequest) -> &'static str {
+    let given = [
+        ("total", request.total.is_some()),
+        ("present-as", request.present_as.is_some()),
+        ("headroom", request.headroom.is_some()),
+        ("host-allowance", request.host_allowance.is_some()),
+        ("managed", request.managed.is_some()),
+        ("pressure", request.pressure.is_some()),
+        ("page-cache", request.page_cache.is_some()),
+    ];
+    let first = given.iter().find(|(_, given)| *given);
+    first.map_or("share", |(name, _)| name)
+}
+
+/// Sets one key. `full` is the key as written, for errors.
+fn set(
+    request: &mut SliceRequest,
+    full: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), AnnotationError> {
+    let size = || {
+        let fault = |fault| AnnotationError::Size(shown(full), shown(value), fault);
+        Bytes::configured(value).map_err(fault)
+    };
+    let word = |words| AnnotationError::Word(shown(full), shown(value), words);
+    match key {
+        "memory" => request.memory = Some(size()?),
+        "total" => {
+            request.total = Some(Total::from_word(value).ok_or_else(|| word("slice, device"))?)
+        }
+        "present-as" => {
+            request.present_as =
+                Some(PresentAs::from_word(value).ok_or_else(|| word("uma, discrete"))?);
+        }
+        // A headroom of 0 is valid, although 0 is not a valid size.
+        "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
+        "headroom" => request.headroom = Some(size()?),
+        "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
+        "host-allowance" => request.host_allowance = Some(size()?),
+        "managed" => {
+            request.managed = Some(Managed::from_word(value).ok_or_else(|| word("count, allow"))?);
+        }
+        "pressure" => {
+            request.pressure =
+                Some(Pressure::from_word(value).ok_or_else(|| word("refuse, release"))?);
+        }
+        "page-cache" => {
+            let known = PageCache::from_word(value);
+            request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
+        }
+        "share" => match value {
+            "pod" => request.shared = true,
+            "container" => request.shared = false,
+            _ => return Err(word("pod, container")),
+        },
+        key => {
+            let Some(device) = key.strip_prefix("memory.") else {
+                return Err(AnnotationError::Unknown(shown(full)));
+            };
+            let selector = device
+                .parse()
+                .map_err(|_| AnnotationError::Device(shown(full), shown(device)))?;
+            let memory = size()?;
+            request.devices.retain(|known| known.selector != selector);
+            request.devices.push(Named {
+                selector,
+                memory,
+                own: full.starts_with(CONTAINER),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "annotations_tests.rs"]
+mod tests;

@@ -1,0 +1,12 @@
+//! The request of a container: its state, its config.json, its annotations, the hook's arguments.
+//! Touches: the bundle, by reading it.
+
+pub mod annotations;
+pub mod arguments;
+pub(crate) mod hook_sizes;
+pub mod identity;
+pub(crate) mod json_filter;
+pub mod spec;
+pub mod state;
+pub(crate) mod toolkit_limit;
+pub(crate) mod visible_gpus;

@@ -1,0 +1,155 @@
+//! Finds the GPUs that a container is given by its configuration. A size without an index applies
+//! to those, and not to every GPU of the host.
+//! Touches: its arguments. Never: the environment, which images set. Exception: the variable that
+//! tells NVIDIA's own hook to bring no GPU.
+//! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
+//! limits the other GPUs, too; only admission does not count them.
+
+use crate::request::spec::{DeviceRule, Linux, Spec, VISIBLE};
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_host::machine::devices::Devices;
+use std::path::Path;
+
+/// The major number of NVIDIA's devices.
+const NVIDIA: i64 = 195;
+
+/// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
+/// determine them.
+#[must_use]
+pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
+    let linux = spec.linux.as_ref()?;
+    if may_make_any(linux) || is_given_more_later(spec) {
+        return None;
+    }
+    let nodes = linux.devices.iter().flatten();
+    let numbers = nodes.filter(|node| node.kind == "c" && node.major == Some(NVIDIA));
+    let minors = numbers.filter_map(|node| node.minor);
+    let mounts = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| minor(mount.source.as_deref()?));
+    let minors: Vec<i64> = minors.chain(mounts).collect();
+    let mut given = Vec::new();
+    for device in &devices.devices {
+        // A list written before it had minor numbers does not determine the GPU.
+        if minors.contains(&i64::from(device.minor?)) {
+            given.push(device.uuid);
+        }
+    }
+    (!given.is_empty() || is_given_none(spec, linux)).then_some(given)
+}
+
+/// Whether a container without a listed GPU certainly has none: its cgroup denies every device that
+/// is not listed, no listed device could be a GPU, and no hook brings one.
+fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
+    let rules = || {
+        let all = linux.resources.iter();
+        all.flat_map(|all| all.devices.iter().flatten())
+    };
+    let denies_all = |rule: &DeviceRule| {
+        let every = |number: Option<i64>| number.is_none_or(|number| number < 0);
+        let kind = rule.kind.as_deref().unwrap_or("a");
+        !rule.allow && kind == "a" && every(rule.major) && every(rule.minor)
+    };
+    let of_nvidia = |rule: &DeviceRule| rule.allow && rule.major == Some(NVIDIA);
+    let mut nodes = linux.devices.iter().flatten();
+    let node = |path: &Path| {
+        let device = path.strip_prefix("/dev").ok().and_then(Path::to_str);
+        device.is_some_and(|name| {
+            ["nv", "dri", "dxg", "mali"]
+                .iter()
+                .any(|gpu| name.starts_with(gpu))
+        })
+    };
+    let mut sources = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| mount.source.as_deref());
+    rules().any(denies_all)
+        && !rules().any(of_nvidia)
+        && !nodes.any(|own| own.major == Some(NVIDIA) || node(&own.path))
+        && !sources.any(node)
+        && !hooks(spec)
+            .any(|path| name(path).contains("nvidia") && !(is_legacy(path) && wants_none(spec)))
+}
+
+/// Whether NVIDIA's legacy-mode hook is configured to bring no GPU.
+fn wants_none(spec: &Spec) -> bool {
+    // Mounts can request GPUs, too.
+    let by_mounts = Path::new("/var/run/nvidia-container-devices");
+    let mut mounts = spec.mounts.iter();
+    let mut wanted = spec
+        .process
+        .iter()
+        .flat_map(|process| &process.env)
+        .filter_map(|variable| variable.strip_prefix(VISIBLE))
+        .peekable();
+    wanted.peek().is_some()
+        && wanted.all(|value| matches!(value, "" | "void" | "none"))
+        && !mounts.any(|mount| mount.destination.starts_with(by_mounts))
+}
+
+fn hooks(spec: &Spec) -> impl Iterator<Item = &Path> {
+    let stages = spec
+        .hooks
+        .iter()
+        .flat_map(|stages| stages.values().flatten());
+    stages.flatten().map(|hook| hook.path.as_path())
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn is_legacy(path: &Path) -> bool {
+    let name = name(path);
+    name.starts_with("nvidia-container-runtime-hook")
+        || name.starts_with("nvidia-container-toolkit")
+}
+
+/// The number in a device path: 3 for `/dev/nvidia3`, `None` for `/dev/nvidiactl`.
+fn minor(path: &Path) -> Option<i64> {
+    let number = path.to_str()?.strip_prefix("/dev/nvidia")?;
+    number
+        .parse()
+        .ok()
+        .filter(|number| (0..254).contains(number))
+}
+
+/// Whether the container may create device files of its own, or sees all of the host's.
+fn may_make_any(linux: &Linux) -> bool {
+    let rules = linux
+        .resources
+        .iter()
+        .flat_map(|all| all.devices.iter().flatten());
+    let any = |rule: &DeviceRule| {
+        let kind = rule.kind.as_deref().unwrap_or("a");
+        let every_gpu = rule.major.is_none_or(|major| major < 0 || major == NVIDIA)
+            && rule.minor.is_none_or(|minor| minor < 0);
+        rule.allow && (kind == "a" || kind == "c") && every_gpu
+    };
+    // Runtimes themselves let containers create any device file and open none. Without `r` such a
+    // file is of no use.
+    let opens = |rule: &DeviceRule| {
+        rule.access
+            .as_deref()
+            .is_none_or(|access| access.contains('r'))
+    };
+    rules.into_iter().any(|rule| any(rule) && opens(rule))
+}
+
+/// Whether the container is given GPUs that its configuration does not list: by NVIDIA's
+/// legacy-mode hook, or because it sees the whole of the host's /dev.
+fn is_given_more_later(spec: &Spec) -> bool {
+    let mut sources = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| mount.source.as_deref());
+    (hooks(spec).any(is_legacy) && !wants_none(spec))
+        || sources.any(|source| source == Path::new("/dev") || source == Path::new("/"))
+}
+
+#[cfg(test)]
+#[path = "visible_gpus_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! Injects a container's slice, or the reason why it starts without one.
+//! Touches: the container's mount namespace, through `inject`; the container's record.
+
+use super::Run;
+use crate::apply::{container, page_cache};
+use crate::base::outcome::{Stage, StageFailure};
+use crate::inject::reason::{self, Reason};
+use crate::inject::sources::Sources;
+use crate::inject::{self, InjectError, Injection, Outcome};
+use crate::request::spec::Spec;
+use crate::request::state::State;
+use anyhow::anyhow;
+use gpuslice_host::machine::policy::NotInjectable;
+use gpuslice_host::slices::records::{self, Registry};
+use std::fs::File;
+
+impl Run<'_> {
+    pub(super) fn inject(
+        &mut self,
+        state: &State,
+        spec: &Spec,
+        stage: Stage,
+    ) -> Result<(), StageFailure> {
+        let on = self.on;
+        let container = |error| on.by_container(error);
+        let lines = page_cache::drop_folders(&self.plan.drops);
+        self.report.lines.extend(lines);
+        let home = container::own_namespace().map_err(|error| on.by_host(error))?;
+        let (namespace, mapped) = match stage {
+            Stage::Container => (None, None),
+            Stage::Runtime => (
+                Some(container::namespace(state.pid, &home).map_err(container)?),
+                // Without a user namespace of its own, the container's root is the host's root.
+                match spec.has_user_namespace() {
+                    true => container::mapped_root(state.pid).map_err(container)?,
+                    false => None,
+                },
+            ),
+        };
+        let sources = Sources::take(&self.plan, &self.given.paths);
+        let sources = sources.map_err(|error| on.by_host(error))?;
+        let rootfs = spec.rootfs(&state.bundle);
+        let text = self.plan.files.first().map(|file| file.text.clone());
+        let text = text.unwrap_or_default();
+        let target = Injection {
+            namespace,
+            rootfs: &rootfs,
+            mapped,
+            program: spec
+                .process
+                .as_ref()
+                .and_then(|process| process.args.first())
+                .map(String::as_str),
+            hosts_dev: container::hosts_dev().map_err(|error| on.by_host(error))?,
+            slice: &text,
+            masked: spec.masked_paths(),
+        };
+        let outcome = inject::inject(sources, &target, &self.given.crash_points);
+        go_home(&home, stage).map_err(|error| on.by_host(error))?;
+        let outcome = outcome.map_err(|error| match error {
+            InjectError::Library => on.by_host(error),
+            _ => on.by_container(error),
+        });
+        match outcome? {
+            Outcome::Injected | Outcome::Already => Ok(()),
+            Outcome::Unreached => {
+                let why = "its first program is static, so the slice limits only the dynamic programs \
+                           that it starts";
+                self.runs_without(format!("{}: {why}", self.plan.name), why);
+                let root = self.given.paths.container_root(&self.plan.container);
+                self.reason_is_in(reason::write(&root, why).map_err(Into::into));
+                Ok(())
+            }
+            Outcome::Unsuited(why) => match self.policy.when_not_injectable {
+                NotInjectable::Refuse => Err(StageFailure::Refused(anyhow!(
+                    "this host's policy refuses containers that cannot load libgpuslice.so: {why}"
+                ))),
+                NotInjectable::Warn => {
+                    let why = why.to_string();
+                    let line = format!("{} starts without a slice: {why}", self.plan.name);
+                    self.runs_without(line, &why);
+                    let folder = self.given.paths.container_reason(&self.plan.container);
+                    let mounted = Reason::write(&folder, &why)
+                        .map_err(Into::into)
+                        .and_then(|reason| Ok(reason.mount(&target)?));
+                    self.reason_is_in(mounted);
+                    go_home(&home, stage).map_err(|error| on.by_host(error))
+                }
+            },
+        }
+    }
+
+    /// Reports a container that runs without its slice, and keeps the reason in its record.
+    fn runs_without(&mut self, line: String, why: &str) {
+        self.report.logged.push(line);
+        if let Err(error) = self.record_no_slice(why) {
+            self.report.lines.push(format!("{error:#}"));
+        }
+    }
+
+    /// A container whose own `gpuslice check` cannot know the reason starts all the same.
+    fn reason_is_in(&mut self, done: anyhow::Result<()>) {
+        if let Err(error) = done {
+            let name = &self.plan.name;
+            let line =
+                format!("{name}: gpuslice check in the container cannot know why: {error:#}");
+            self.report.lines.push(line);
+        }
+    }
+
+    fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {
+        let registry = Registry::lock(&self.given.paths)?;
+        let (records, _) = records::survey(&self.given.paths)?;
+        let own = records
+            .into_iter()
+            .find(|record| record.slice == self.plan.slice);
+        let Some(mut record) = own else { return Ok(()) };
+        let mut members = record.containers.iter_mut();
+        if let Some(member) = members.find(|member| member.id == self.plan.container) {
+            member.no_slice = Some(why.to_owned());
+            registry.write(&record)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns to the host's mount namespace, because files made on the host must be removed there.
+fn go_home(home: &File, stage: Stage) -> nix::Result<()> {
+    match stage {
+        Stage::Runtime => nix::sched::setns(home, nix::sched::CloneFlags::CLONE_NEWNS),
+        Stage::Container => Ok(()),
+    }
+}

@@ -1,0 +1,364 @@
+//! Creates a container's slice, or reports why it has none.
+//! Touches: everything below.
+
+mod injection;
+
+use crate::apply::{command, container, driver_limit, host_dirs};
+use crate::base::outcome::{Messages, Report, Stage, StageFailure};
+use crate::plan::neighbours::{Admission, Candidate, HostUnread};
+use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
+use crate::request::arguments::Arguments;
+use crate::request::spec::{self, Spec};
+use crate::request::state::State;
+use crate::request::{annotations, hook_sizes, toolkit_limit};
+use anyhow::{Context, bail};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::devices::{self, Devices};
+use gpuslice_host::machine::policy::{self, DriverLimits, OnError, Policy};
+use gpuslice_host::machine::process::InitProcess;
+use gpuslice_host::slices::gc;
+use gpuslice_host::slices::records::{self, Member, Registry};
+
+/// The decision about a container: its plan and its first process.
+struct Decided {
+    plan: ContainerPlan,
+    devices: Devices,
+    policy: Policy,
+    spec: Spec,
+    on: Outcomes,
+}
+
+/// The consequence of a failure for the container.
+#[derive(Clone, Copy)]
+struct Outcomes {
+    /// The host caused the failure: `on-error` decides.
+    host: OnError,
+    /// The container caused the failure, which must not switch off a policy for all containers.
+    container: OnError,
+}
+
+impl Outcomes {
+    fn of(policy: &Policy, annotated: bool) -> Outcomes {
+        let host = match annotated {
+            true => policy.on_error.annotated,
+            false => policy.on_error.others,
+        };
+        let container = match policy.deny_unannotated || policy.default.is_some() {
+            true => OnError::Refuse,
+            false => host,
+        };
+        Outcomes { host, container }
+    }
+
+    fn by_host(self, error: impl Into<anyhow::Error>) -> StageFailure {
+        StageFailure::Failed(error.into(), self.host)
+    }
+
+    fn by_container(self, error: impl Into<anyhow::Error>) -> StageFailure {
+        StageFailure::Failed(error.into(), self.container)
+    }
+}
+
+/// Decides. Returns `None` where there is nothing to be done.
+fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, StageFailure> {
+    let spec = spec::read(&state.bundle);
+    let annotated = given.memory.is_some()
+        || annotations::any(&state.annotations)
+        || spec
+            .as_ref()
+            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
+    let policy = policy::read(&given.paths)
+        .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
+    let on = Outcomes::of(&policy, annotated);
+    let spec = spec.map_err(|error| on.by_container(error))?;
+    let planned = plan_for(state, &spec, &policy, given, stage).map_err(|error| {
+        match error.downcast_ref::<PlanError>() {
+            None => on.by_host(error),
+            Some(PlanError::Annotation(_)) => on.by_container(error),
+            // A request that policy does not allow is refused whatever `on-error` says.
+            Some(_) => StageFailure::Refused(error),
+        }
+    })?;
+    Ok(planned.map(|(plan, devices)| Decided {
+        plan,
+        devices,
+        policy,
+        spec,
+        on,
+    }))
+}
+
+/// Whether any hook definition of the container, including this hook's, gives a size. Sizes that
+/// conflict count as a request, too.
+fn asks_by_hook(spec: &Spec) -> bool {
+    !matches!(hook_sizes::of(spec, None), Ok(None))
+}
+
+/// The plan that a container would get, and the messages that would be reported. The plan is `None`
+/// where there is nothing to be done. Nothing is changed, and no memory is reserved.
+///
+/// # Errors
+/// Those of [`create`], as far as they can occur without a container.
+pub(crate) fn dry_run(
+    state: &State,
+    stage: Stage,
+    given: &Arguments,
+) -> Result<(Option<ContainerPlan>, Messages), StageFailure> {
+    let Some(mut decided) = decide(state, stage, given)? else {
+        return Ok((None, Messages::new()));
+    };
+    let on = decided.on;
+    let records = records::records(&given.paths).map_err(|error| on.by_host(error))?;
+    let records = gc::without_dead(&given.paths, records);
+    let candidate = Candidate {
+        plan: &decided.plan,
+        devices: &decided.devices,
+        policy: &decided.policy,
+        paths: &given.paths,
+        // A dry run may describe a container that does not exist. Then it has no owner.
+        owner: container::owner(state, stage).ok(),
+        stage,
+    };
+    let mut lines = Messages::new();
+    let name = &decided.plan.name;
+    let admission = candidate.admit_beside(&records);
+    let promised = match admission.map_err(|error| unless_host(error, on))? {
+        Admission::Existing(promised) => {
+            lines.push(format!("{name} already has its slice"));
+            promised
+        }
+        Admission::New { record, note } => {
+            lines.extend(note);
+            let note = decided.plan.note.as_ref();
+            lines.extend(note.map(|note| format!("{name}: {note}")));
+            record.unified()
+        }
+    };
+    decided.plan.is_promised(promised, &given.paths);
+    Ok((Some(decided.plan), lines))
+}
+
+/// A refusal because of other slices, or a failure to read them.
+fn unless_host(error: anyhow::Error, on: Outcomes) -> StageFailure {
+    match error.is::<HostUnread>() {
+        true => on.by_host(error),
+        false => StageFailure::Refused(error),
+    }
+}
+
+/// Creates the slice of a container.
+///
+/// # Errors
+/// [`StageFailure`] says whether the container may start all the same.
+pub(crate) fn create(
+    state: &State,
+    stage: Stage,
+    given: &Arguments,
+    report: &mut Report,
+) -> Result<(), StageFailure> {
+    let Some(decided) = decide(state, stage, given)? else {
+        return Ok(());
+    };
+    let Decided {
+        plan,
+        devices,
+        policy,
+        spec,
+        on,
+    } = decided;
+    let owner = container::owner(state, stage).map_err(|error| on.by_container(error))?;
+    let mut run = Run {
+        plan,
+        devices: &devices,
+        policy: &policy,
+        given,
+        on,
+        report,
+    };
+    if stage == Stage::Container {
+        container::is_in_one().map_err(|error| on.by_host(error))?;
+        container::is_out_of_reach(&spec).map_err(|error| on.by_container(error))?;
+    }
+    let known = run.admit(state, owner, stage)?;
+    // An earlier stage has done what can be done for this image. In this namespace the host's own
+    // mounts, including the ledger's, may be invisible.
+    if known && stage == Stage::Container {
+        return Ok(());
+    }
+    if !known && stage == Stage::Runtime {
+        let budgets = &run.plan.devices;
+        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.paths);
+        run.report.lines.extend(said);
+        let raised = raised(&run.plan, &spec, &policy);
+        run.report.logged.extend(raised);
+    }
+    if let (false, Some(note)) = (known, &run.plan.note) {
+        let line = format!("{}: {note}", run.plan.name);
+        run.report.lines.push(line);
+    }
+    match run.inject(state, &spec, stage) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            if let Err(left) = undo(&given.paths, &run.plan) {
+                run.report.lines.push(format!("{left:#}"));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The plan, if there is anything to be done, and the GPUs that it was made for.
+///
+/// # Errors
+/// When the container cannot have the slice that it requests.
+fn plan_for(
+    state: &State,
+    spec: &Spec,
+    policy: &Policy,
+    given: &Arguments,
+    stage: Stage,
+) -> anyhow::Result<Option<(ContainerPlan, Devices)>> {
+    let wanted = |devices: &Devices| {
+        plan::decide(&PlanInput {
+            state,
+            spec,
+            policy,
+            devices,
+            paths: &given.paths,
+            memory: given.memory,
+        })
+    };
+    // Errors in the container, or policy violations, can be reported without a list of GPUs.
+    let without = wanted(&Devices::none());
+    if matches!(
+        without,
+        Err(PlanError::Unannotated | PlanError::Annotation(_))
+    ) {
+        return Ok(without.map(|_| None)?);
+    }
+    // Most containers need no GPU. An error in the list of GPUs does not affect them.
+    if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
+        return Ok(None);
+    }
+    let devices = match devices::read(&given.paths)? {
+        Some(devices) => devices,
+        None if stage == Stage::Container || given.dry_run => {
+            bail!("no list of GPUs exists (run gpuslice devices --write)")
+        }
+        None => {
+            command::list_devices(&given.paths, policy)?;
+            let made = devices::read(&given.paths)?;
+            made.context("gpuslice devices --write wrote no list of GPUs")?
+        }
+    };
+    match wanted(&devices)? {
+        Decision::Nothing(_) => Ok(None),
+        Decision::Slice(plan) => Ok(Some((*plan, devices))),
+    }
+}
+
+/// The message for a limit of the driver that NVIDIA's toolkit replaces by a higher one.
+fn raised(plan: &ContainerPlan, spec: &Spec, policy: &Policy) -> Option<String> {
+    let limit = toolkit_limit::raised(spec, &plan.devices)?;
+    (policy.driver_limits != DriverLimits::Off).then(|| {
+        format!(
+            "{}: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to {limit} \
+             (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice (use gpuslice-runtime, \
+             which runs gpuslice-hook last)",
+            plan.name
+        )
+    })
+}
+
+/// Removes the record, and the files and mounts that were made.
+fn undo(paths: &HostPaths, plan: &ContainerPlan) -> anyhow::Result<()> {
+    let registry = Registry::lock(paths)?;
+    let (records, _) = records::survey(paths)?;
+    if let Some(record) = records
+        .into_iter()
+        .find(|record| record.slice == plan.slice)
+    {
+        gc::leave(&registry, record, std::slice::from_ref(&plan.container))?;
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    plan: ContainerPlan,
+    devices: &'a Devices,
+    policy: &'a Policy,
+    given: &'a Arguments,
+    on: Outcomes,
+    report: &'a mut Report,
+}
+
+impl Run<'_> {
+    /// Records the container if there is room for its slice, and prepares the host. Returns whether
+    /// an earlier stage has already done so.
+    fn admit(
+        &mut self,
+        state: &State,
+        owner: InitProcess,
+        stage: Stage,
+    ) -> Result<bool, StageFailure> {
+        let on = self.on;
+        let (plan, given) = (&self.plan, self.given);
+        let paths = &given.paths;
+        let registry = Registry::lock(paths).map_err(|error| on.by_host(error))?;
+        given.crash_points.reached("locked");
+        let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
+        self.report.lines.extend(collected.failures);
+        let candidate = Candidate {
+            plan,
+            devices: self.devices,
+            policy: self.policy,
+            paths,
+            owner: Some(owner),
+            stage,
+        };
+        let admission = candidate.admit_beside(&records);
+        let mut record = match admission.map_err(|error| unless_host(error, on))? {
+            // The hook is configured twice, or was killed and is tried again.
+            Admission::Existing(promised) => {
+                self.plan.is_promised(promised, paths);
+                if !host_dirs::is_prepared(paths, &self.plan.container) {
+                    let made = host_dirs::prepare(&self.plan, promised, paths, &given.crash_points);
+                    let lines = made.map_err(|error| on.by_host(error))?;
+                    self.report.lines.extend(lines);
+                }
+                return Ok(true);
+            }
+            Admission::New { record, note } => {
+                self.report.lines.extend(note);
+                record
+            }
+        };
+        given.crash_points.reached("admitted");
+        record.containers.push(Member {
+            id: plan.container.clone(),
+            name: plan.name.clone(),
+            owner,
+            bundle: state.bundle.clone(),
+            drops: plan.drops.clone(),
+            no_slice: None,
+        });
+        registry.write(&record).map_err(|error| on.by_host(error))?;
+        given.crash_points.reached("recorded");
+        let promised = record.unified();
+        self.plan.is_promised(promised, paths);
+        match host_dirs::prepare(&self.plan, promised, paths, &given.crash_points) {
+            Ok(lines) => self.report.lines.extend(lines),
+            Err(error) => {
+                let left = gc::leave(
+                    &registry,
+                    record,
+                    std::slice::from_ref(&self.plan.container),
+                );
+                let _ = left.map_err(|left| self.report.lines.push(format!("{left:#}")));
+                return Err(on.by_host(error));
+            }
+        }
+        given.crash_points.reached("prepared");
+        Ok(false)
+    }
+}

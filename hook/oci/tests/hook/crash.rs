@@ -1,0 +1,201 @@
+//! A hook that is killed, a container that nobody deletes, a number that comes again: nothing is
+//! left, and nothing is given twice.
+//! Touches: mount namespaces of its own. Needs root.
+
+use crate::support::{Container, Host, hook, is_root, patience};
+use gpuslice_hook::base::crash_points::CRASH_POINTS;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+#[test]
+fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    for step in CRASH_POINTS {
+        let mut container = host.container(&format!("at-{step}"));
+        let said = container.hook(&["--die-at", step, "createRuntime"]);
+        assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
+        // The runtime gives the container up.
+        container.dies();
+        host.collect();
+        assert_eq!(host.left(), Vec::<String>::new(), "{step}");
+    }
+}
+
+#[test]
+fn killed_at_any_step_it_costs_the_next_container_nothing() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let all = [("gpuslice.io/memory", "24GiB")];
+    for step in CRASH_POINTS {
+        let mut killed = host.asking("killed", &all);
+        let said = killed.hook(&["--die-at", step, "createRuntime"]);
+        assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
+        killed.dies();
+        // No collector has run: the next hook is one.
+        let next = host.asking("next", &all);
+        next.is_given_its_slice();
+        assert!(next.hook(&["poststop"]).status.success());
+        assert_eq!(host.left(), Vec::<String>::new(), "{step}");
+    }
+}
+
+#[test]
+fn killed_at_any_step_the_same_container_can_be_tried_again() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    for step in CRASH_POINTS {
+        let container = host.container("again");
+        let said = container.hook(&["--die-at", step, "createRuntime"]);
+        assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
+        container.is_given_its_slice();
+        assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n", "{step}");
+        assert!(
+            container.inside(".gpuslice/ledger/ledger").exists(),
+            "{step}"
+        );
+        assert!(container.hook(&["poststop"]).status.success());
+        assert_eq!(host.left(), Vec::<String>::new(), "{step}");
+    }
+}
+
+#[test]
+fn a_container_that_no_runtime_deletes_holds_nothing_when_it_is_dead() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let all = [("gpuslice.io/memory", "24GiB")];
+    let mut first = host.asking("first", &all);
+    first.is_given_its_slice();
+    let second = host.asking("second", &all);
+    let said = second.is_refused();
+    assert!(
+        said.contains("no room for second: GPU 0 (Card, 24.00 GiB) has 0 B left")
+            && said.contains("held by first 24.00 GiB"),
+        "{said}"
+    );
+    first.dies();
+    second.is_given_its_slice();
+}
+
+#[test]
+fn a_process_number_that_came_again_keeps_no_slice_alive() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    container.is_given_its_slice();
+    let record = host.run("slices/c1.json");
+    let text = fs::read_to_string(&record).unwrap();
+    let (before, after) = text.split_once("\"starttime\":").unwrap();
+    let end = after.find([',', '}']).unwrap();
+    fs::write(&record, format!("{before}\"starttime\":1{}", &after[end..])).unwrap();
+    host.collect();
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_container_of_the_same_id_that_lives_is_not_robbed() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let first = host.container("same");
+    first.is_given_its_slice();
+    let second = host.container("same");
+    let said = second.is_refused();
+    let expected = format!(
+        "a container same is running already (process {}",
+        first.pid()
+    );
+    assert!(said.contains(&expected), "{said}");
+    // Nor does another runtime's poststop take its slice away.
+    let state = r#"{"ociVersion":"1.0","id":"same","status":"stopped","bundle":"/elsewhere"}"#;
+    assert!(hook(&host, &["poststop"], state).status.success());
+    assert!(host.run("slices/same.json").exists());
+    assert!(first.hook(&["poststop"]).status.success());
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn two_hundred_containers_at_once_never_exceed_the_budget() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    // 24 GiB hold twenty of 1.2 GiB.
+    let ask = [("gpuslice.io/memory", "1228MiB")];
+    let containers: Vec<Container<'_>> = (0..200)
+        .map(|n| host.asking(&format!("c{n}"), &ask))
+        .collect();
+    let outcome = |container: &Container<'_>| {
+        let said = container.hook(&["createRuntime"]);
+        let told = String::from_utf8(said.stderr).unwrap();
+        match said.status.code() {
+            Some(0) => true,
+            Some(1) if told.contains("no room for") => false,
+            _ => panic!("{told}"),
+        }
+    };
+    let admitted: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = containers
+            .chunks(10)
+            .map(|some| scope.spawn(move || some.iter().filter(|one| outcome(one)).count()))
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum()
+    });
+    assert_eq!(admitted, 20);
+    assert_eq!(fs::read_dir(host.run("slices")).unwrap().count(), 20);
+    drop(containers);
+    host.collect();
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_removed_is_named_and_keeps_nobody_else_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut first = host.container("first");
+    first.is_given_its_slice();
+    let stuck = host.run("containers/first/root").display().to_string();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(arguments[0]);
+        assert!(
+            patience::output(command.args(&arguments[1..]))
+                .status
+                .success()
+        );
+    };
+    mount(&["mount", "-t", "tmpfs", "t", &stuck]);
+    first.dies();
+    let second = host.container("second");
+    let said = second.hook(&["createRuntime"]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success(), "{told}");
+    assert!(
+        told.contains("cannot remove") && told.lines().count() == 1,
+        "{told}"
+    );
+    // It counts until it is gone.
+    let third = host.asking("third", &[("gpuslice.io/memory", "9GiB")]);
+    assert!(
+        third
+            .is_refused()
+            .contains("held by first 8.00 GiB, second 8.00 GiB")
+    );
+    mount(&["umount", &stuck]);
+    third.is_given_its_slice();
+}

@@ -1,0 +1,132 @@
+//! A record that cannot be read: nobody is given what its container holds, and it goes only when
+//! that container is gone.
+//! Touches: mount namespaces and cgroups of its own. Needs root.
+
+use crate::support::{Container, Host, is_root};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::gc::{self, Collected, Unreadable};
+use std::fs;
+
+fn force(host: &Host) -> Collected {
+    gc::collect_all(&HostPaths::below(host.path("")), Unreadable::Remove).unwrap()
+}
+
+/// Damages a container's record; nothing in it says whose it is any more.
+fn damage(host: &Host, id: &str) {
+    fs::write(host.run(&format!("slices/{id}.json")), "\0\0").unwrap();
+}
+
+/// That force keeps the record, with what it says, and everything that is beside it.
+fn is_kept(host: &Host, container: &Container<'_>, sign: &str) {
+    let left = host.left();
+    let collected = force(host);
+    let [said] = collected.failures.as_slice() else {
+        panic!("{collected:?}");
+    };
+    let file = host.run(&format!("slices/{}.json", container.id));
+    let begins = format!("{} is not a valid slice record (", file.display());
+    assert!(said.starts_with(&begins) && said.contains(sign), "{said}");
+    assert!(said.contains("stop the container of slice "), "{said}");
+    let nothing = Collected {
+        failures: collected.failures.clone(),
+        ..Collected::default()
+    };
+    assert_eq!(collected, nothing);
+    assert_eq!(host.left(), left);
+}
+
+#[test]
+fn a_living_containers_damaged_record_stays_until_it_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut container = host.asking("c1", &[("gpuslice.io/memory", "20GiB")]);
+    container.is_given_its_slice();
+    damage(&host, "c1");
+    let other = host.container("other");
+    let said = other.is_refused();
+    let file = host.run("slices/c1.json").display().to_string();
+    for part in [
+        file.as_str(),
+        "so no slice is admitted",
+        "run gpuslice gc --force",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    // Who asks for nothing starts.
+    host.asking("none", &[]).is_given_its_slice();
+    is_kept(
+        &host,
+        &container,
+        &format!("process {} has its files mounted", container.pid()),
+    );
+    // Nor is it only the ledger by which it is known.
+    let ledger = container
+        .inside(".gpuslice/ledger/ledger")
+        .display()
+        .to_string();
+    let seen = ledger.split_once("/root/").unwrap().1;
+    let said = container.run_inside(&["umount", "-l", &format!("/{seen}")]);
+    assert!(said.status.success(), "{said:?}");
+    is_kept(&host, &container, "has its files mounted");
+    container.dies();
+    let refused = other.is_refused();
+    assert!(
+        refused.contains("gpuslice gc --force"),
+        "only by force: {refused}"
+    );
+    let collected = force(&host);
+    assert_eq!(collected.records, [host.run("slices/c1.json")]);
+    assert!(collected.failures.is_empty(), "{collected:?}");
+    assert_eq!(host.left(), Vec::<String>::new());
+    other.is_given_its_slice();
+}
+
+#[test]
+fn a_damaged_record_goes_with_its_container_when_the_runtime_says_so() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    let mut container = host.container("c1");
+    container.is_given_its_slice();
+    damage(&host, "c1");
+    // Not while it lives, whoever says so.
+    let said = container.hook(&["poststop"]);
+    assert!(
+        String::from_utf8(said.stderr)
+            .unwrap()
+            .contains("not a valid slice record")
+    );
+    assert!(host.run("slices/c1.json").exists());
+    container.dies();
+    let said = container.hook(&["poststop"]);
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    // Its promise with it.
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_no_file_and_what_is_named_like_a_folder_above_harm_nobody() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    container.is_given_its_slice();
+    let before = host.left();
+    for name in ["...json", "..json"] {
+        fs::write(host.run("slices").join(name), "{").unwrap();
+    }
+    nix::unistd::mkfifo(&host.run("slices/pipe.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let collected = force(&host);
+    assert_eq!(
+        (collected.records.len(), collected.failures.len()),
+        (3, 0),
+        "{collected:?}"
+    );
+    assert_eq!(host.left(), before);
+    assert!(container.hook(&["poststop"]).status.success());
+    assert_eq!(host.left(), Vec::<String>::new());
+}

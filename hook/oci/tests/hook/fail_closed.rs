@@ -1,0 +1,259 @@
+//! What starts and what does not, when something fails: a container cannot switch off its host's policy,
+//! and a failure of the host follows `on-error`.
+//! Touches: mount namespaces of its own. Needs root.
+
+use crate::support::{Container, Host, is_root};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+const DENY: &str = "deny-unannotated = true\n";
+const DEFAULT: &str = "[default]\nmemory = \"2GiB\"\n";
+
+/// The configuration of an unannotated container whose environment is 16 MB in JSON.
+fn with_a_large_environment(container: &Container<'_>) {
+    let variable = "\\u003c".repeat(50_000);
+    let env: Vec<String> = (0..54).map(|at| format!("\"X{at}={variable}\"")).collect();
+    let text = format!(
+        r#"{{"root":{{"path":"rootfs"}},"process":{{"args":["true"],"env":[{}]}}}}"#,
+        env.join(",")
+    );
+    assert!(text.len() > 16_000_000);
+    fs::write(container.bundle.join("config.json"), text).unwrap();
+}
+
+/// The hook lets the container start and says why it has no slice.
+fn starts_without(container: &Container<'_>) -> String {
+    let said = container.hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(!container.inside(".gpuslice/slice.json").exists());
+    String::from_utf8(said.stderr).unwrap()
+}
+
+#[test]
+fn a_large_environment_switches_off_neither_deny_nor_the_default_slice() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.asking("c1", &[]);
+    with_a_large_environment(&container);
+    host.policy(DENY);
+    let said = container.is_refused();
+    assert!(
+        said.contains("refuses containers that do not say"),
+        "{said}"
+    );
+    host.policy(DEFAULT);
+    container.is_given_its_slice();
+    assert!(container.inside(".gpuslice/slice.json").exists());
+}
+
+type Block = (&'static str, fn(&Container<'_>));
+
+/// What a container's user can bring to make the hook fail.
+fn stumbling_blocks() -> Vec<Block> {
+    vec![
+        ("a link as its list", |one| {
+            symlink("/nowhere", one.rootfs().join("etc/ld.so.preload")).unwrap();
+        }),
+        ("a folder as its list", |one| {
+            fs::create_dir(one.rootfs().join("etc/ld.so.preload")).unwrap();
+        }),
+        ("a list without end", |one| {
+            fs::write(one.rootfs().join("etc/ld.so.preload"), [b'x'; 5000]).unwrap();
+        }),
+        ("a volume as its /etc", |one| {
+            let etc = one.rootfs().join("etc");
+            let done = one.run_inside(&["mount", "-t", "tmpfs", "none", etc.to_str().unwrap()]);
+            assert!(done.status.success(), "{done:?}");
+        }),
+        ("a file as its /etc", |one| {
+            fs::remove_dir(one.rootfs().join("etc")).unwrap();
+            fs::write(one.rootfs().join("etc"), "").unwrap();
+        }),
+        ("a pipe as its slice's place", |one| {
+            nix::unistd::mkfifo(
+                &one.rootfs().join(".gpuslice"),
+                nix::sys::stat::Mode::S_IRWXU,
+            )
+            .unwrap();
+        }),
+        ("a configuration that is cut", |one| {
+            fs::write(one.bundle.join("config.json"), "{\"root\":").unwrap();
+        }),
+        ("a configuration without end", |one| {
+            let text = format!("{{\"mounts\":[{}", "[".repeat(9 << 20));
+            fs::write(one.bundle.join("config.json"), text).unwrap();
+        }),
+        ("an annotation that nobody knows", |one| {
+            let text = r#"{"root":{"path":"rootfs"},"annotations":{"gpuslice.io/memroy":"1GiB"}}"#;
+            fs::write(one.bundle.join("config.json"), text).unwrap();
+        }),
+    ]
+}
+
+#[test]
+fn what_a_container_brings_does_not_switch_off_the_default_slice() {
+    if !is_root() {
+        return;
+    }
+    for (case, bring) in stumbling_blocks() {
+        let host = Host::new();
+        let container = host.asking("c1", &[]);
+        bring(&container);
+        // Also where the operator lets containers start when something fails.
+        for errors in [
+            "",
+            "[on-error]\nannotated = \"start\"\nothers = \"start\"\n",
+        ] {
+            host.policy(&format!("{DEFAULT}{errors}"));
+            let said = container.hook(&["createRuntime"]);
+            assert_eq!(said.status.code(), Some(1), "{case}: {said:?}");
+            assert_eq!(host.left(), Vec::<String>::new(), "{case}");
+        }
+        // Without a slice for everybody it is no business of ours.
+        if !case.contains("annotation") {
+            host.policy("");
+            assert!(
+                container.hook(&["createRuntime"]).status.success(),
+                "{case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_a_container_brings_does_not_switch_off_deny_unannotated() {
+    if !is_root() {
+        return;
+    }
+    for (case, bring) in stumbling_blocks() {
+        let host = Host::new();
+        host.policy(&format!("{DENY}[on-error]\nannotated = \"start\"\n"));
+        for annotations in [&[][..], &[("gpuslice.io/memory", "1GiB")]] {
+            let container = host.asking(&format!("c{}", annotations.len()), annotations);
+            bring(&container);
+            let said = container.hook(&["createRuntime"]);
+            assert_eq!(said.status.code(), Some(1), "{case}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_list_of_gpus_deny_unannotated_still_holds() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(DENY);
+    for list in ["", "garbage"] {
+        match list {
+            "" => fs::remove_file(host.run("devices.json")).unwrap(),
+            text => fs::write(host.run("devices.json"), text).unwrap(),
+        }
+        let said = host.asking("c1", &[]).is_refused();
+        assert!(
+            said.contains("refuses containers that do not say"),
+            "{said}"
+        );
+    }
+}
+
+type HostFailure = (&'static str, fn(&Host));
+
+/// What can go wrong on the host, and the word by which it is known.
+fn failures_of_the_host() -> Vec<HostFailure> {
+    vec![
+        ("devices.json", |host| {
+            fs::write(host.run("devices.json"), "garbage").unwrap();
+        }),
+        ("list of GPUs", |host| {
+            fs::remove_file(host.run("devices.json")).unwrap();
+        }),
+        ("is not a valid slice record", |host| {
+            fs::create_dir_all(host.run("slices")).unwrap();
+            fs::write(host.run("slices/other.json"), "\0").unwrap();
+        }),
+        ("libgpuslice.so", |host| {
+            fs::remove_file(host.path("usr/lib/gpuslice/libgpuslice.so")).unwrap();
+        }),
+        ("cannot make", |host| {
+            fs::write(host.run("ledgers"), "no folder").unwrap();
+        }),
+    ]
+}
+
+#[test]
+fn on_error_decides_about_a_failure_of_the_host() {
+    if !is_root() {
+        return;
+    }
+    for (word, fail) in failures_of_the_host() {
+        let host = Host::new();
+        fail(&host);
+        for policy in ["", DEFAULT] {
+            host.policy(policy);
+            let said = host.container("asks").is_refused();
+            assert!(said.contains(word), "{word}: {said}");
+            host.policy(&format!("{policy}[on-error]\nannotated = \"start\"\n"));
+            let said = starts_without(&host.container("asks"));
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        host.policy(DEFAULT);
+        let said = starts_without(&host.asking("default", &[]));
+        assert!(said.contains(word), "{word}: {said}");
+        host.policy(&format!("{DEFAULT}[on-error]\nothers = \"refuse\"\n"));
+        let said = host.asking("default", &[]).is_refused();
+        assert!(said.contains(word), "{word}: {said}");
+        // Who has no slice needs nothing of the host.
+        host.policy("[on-error]\nothers = \"refuse\"\n");
+        host.asking("plain", &[]).is_given_its_slice();
+        for made in ["slices/other.json", "ledgers"] {
+            let _ = fs::remove_file(host.run(made));
+        }
+    }
+}
+
+#[test]
+fn a_start_that_a_full_run_refuses_leaves_no_file_behind() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    fs::create_dir(host.run("slices")).unwrap();
+    let flags = nix::mount::MsFlags::empty();
+    let none: Option<&str> = None;
+    let full = Some("size=4k,nr_inodes=9");
+    nix::mount::mount(none, &host.run("slices"), Some("tmpfs"), flags, full).unwrap();
+    fs::write(host.run("slices/filler"), [0; 4096]).unwrap();
+    let said = container.is_refused();
+    assert!(
+        said.contains("cannot write") && said.contains("No space left"),
+        "{said}"
+    );
+    assert_eq!(host.left(), ["slices/filler"]);
+    fs::remove_file(host.run("slices/filler")).unwrap();
+    // Of one that was killed meanwhile.
+    fs::write(host.run("slices/c9.new"), "").unwrap();
+    host.collect();
+    assert_eq!(host.left(), Vec::<String>::new());
+    nix::mount::umount(&host.run("slices")).unwrap();
+}
+
+#[test]
+fn the_end_of_a_refused_container_waits_for_no_lock() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let other = host.asking("other", &[("gpuslice.io/memory", "20GiB")]);
+    other.is_given_its_slice();
+    let refused = host.asking("refused", &[("gpuslice.io/memory", "20GiB")]);
+    refused.is_refused();
+    let lock = fs::File::open(host.run("lock")).unwrap();
+    lock.lock().unwrap();
+    let start = std::time::Instant::now();
+    assert!(refused.hook(&["poststop"]).status.success());
+    assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
+}

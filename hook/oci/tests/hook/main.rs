@@ -1,0 +1,26 @@
+//! The hook and the wrapper, run as a container runtime runs them.
+//! Touches: temporary folders, child processes, mounts. Most tests need root.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test that cannot be set up has failed"
+)]
+
+mod binary;
+mod crash;
+mod damaged;
+mod dry_run;
+mod fail_closed;
+mod hostile;
+mod images;
+mod inject;
+mod namespaces;
+mod page_cache;
+mod seal;
+mod shared;
+mod support;
+mod syslog;
+mod wrapper;

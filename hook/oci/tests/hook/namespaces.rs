@@ -1,0 +1,133 @@
+//! Slices as seen from another pid or time namespace: what cannot be seen is not taken for dead.
+//! Touches: namespaces of its own. Needs root.
+
+use crate::support::{Container, Host, is_root, patience};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the hook of another container in new namespaces.
+fn hook_in(host: &Host, unshare: &[&str], container: &Container<'_>) -> Output {
+    let mut hook = Command::new("unshare")
+        .args(unshare)
+        .args([
+            "--fork",
+            "--",
+            env!("CARGO_BIN_EXE_gpuslice-hook"),
+            "--root",
+        ])
+        .arg(host.path(""))
+        .arg("createRuntime")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let state = container.state();
+    hook.stdin
+        .take()
+        .unwrap()
+        .write_all(state.as_bytes())
+        .unwrap();
+    patience::ended(hook, "gpuslice-hook in other namespaces")
+}
+
+#[test]
+fn a_hook_in_another_pid_namespace_frees_no_living_container_and_says_so() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let first = host.asking("first", &[("gpuslice.io/memory", "20GiB")]);
+    first.is_given_its_slice();
+    let left = host.left();
+    let second = host.asking("second", &[("gpuslice.io/memory", "20GiB")]);
+    // Its first process is none there.
+    let done = hook_in(&host, &["--pid", "--mount-proc"], &second);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success(), "{said}");
+    assert_eq!(host.left(), left);
+    let script = format!(
+        "sleep 600 >/dev/null 2>&1 & echo '{{\"id\":\"third\",\"pid\":'$!',\"bundle\":{:?}}}' | {} --root {} createRuntime",
+        second.bundle,
+        env!("CARGO_BIN_EXE_gpuslice-hook"),
+        host.path("").display()
+    );
+    let mut unshare = Command::new("unshare");
+    let own = ["--pid", "--mount-proc", "--fork", "--kill-child"];
+    let done = patience::output(unshare.args(own).args(["sh", "-c", &script]));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        said.contains("no room for third") && said.contains("held by first 20.00 GiB"),
+        "{said}"
+    );
+    assert!(
+        said.contains("container first stays: its process"),
+        "{said}"
+    );
+    assert_eq!(host.left(), left);
+}
+
+#[test]
+fn a_hook_in_another_time_namespace_sees_who_lives() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut first = host.asking("first", &[("gpuslice.io/memory", "20GiB")]);
+    let days = &["--time", "--boottime", "864000"];
+    let done = hook_in(&host, days, &first);
+    assert!(done.status.success(), "{done:?}");
+    let second = host.asking("second", &[("gpuslice.io/memory", "20GiB")]);
+    assert!(second.is_refused().contains("held by first 20.00 GiB"));
+    let done = hook_in(&host, days, &second);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("held by first 20.00 GiB"), "{said}");
+    first.dies();
+    let done = hook_in(&host, days, &second);
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn below_a_rootless_engine_one_line_says_what_works_instead() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    let user = [
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+    ];
+    let run = |container: &Container<'_>| {
+        let mut hook = Command::new("setpriv")
+            .args(user)
+            .args([env!("CARGO_BIN_EXE_gpuslice-hook"), "--root"])
+            .arg(host.path(""))
+            .arg("createRuntime")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let state = container.state();
+        let _ = hook.stdin.take().unwrap().write_all(state.as_bytes());
+        patience::ended(hook, "gpuslice-hook without rights")
+    };
+    let done = run(&container);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("rootless podman") && said.contains("gpuslice run"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let done = run(&host.asking("c2", &[]));
+    assert!(done.status.success(), "{done:?}");
+}

@@ -1,0 +1,89 @@
+//! What a container is refused for stands in the host's log: crun tells nobody.
+//! Touches: mount namespaces of its own. Needs root.
+
+use crate::support::{Host, is_root};
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+
+#[test]
+fn a_refusal_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    let next = || {
+        let mut bytes = [0; 2048];
+        let length = log.recv(&mut bytes).ok()?;
+        let (_, said) = std::str::from_utf8(&bytes[..length])
+            .unwrap()
+            .split_once("]: ")?;
+        Some(said.to_owned())
+    };
+    let big = host.asking("big", &[("gpuslice.io/memory", "20GiB")]);
+    big.is_given_its_slice();
+    assert_eq!(next(), None, "what goes well is no news");
+
+    let other = host.asking("other", &[("gpuslice.io/memory", "8GiB")]);
+    let said = other.is_refused();
+    let said = said
+        .trim_end()
+        .strip_prefix("gpuslice: ")
+        .unwrap()
+        .to_owned();
+    assert!(said.contains("big"), "it names who holds the rest: {said}");
+    assert_eq!(next(), Some(format!("other is refused: {said}")));
+
+    // A container that starts without its slice is named, too.
+    let old = host.container("old");
+    fs::remove_dir_all(old.rootfs().join("lib64")).unwrap();
+    let _ = fs::remove_file(old.rootfs().join("lib/ld-linux-aarch64.so.1"));
+    host.policy("overcommit = true");
+    assert!(old.hook(&["createRuntime"]).status.success());
+    let said = next().unwrap();
+    assert!(
+        said.starts_with("old starts without a slice: its image has no dynamic loader"),
+        "{said}"
+    );
+    host.policy("");
+
+    // There /dev is the container's, and --dry-run keeps nobody from starting.
+    for arguments in [&["createContainer"][..], &["--dry-run", "createRuntime"]] {
+        other.hook(arguments);
+        assert_eq!(next(), None, "{arguments:?}");
+    }
+}
+
+/// NVIDIA's toolkit sets its limit by a variable that an image may set, and without a look at ours.
+#[test]
+fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    fs::write(host.path("etc/gpuslice/config.toml"), "").unwrap();
+    let container = host.container("raised");
+    let file = container.bundle.join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["process"] = serde_json::json!({"env": [
+        "NVIDIA_GPU_MEMORY_REQUEST=0", "NVIDIA_GPU_MEMORY_LIMIT=1000000",
+    ]});
+    config["hooks"] = serde_json::json!({"createRuntime": [
+        {"path": "/usr/bin/gpuslice-hook", "args": ["gpuslice-hook", "createRuntime"]},
+        {"path": "/usr/bin/nvidia-cdi-hook",
+         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", crate::support::CARD]},
+    ]});
+    fs::write(&file, config.to_string()).unwrap();
+    assert!(container.hook(&["createRuntime"]).status.success());
+    let mut bytes = [0; 2048];
+    let length = log.recv(&mut bytes).unwrap();
+    let said = std::str::from_utf8(&bytes[..length]).unwrap();
+    let expected = "]: raised: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to \
+                    976.56 GiB (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice";
+    assert!(said.contains(expected), "{said}");
+}
