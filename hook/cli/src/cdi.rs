@@ -1,11 +1,11 @@
 //! `gpuslice cdi generate`: writes a CDI device for each size of a slice.
 //! Touches: the driver (in a child) if no size is given; the requested file.
 
-use crate::cli::tell;
 use crate::hook_entry::{self, ENVIRONMENT, HOOK, STAGES};
 use crate::inventory::Inventory;
 use crate::runtime::containerd_host;
 use crate::sizes::Size;
+use crate::standard_streams::tell;
 use crate::{devices, devices_file, exit, replace, standard_streams};
 use clap::{Subcommand, ValueEnum};
 use gpuslice_config::words::units::{Bytes, GIB};

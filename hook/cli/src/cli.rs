@@ -3,6 +3,7 @@
 
 use crate::child_signal::ChildSignal;
 use crate::environment::{self, EnvironmentError};
+use crate::standard_streams::tell;
 use crate::{
     cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
     runtime, standard_streams, status, tidy_up,
@@ -10,7 +11,7 @@ use crate::{
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::ffi::c_int;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// Runs programs in a slice of GPU memory, where every API gives the same, true answer.
 #[derive(Debug, Parser)]
@@ -159,15 +160,4 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::DriverProcesses => inventory::processes::main(),
         Verb::TidyUp(args) => tidy_up::main(&args),
     }
-}
-
-/// Says something to the person, on standard error.
-pub fn tell(message: &str) {
-    tell_as("gpuslice", message);
-}
-
-/// The same for a program of another name.
-pub fn tell_as(program: &str, message: &str) {
-    // A closed standard error is the caller's wish.
-    let _ = writeln!(std::io::stderr(), "{program}: {message}");
 }

@@ -1,7 +1,6 @@
 //! `gpuslice devices`: lists the GPUs of this machine, by the names that other commands accept.
 //! Touches: the driver (in a child), standard output; with `--write` the hook's list of GPUs.
 
-use crate::cli::tell;
 use crate::devices_file;
 use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
@@ -10,6 +9,7 @@ use crate::inventory::ask::{self, AskError};
 use crate::slice_file;
 use crate::slice_options::SliceOptions;
 use crate::standard_streams;
+use crate::standard_streams::tell;
 use crate::text;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;

@@ -2,9 +2,9 @@
 //! static and cannot query the driver itself.
 //! Touches: its arguments, and the file passed to `write`.
 
-use crate::cli::tell;
 use crate::inventory::{Device, Inventory};
 use crate::replace::{self, ReplaceError};
+use crate::standard_streams::tell;
 use crate::{destination, sim};
 use gpuslice_hook::place::Places;
 use gpuslice_hook::tenants;

@@ -2,7 +2,6 @@
 //! driver.
 //! Touches: the environment (read once, here and in `plan`), the private folder.
 
-use crate::cli::tell;
 use crate::inventory::Inventory;
 use crate::inventory::ask::AskError;
 use crate::plan::Plan;
@@ -10,6 +9,7 @@ use crate::private_dir::PrivateDir;
 use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
+use crate::standard_streams::tell;
 use crate::tenancy::Tenancy;
 use crate::{preload, sim_host, text};
 use anyhow::Context;

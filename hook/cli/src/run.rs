@@ -11,6 +11,7 @@ use crate::exit::{self, Status};
 use crate::private_dir::PrivateDir;
 use crate::registry::{self, Registration};
 use crate::slice_options::SliceOptions;
+use crate::standard_streams::tell;
 use crate::{preload, program};
 use anyhow::bail;
 use nix::errno::Errno;
@@ -67,7 +68,7 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     }
     let prepared = environment::prepare(&args.slice)?;
     for warning in &prepared.warnings {
-        crate::cli::tell(&format!("warning: {warning}"));
+        tell(&format!("warning: {warning}"));
     }
     look(&args, &prepared)?;
     // Dropped, and so removed, only if the command cannot be started: `exec` runs no destructors.
@@ -97,7 +98,7 @@ fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
         if args.strict {
             bail!("{gap}; --strict refuses to start it");
         }
-        crate::cli::tell(&format!("warning: {gap} (--strict refuses to start it)"));
+        tell(&format!("warning: {gap} (--strict refuses to start it)"));
     }
     Ok(())
 }
@@ -135,7 +136,7 @@ fn register(prepared: &Prepared) -> Option<Registration> {
     let registered = registry::register(slice.name.as_str(), file, own, watcher);
     registered
         .inspect_err(|error| {
-            crate::cli::tell(&format!(
+            tell(&format!(
                 "warning: `gpuslice status` will not show this run: {error}"
             ));
         })

@@ -39,3 +39,14 @@ pub fn print(text: &[u8]) -> anyhow::Result<()> {
         .and_then(|mut out| out.write_all(text))
         .context("cannot write to standard output")
 }
+
+/// Prints a message for the user on standard error, after the program's name.
+pub fn tell(message: &str) {
+    tell_as("gpuslice", message);
+}
+
+/// Prints a message of `program` on standard error.
+pub fn tell_as(program: &str, message: &str) {
+    // A caller may have closed standard error on purpose.
+    let _ = writeln!(io::stderr(), "{program}: {message}");
+}

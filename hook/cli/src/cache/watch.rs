@@ -9,7 +9,7 @@ use super::evict::evict;
 use super::filesystem::Filesystem;
 use super::resident::resident;
 use super::survey::open;
-use crate::{cli, exit, text};
+use crate::{exit, standard_streams, text};
 use anyhow::Context;
 use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
@@ -54,7 +54,7 @@ It requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not w
 
 /// Prints a message under the daemon's own name.
 fn tell(message: &str) {
-    cli::tell_as("gpusliced", message);
+    standard_streams::tell_as("gpusliced", message);
 }
 
 /// The hint for a missing configuration.

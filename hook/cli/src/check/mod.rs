@@ -111,7 +111,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
         .iter()
         .flat_map(|prepared: &Prepared| prepared.warnings.iter().chain(&prepared.gaps))
     {
-        crate::cli::tell(warning);
+        standard_streams::tell(warning);
     }
     prepared.as_ref().map_or(Ok(()), Prepared::enter)?;
     let slice = SliceShown::find(&vars);
@@ -180,9 +180,9 @@ fn no_driver(
         standard_streams::print(report.to_json()?.as_bytes())?;
     }
     if let Some(error) = unusable {
-        crate::cli::tell(&error);
+        standard_streams::tell(&error);
     }
-    crate::cli::tell(&why);
+    standard_streams::tell(&why);
     Ok(exit::NO_DRIVER)
 }
 

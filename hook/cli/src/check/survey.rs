@@ -320,7 +320,7 @@ fn no_answer(skipped: Skipped) -> Asked {
 /// Prints a line to the user, in place of the progress line on a terminal.
 fn tell(line: &str) {
     progress("");
-    crate::cli::tell(line);
+    crate::standard_streams::tell(line);
 }
 
 /// Shows the current step on a terminal: some drivers take seconds for each route.

@@ -6,7 +6,7 @@
 use super::Inventory;
 use super::cuda::CudaError;
 use super::probe::Answer;
-use crate::cli::tell;
+use crate::standard_streams::tell;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

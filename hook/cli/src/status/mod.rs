@@ -115,7 +115,7 @@ pub(crate) fn tell_unread(names: &[String]) -> u8 {
     match model::not_read(names) {
         None => exit::SUCCESS,
         Some(said) => {
-            crate::cli::tell(&said);
+            standard_streams::tell(&said);
             exit::UNREAD
         }
     }
@@ -135,7 +135,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     };
     let stale = stale.as_deref();
     if let Some(stale) = stale.filter(|_| !screen) {
-        crate::cli::tell(stale);
+        standard_streams::tell(stale);
     }
     loop {
         let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
