@@ -9,7 +9,7 @@ use crate::{
     runtime, standard_streams, status, tidy_up,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::c_int;
 use std::io::IsTerminal;
 
@@ -151,9 +151,9 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Runtime(args) => runtime::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
         Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
-        Verb::Completions(args) => pages::completions(&args),
-        Verb::Man(args) => pages::man(&args),
-        Verb::Help(args) => pages::help(&args),
+        Verb::Completions(args) => pages::completions(&args, &Cli::command()),
+        Verb::Man(args) => pages::man(&args, &Cli::command()),
+        Verb::Help(args) => pages::help(&args, &Cli::command()),
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::probe::main(&args),
         Verb::InventoryProbe => inventory::probe::main(),

@@ -3,7 +3,6 @@
 
 mod oci;
 
-use crate::cli::Cli;
 use crate::{exit, standard_streams};
 use anyhow::Context;
 use clap::{Command, CommandFactory};
@@ -36,26 +35,26 @@ pub struct HelpArgs {
     pub verbs: Vec<String>,
 }
 
-/// Prints a completion script.
+/// Prints a completion script of the command line `whole`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn completions(args: &CompletionsArgs) -> anyhow::Result<u8> {
-    print(&completion_script(&args.shell)?)
+pub fn completions(args: &CompletionsArgs, whole: &Command) -> anyhow::Result<u8> {
+    print(&completion_script(&args.shell, whole)?)
 }
 
-/// Prints a man page.
+/// Prints a man page of the command line `whole`, or of another program of this package.
 ///
 /// # Errors
 /// When the command does not exist, or the page cannot be written.
-pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
+pub fn man(args: &ManArgs, whole: &Command) -> anyhow::Result<u8> {
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
     // `gpuslice man gpusliced` prints the page of a separate program.
     let name = match args.verbs.as_slice() {
         [program] if program == DAEMON => DAEMON.to_owned(),
         _ => words.collect::<Vec<_>>().join("-"),
     };
-    let pages = man_pages()?;
+    let pages = man_pages(whole)?;
     // The page of a command comes first, then that of a separate program.
     let sections = [format!("{name}.1"), format!("{name}.8")];
     let mut found = sections.iter().filter_map(|section| {
@@ -68,12 +67,12 @@ pub fn man(args: &ManArgs) -> anyhow::Result<u8> {
     print(text)
 }
 
-/// Prints the help of a command.
+/// Prints the help of a command of the command line `whole`.
 ///
 /// # Errors
 /// When the command does not exist, or the help cannot be written.
-pub fn help(args: &HelpArgs) -> anyhow::Result<u8> {
-    let mut command = visible();
+pub fn help(args: &HelpArgs, whole: &Command) -> anyhow::Result<u8> {
+    let mut command = visible(whole);
     command.build();
     for verb in &args.verbs {
         let found = command.find_subcommand(verb).cloned();
@@ -84,7 +83,7 @@ pub fn help(args: &HelpArgs) -> anyhow::Result<u8> {
     }
     // The output of --help, at its width.
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
-    let shown = Cli::command().try_get_matches_from(words.chain(["--help"]));
+    let shown = whole.clone().try_get_matches_from(words.chain(["--help"]));
     let shown = shown.err().context("there is no help")?;
     let text = shown.render();
     match std::io::stdout().is_terminal() {
@@ -98,11 +97,11 @@ fn print(text: &[u8]) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Returns the completion script for a shell.
+/// Returns the completion script of a command line for a shell.
 ///
 /// # Errors
 /// When the shell is not supported.
-pub fn completion_script(shell: &str) -> anyhow::Result<Vec<u8>> {
+pub fn completion_script(shell: &str, whole: &Command) -> anyhow::Result<Vec<u8>> {
     let shell = match shell {
         "bash" => Shell::Bash,
         "zsh" => Shell::Zsh,
@@ -110,13 +109,12 @@ pub fn completion_script(shell: &str) -> anyhow::Result<Vec<u8>> {
         _ => anyhow::bail!("no completions for {shell}"),
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut visible(), "gpuslice", &mut script);
+    clap_complete::generate(shell, &mut visible(whole), "gpuslice", &mut script);
     Ok(script)
 }
 
 /// Returns the command line without the commands that gpuslice starts as its own children.
-fn visible() -> Command {
-    let whole = Cli::command();
+fn visible(whole: &Command) -> Command {
     let verbs: Vec<Command> = whole
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set())
@@ -136,12 +134,13 @@ fn visible() -> Command {
     shown
 }
 
-/// Returns every man page: its file name and its text.
+/// Returns every man page: those of the command line `whole`, of the daemon and of the hook. Each
+/// is a file name and a text.
 ///
 /// # Errors
 /// When a page cannot be rendered.
-pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut whole = visible();
+pub fn man_pages(whole: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut whole = visible(whole);
     whole.build();
     let mut pages = vec![("gpuslice.1".to_owned(), page(whole.clone(), "gpuslice")?)];
     add_pages(&whole, "gpuslice", &mut pages)?;
