@@ -2,7 +2,7 @@
 //! Touches: the arguments, standard error.
 
 use crate::child_signal::ChildSignal;
-use crate::environment::{self, EnvironmentError};
+use crate::current_slice::{self, InSliceError};
 use crate::standard_streams::tell;
 use crate::{
     cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
@@ -106,8 +106,8 @@ pub fn main() -> c_int {
 /// Prints why there is nothing to dispatch: a fault of the command line, or a text that was asked for.
 fn not_parsed(error: &clap::Error) -> u8 {
     if error.use_stderr() {
-        match lacks_limit(error).then(environment::named_slice).flatten() {
-            Some(named) => tell(&EnvironmentError::ConfigAndOptions(named).to_string()),
+        match lacks_limit(error).then(current_slice::named).flatten() {
+            Some(named) => tell(&InSliceError::Options(named).to_string()),
             // An error that standard error refuses has no other place to go.
             None => drop(error.print()),
         }

@@ -1,13 +1,13 @@
 //! `gpuslice devices`: lists the GPUs of this machine, by the names that other commands accept.
 //! Touches: the driver (in a child), standard output; with `--write` the hook's list of GPUs.
 
+use crate::current_slice;
 use crate::devices_file;
 use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
 use crate::slice_file;
-use crate::slice_options::SliceOptions;
 use crate::standard_streams;
 use crate::standard_streams::tell;
 use crate::text;
@@ -79,7 +79,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 /// Returns the slice that programs started here use.
 fn own_slice() -> Option<Slice> {
     let named = std::env::var_os(OsStr::from_bytes(paths::CONFIG.to_bytes()));
-    let file = environment::mounted_slice().or_else(|| Some(PathBuf::from(named?)))?;
+    let file = current_slice::mounted().or_else(|| Some(PathBuf::from(named?)))?;
     slice_file::read(&file).ok()
 }
 
@@ -157,7 +157,7 @@ fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> 
 /// # Errors
 /// When no driver works ([`exit::NO_DRIVER`]).
 pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
-    let machine = sim.map(simulated).transpose()?;
+    let machine = sim.map(environment::simulated).transpose()?;
     ask::ask(
         &variables(machine.as_ref()),
         "querying the driver for its GPUs",
@@ -171,18 +171,6 @@ pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
     let set = machine.into_iter().flat_map(|machine| &machine.vars);
     set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
         .collect()
-}
-
-/// Starts a simulated machine.
-///
-/// # Errors
-/// When the machine does not exist, which is a different error from a driver that does not work.
-pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
-    environment::prepare(&SliceOptions {
-        sim: Some(machine.to_owned()),
-        bare: true,
-        ..SliceOptions::default()
-    })
 }
 
 fn no_driver(error: AskError) -> anyhow::Error {

@@ -5,109 +5,24 @@
 use crate::inventory::Inventory;
 use crate::inventory::ask::AskError;
 use crate::plan::Plan;
+use crate::preload::PreloadError;
 use crate::private_dir::PrivateDir;
 use crate::promise::OwnPromise;
 use crate::sim::{self, Sim};
 use crate::slice_options::SliceOptions;
 use crate::standard_streams::tell;
 use crate::tenancy::Tenancy;
-use crate::{preload, sim_host, text};
+use crate::{preload, sim_host};
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::paths;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{CStr, OsStr, OsString};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
-
-/// Reasons why a slice cannot be prepared.
-#[derive(Debug, thiserror::Error)]
-pub enum EnvironmentError {
-    /// The OCI hook has already mounted a slice.
-    #[error("this container already has a slice, which takes precedence: {0}")]
-    Mounted(PathBuf),
-    /// The program is in a slice already, and the options describe a second one.
-    #[error(
-        "this program is in a slice already (GPUSLICE_CONFIG names {0}), and a slice cannot be divided: \
-         leave out --memory and --device to stay in it, or leave it with `gpuslice run --bare -- \
-         gpuslice run --memory ...`"
-    )]
-    ConfigAndLimit(PathBuf),
-    /// The program is in a slice already, and options would change it.
-    #[error(
-        "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \
-         leave out the options of the slice to stay in it, or leave it with `gpuslice run --bare -- \
-         gpuslice run --memory ...`"
-    )]
-    ConfigAndOptions(PathBuf),
-    /// The preload library is missing.
-    #[error(
-        "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
-        listed(.looked_in)
-    )]
-    NoLibrary {
-        /// Every folder that was searched.
-        looked_in: Vec<PathBuf>,
-    },
-    /// The library exists, but ld.so would only print a warning and start the program without it.
-    #[error("{path} cannot be preloaded: {why}")]
-    Unloadable {
-        /// The library's path.
-        path: PathBuf,
-        /// The reason why ld.so cannot load it, and the fix.
-        why: String,
-    },
-    /// The simulated driver is missing.
-    #[error(
-        "there is no simulated driver in {}: install gpuslice's simulator, or in its source tree run \
-         make",
-        listed(.looked_in)
-    )]
-    NoSimulator {
-        /// Every folder that was searched.
-        looked_in: Vec<PathBuf>,
-    },
-    /// The scenario file cannot be read.
-    #[error("cannot read scenario {path}")]
-    Scenario {
-        /// The scenario file's path.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// A path that a list in an environment variable cannot hold.
-    #[error(
-        "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
-         ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
-    )]
-    Unnameable {
-        /// The path.
-        path: PathBuf,
-        /// The environment variable.
-        variable: &'static str,
-    },
-    /// A path that a slice file cannot hold.
-    #[error("{0} is too long, or has a letter that a slice file cannot hold")]
-    Path(PathBuf),
-}
-
-/// Formats folders as a list in a sentence.
-fn listed(folders: &[PathBuf]) -> String {
-    let names: Vec<String> = folders
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    match names.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
+use std::{env, fs};
 
 /// The prepared slice and environment. Dropping it removes the private folder. If this process
 /// becomes the program, the folder lasts until the program and all processes it started have ended.
@@ -171,38 +86,6 @@ impl Prepared {
             .collect()
     }
 }
-
-/// Returns the path of the slice that the OCI hook has mounted, if any.
-#[must_use]
-pub fn mounted_slice() -> Option<PathBuf> {
-    let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
-    places.map(path_of).into_iter().find(|path| path.exists())
-}
-
-/// Returns the slice file that the environment names, if any.
-#[must_use]
-pub fn named_slice() -> Option<PathBuf> {
-    let named = env::var_os(name_of(paths::CONFIG));
-    named.filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
-/// Returns the reason, written by the OCI hook, why programs of this container run without its
-/// slice: the file's path and its text.
-#[must_use]
-pub fn no_slice() -> Option<(PathBuf, String)> {
-    let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
-    places.map(path_of).into_iter().find_map(|slice| {
-        let path = slice.with_file_name(paths::NO_SLICE);
-        let is_file = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
-        let file = is_file.then(|| fs::File::open(&path).ok())??;
-        let mut why = String::new();
-        file.take(LONGEST_REASON).read_to_string(&mut why).ok()?;
-        Some((path, text::printable(why.trim_end())))
-    })
-}
-
-/// The most bytes read of such a reason, which is one sentence.
-const LONGEST_REASON: u64 = 4096;
 
 /// A variable to set; with None, a variable to remove.
 type Var = (OsString, Option<OsString>);
@@ -276,10 +159,22 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     })
 }
 
+/// Starts a simulated machine.
+///
+/// # Errors
+/// When the machine does not exist, which is a different error from a driver that does not work.
+pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
+    prepare(&SliceOptions {
+        sim: Some(machine.to_owned()),
+        bare: true,
+        ..SliceOptions::default()
+    })
+}
+
 /// Replaces a driver error by the simulator's own message if the simulated machine does not exist.
 fn explain(error: anyhow::Error, options: &SliceOptions) -> anyhow::Error {
     match (&options.sim, error.is::<AskError>()) {
-        (Some(machine), true) => crate::devices::simulated(machine).err().unwrap_or(error),
+        (Some(machine), true) => simulated(machine).err().unwrap_or(error),
         _ => error,
     }
 }
@@ -305,7 +200,7 @@ fn state_in_environment(simulated: bool) -> anyhow::Result<Option<PathBuf>> {
 fn preload_var(
     options: &SliceOptions,
     beside: &Path,
-) -> Result<(Var, Option<PathBuf>), EnvironmentError> {
+) -> Result<(Var, Option<PathBuf>), PreloadError> {
     const PRELOAD: &str = "LD_PRELOAD";
     let existing = env::var_os(PRELOAD);
     if options.bare {
@@ -356,10 +251,6 @@ fn can_be_written(path: &Path) -> Result<(), Errno> {
         }
         found => found,
     }
-}
-
-fn path_of(name: &CStr) -> PathBuf {
-    OsStr::from_bytes(name.to_bytes()).into()
 }
 
 fn name_of(variable: &CStr) -> OsString {

@@ -7,6 +7,7 @@ pub mod cdi;
 pub mod check;
 pub mod child_signal;
 pub mod cli;
+pub mod current_slice;
 mod destination;
 pub mod devices;
 pub mod devices_file;

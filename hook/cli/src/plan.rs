@@ -4,7 +4,7 @@
 //! child), the headroom learned from earlier runs, the promises and tenancies of other slices.
 
 use crate::budget::{self, TooSmall, budget};
-use crate::environment::{self, EnvironmentError, mounted_slice};
+use crate::current_slice::{self, InSliceError};
 use crate::former::Owners;
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
@@ -58,8 +58,8 @@ impl Plan {
         if !options.limits_something() && file.is_none() {
             return Ok(Plan::default());
         }
-        if let Some(mounted) = mounted_slice() {
-            return Err(EnvironmentError::Mounted(mounted).into());
+        if let Some(mounted) = current_slice::mounted() {
+            return Err(InSliceError::Mounted(mounted).into());
         }
         match file {
             None => Plan::of_options(options, sim_vars),
@@ -366,10 +366,10 @@ fn with_hint(error: AskError) -> anyhow::Error {
 
 /// Returns the absolute path of the slice file that an option or the environment names.
 fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
-    let path = match (&options.config, environment::named_slice()) {
+    let path = match (&options.config, current_slice::named()) {
         (Some(path), _) => path.clone(),
         (None, Some(named)) if options.limits_something() => {
-            return Err(EnvironmentError::ConfigAndLimit(named).into());
+            return Err(InSliceError::Limit(named).into());
         }
         (None, Some(named)) => named,
         (None, None) => return Ok(None),
@@ -380,13 +380,18 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     })?))
 }
 
+/// A path that a slice file cannot hold.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is too long, or has a letter that a slice file cannot hold")]
+pub(crate) struct UnstorablePath(PathBuf);
+
 /// Returns the absolute path as text, if a slice file can hold it: its reader knows no escapes.
-fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, EnvironmentError> {
+fn text_of<const N: usize>(path: PathBuf) -> Result<Text<N>, UnstorablePath> {
     let path = std::path::absolute(&path).unwrap_or(path);
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
     match path.to_str() {
         Some(text) if text.len() <= N && !text.contains(strange) => Ok(Text::new(text)),
-        _ => Err(EnvironmentError::Path(path)),
+        _ => Err(UnstorablePath(path)),
     }
 }
 

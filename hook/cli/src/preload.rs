@@ -1,9 +1,8 @@
 //! Finds libgpuslice.so, and puts it first in LD_PRELOAD.
 //! Touches: the file system, by reading it; a short-lived mapping of the library.
 
-use crate::environment::EnvironmentError;
-use crate::program::MACHINE;
-use gpuslice_hook::elf::Elf;
+use crate::text;
+use gpuslice_hook::elf::{Elf, Machine};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use std::ffi::{OsStr, OsString};
@@ -17,8 +16,53 @@ use std::path::{Path, PathBuf};
 /// The library's file name.
 pub const LIBRARY: &str = "libgpuslice.so";
 
+/// The machine type that this library is built for.
+pub(crate) const MACHINE: Machine = Machine(if cfg!(target_arch = "aarch64") {
+    183
+} else {
+    62
+});
+
 /// The folder in which packages install it.
 pub const INSTALLED: &str = "/usr/lib/gpuslice";
+
+/// Reasons why there is no library to preload.
+#[derive(Debug, thiserror::Error)]
+pub enum PreloadError {
+    /// The preload library is missing.
+    #[error(
+        "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
+        text::alternatives(.looked_in)
+    )]
+    NoLibrary {
+        /// Every folder that was searched.
+        looked_in: Vec<PathBuf>,
+    },
+    /// The library exists, but ld.so would only print a warning and start the program without it.
+    #[error("{path} cannot be preloaded: {why}")]
+    Unloadable {
+        /// The library's path.
+        path: PathBuf,
+        /// The reason why ld.so cannot load it, and the fix.
+        why: String,
+    },
+    /// LD_PRELOAD cannot name the library.
+    #[error(transparent)]
+    Unnameable(#[from] Unnameable),
+}
+
+/// A path that a list in an environment variable cannot hold.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
+     ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
+)]
+pub struct Unnameable {
+    /// The path.
+    pub path: PathBuf,
+    /// The environment variable.
+    pub variable: &'static str,
+}
 
 /// Returns the folders of files that belong to an executable in `beside`: first under the
 /// executable's own prefix, then under the usual one.
@@ -32,7 +76,7 @@ pub fn installed(beside: &Path) -> [PathBuf; 2] {
 ///
 /// # Errors
 /// When it is in neither place, or in one that LD_PRELOAD cannot name.
-pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
+pub fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
     let mut looked_in = vec![beside.to_owned()];
     looked_in.extend(installed(beside));
     looked_in.dedup();
@@ -45,17 +89,18 @@ pub fn find(beside: &Path) -> Result<PathBuf, EnvironmentError> {
     let mut paths = looked_in.iter().map(|folder| folder.join(LIBRARY));
     let found = paths
         .find(is_there)
-        .ok_or(EnvironmentError::NoLibrary { looked_in })?;
+        .ok_or(PreloadError::NoLibrary { looked_in })?;
     let separates = |byte: &u8| SEPARATORS.contains(byte);
     if found.as_os_str().as_bytes().iter().any(separates) || is_expanded(&found) {
-        return Err(EnvironmentError::Unnameable {
+        return Err(Unnameable {
             path: found,
             variable: "LD_PRELOAD",
-        });
+        }
+        .into());
     }
     match loadable(&found) {
         Ok(()) => Ok(found),
-        Err(why) => Err(EnvironmentError::Unloadable { path: found, why }),
+        Err(why) => Err(PreloadError::Unloadable { path: found, why }),
     }
 }
 

@@ -4,7 +4,8 @@
 //! A program is looked up as `execvp` does, and a script's interpreter as the kernel does. A few
 //! reads decide. If they are inconclusive, the program is not reported.
 
-use gpuslice_hook::elf::{Elf, Machine};
+use crate::preload::MACHINE;
+use gpuslice_hook::elf::Elf;
 use nix::sys::prctl;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
@@ -166,13 +167,6 @@ fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
         None => Err(Reason::Static),
     }
 }
-
-/// The machine type that this library is built for.
-pub(crate) const MACHINE: Machine = Machine(if cfg!(target_arch = "aarch64") {
-    183
-} else {
-    62
-});
 
 /// Returns the program that a script's first line names; for `env`, the program that `env` looks
 /// up.

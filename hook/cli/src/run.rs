@@ -6,7 +6,8 @@
 //! be forwarded.
 
 use crate::child_signal::ChildSignal;
-use crate::environment::{self, EnvironmentError, Prepared};
+use crate::current_slice::{self, InSliceError};
+use crate::environment::{self, Prepared};
 use crate::exit::{self, Status};
 use crate::private_dir::PrivateDir;
 use crate::registry::{self, Registration};
@@ -63,8 +64,8 @@ Examples:
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
 pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
-    if let Some(mounted) = environment::mounted_slice() {
-        return Err(EnvironmentError::Mounted(mounted).into());
+    if let Some(mounted) = current_slice::mounted() {
+        return Err(InSliceError::Mounted(mounted).into());
     }
     let prepared = environment::prepare(&args.slice)?;
     for warning in &prepared.warnings {

@@ -1,10 +1,11 @@
 //! The simulated driver: its place, and the variables that choose its machine.
 //! Touches: the file system, by reading it and by creating the folder of the machine's state.
 
-use crate::environment::EnvironmentError;
-use crate::preload::{installed, is_expanded};
+use crate::preload::{Unnameable, installed, is_expanded};
+use crate::text;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,33 @@ pub const SIM: &str = "GPUSLICE_SIM";
 pub const STATE: &str = "GPUSLICE_SIM_STATE";
 /// The variable with the folders that ld.so searches first.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Reasons why there is no simulated machine.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The simulated driver is missing.
+    #[error(
+        "there is no simulated driver in {}: install gpuslice's simulator, or in its source tree run \
+         make",
+        text::alternatives(.looked_in)
+    )]
+    NoSimulator {
+        /// Every folder that was searched.
+        looked_in: Vec<PathBuf>,
+    },
+    /// The scenario file cannot be read.
+    #[error("cannot read scenario {path}")]
+    Scenario {
+        /// The scenario file's path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// LD_LIBRARY_PATH cannot name the folder of the driver.
+    #[error(transparent)]
+    Unnameable(#[from] Unnameable),
+}
 
 /// A requested simulated machine.
 #[derive(Clone, Debug)]
@@ -29,7 +57,7 @@ impl Sim {
     ///
     /// # Errors
     /// When the driver is in neither place, or the scenario file does not exist.
-    pub fn find(machine: &str, beside: &Path) -> Result<Sim, EnvironmentError> {
+    pub fn find(machine: &str, beside: &Path) -> Result<Sim, SimError> {
         let built = beside.parent().unwrap_or(beside).join("sim");
         let packaged = installed(beside).map(|folder| folder.join("sim"));
         let mut looked_in: Vec<PathBuf> = std::iter::once(built).chain(packaged).collect();
@@ -38,14 +66,15 @@ impl Sim {
             .iter()
             .find(|folder| folder.join("libcuda.so.1").is_file())
             .cloned()
-            .ok_or(EnvironmentError::NoSimulator { looked_in })?;
+            .ok_or(SimError::NoSimulator { looked_in })?;
         // ld.so has no syntax for a path with a colon or semicolon.
         let separates = |byte: &u8| matches!(byte, b':' | b';');
         if driver.as_os_str().as_bytes().iter().any(separates) || is_expanded(&driver) {
-            return Err(EnvironmentError::Unnameable {
+            return Err(Unnameable {
                 path: driver,
                 variable: LIBRARY_PATH,
-            });
+            }
+            .into());
         }
         Ok(Sim {
             machine: absolute_scenario(machine)?,
@@ -100,14 +129,14 @@ pub fn of_environment() -> Option<String> {
 
 /// Makes the path of a scenario file absolute, because the program may change its working folder.
 /// Names of machines stay unchanged.
-fn absolute_scenario(machine: &str) -> Result<OsString, EnvironmentError> {
+fn absolute_scenario(machine: &str) -> Result<OsString, SimError> {
     if !machine.contains('/') && !machine.ends_with(".toml") {
         return Ok(machine.into());
     }
     let path = Path::new(machine);
     path.canonicalize()
         .map(PathBuf::into_os_string)
-        .map_err(|source| EnvironmentError::Scenario {
+        .map_err(|source| SimError::Scenario {
             path: path.to_owned(),
             source,
         })

@@ -1,8 +1,8 @@
 //! Compares the hook's list of GPUs with the GPUs that the driver reports.
 //! Touches: the list; the driver, in a child.
 
+use crate::current_slice;
 use crate::devices_file::{self, DEVICES};
-use crate::environment;
 use crate::inventory::Inventory;
 use crate::inventory::ask;
 use crate::sim;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// (the hook then writes it), in a container, and on a simulated machine, whose GPUs are not in it.
 #[must_use]
 pub fn of_this_host() -> Option<String> {
-    if environment::mounted_slice().is_some() || sim::of_environment().is_some() {
+    if current_slice::mounted().is_some() || sim::of_environment().is_some() {
         return None;
     }
     stale(Path::new(DEVICES))

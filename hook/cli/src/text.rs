@@ -3,7 +3,7 @@
 
 use serde::Serializer;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns a name or message from another source without characters that move the cursor or change
 /// the text direction.
@@ -39,6 +39,20 @@ fn is_unsafe(letter: char) -> bool {
         )
 }
 
+/// Formats folders as a list in a sentence: `a, b or c`.
+#[must_use]
+pub fn alternatives(folders: &[PathBuf]) -> String {
+    let names: Vec<String> = folders
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 /// Returns a path as text. In a path that is not valid text, the bytes that are not ASCII are
 /// escaped, so that two paths never look alike.
 #[must_use]
@@ -62,7 +76,7 @@ pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Er
 /// # Errors
 /// When the serializer fails.
 pub fn serialize_some_path<S: Serializer>(
-    path: &Option<std::path::PathBuf>,
+    path: &Option<PathBuf>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
     match path {

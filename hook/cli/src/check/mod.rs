@@ -159,7 +159,7 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
         Some(_) => {
             // A machine that does not exist has no driver either; that is not the driver's fault.
             let machine = args.slice.sim.as_deref();
-            machine.map(crate::devices::simulated).transpose()?;
+            machine.map(environment::simulated).transpose()?;
             no_driver(args, Survey::default(), None, error.to_string())
         }
     }

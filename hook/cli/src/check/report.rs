@@ -9,7 +9,7 @@ use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
 use super::verdict::{DeviceVerdict, Verdict, judge};
-use crate::environment;
+use crate::current_slice;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
@@ -71,7 +71,7 @@ impl Report {
             // All other disagreements follow from this cause.
             let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
             verdict.disagreements.splice(0..0, cause);
-            let why = environment::no_slice().filter(|_| environment::mounted_slice().is_some());
+            let why = current_slice::missing().filter(|_| current_slice::mounted().is_some());
             notes.extend(
                 why.map(|(_, why)| format!("the slice does not reach every program here: {why}")),
             );

@@ -2,7 +2,7 @@
 //! Touches: the slice file; the environments of this process's ancestors.
 
 use crate::status::process::{self, Processes};
-use crate::{environment, slice_file, text};
+use crate::{current_slice, slice_file, text};
 use gpuslice_config::slice::{PresentAs, Slice, Total};
 use gpuslice_config::words::paths;
 use serde::Serialize;
@@ -46,9 +46,9 @@ pub(super) struct DeviceShown {
 impl SliceShown {
     /// Finds the slice of a program in an environment with these changes.
     pub(super) fn find(vars: &[(OsString, Option<OsString>)]) -> Option<SliceShown> {
-        let path = match environment::mounted_slice() {
+        let path = match current_slice::mounted() {
             Some(mounted) => mounted,
-            None => match (named(vars), environment::no_slice()) {
+            None => match (named(vars), current_slice::missing()) {
                 (Some(named), _) => named,
                 (None, Some((path, why))) => {
                     let error = format!("this container started without its slice: {why}");

@@ -54,7 +54,11 @@ the driver does not take it back when the cgroup is removed: set it to 0 before.
 /// When the driver does not support limits ([`exit::NO_DRIVER_LIMIT`]), when there is no driver
 /// ([`exit::NO_DRIVER`]), or when the driver refuses.
 pub fn main(args: &Args) -> anyhow::Result<u8> {
-    let machine = args.sim.as_deref().map(devices::simulated).transpose()?;
+    let machine = args
+        .sim
+        .as_deref()
+        .map(crate::environment::simulated)
+        .transpose()?;
     let vars = devices::variables(machine.as_ref());
     if args.guarantee > args.memory {
         anyhow::bail!(

@@ -8,7 +8,7 @@ use crate::status::gather::gather;
 use crate::status::model::{DeviceStatus, Escaped, SliceStatus};
 use crate::status::process::{self, Processes, cgroup, processes_of};
 use crate::status::users::User;
-use crate::{environment, past_the_library, text};
+use crate::{current_slice, past_the_library, text};
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_hook::place::Places;
 use serde::Serialize;
@@ -295,7 +295,7 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
 /// Returns the processes of a run that its ledger may not list; in a container with a slice, all
 /// its processes.
 fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
-    let is_mounted = environment::mounted_slice().is_some_and(|mounted| mounted == file);
+    let is_mounted = current_slice::mounted().is_some_and(|mounted| mounted == file);
     let found = match is_mounted {
         true => processes.all().keys().copied().collect(),
         false => processes.naming(file, user),

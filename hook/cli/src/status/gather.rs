@@ -8,7 +8,7 @@ use super::model::{DeviceStatus, Escaped, ProcessStatus, RefusalsShown, SliceSta
 use super::process::{self, FileId, Processes, Seen, variable};
 use super::promised::Promised;
 use super::users::{self, User, with_rights_of};
-use crate::{environment, learned};
+use crate::{current_slice, learned};
 use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
@@ -76,7 +76,7 @@ pub(crate) fn gather(
 }
 
 fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>) {
-    if let Some(file) = environment::mounted_slice() {
+    if let Some(file) = current_slice::mounted() {
         let mounted = Found {
             file,
             user: None,
