@@ -2,11 +2,14 @@
 //! Touches: its arguments.
 
 use crate::inventory::{Inventory, Target};
-use crate::learned::Headrooms;
 use crate::slice_options::{DeviceLimit, Headroom, Selector, SliceOptions};
 use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
+use std::collections::BTreeMap;
+
+/// Headroom by device.
+pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
 
 /// Reasons why the options do not describe a slice on this machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Finds the processes that use a run's private folder: those whose environment names it.
 //! Touches: /proc; the folder, for the name of its ledger.
 
-use crate::tidy_up::Process;
+use crate::process::Process;
 use nix::unistd::{Pid, geteuid};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -4,7 +4,7 @@
 //! Law: a former slice that no other process uses has ended; any other former slice keeps its
 //! place.
 
-use crate::{folder_users, registry};
+use crate::{folder_users, run_dir};
 use gpuslice_config::words::paths;
 use gpuslice_hook::tenants::Process;
 use nix::unistd::Pid;
@@ -71,7 +71,7 @@ fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
                 .strip_prefix(paths::CONFIG.to_bytes())?
                 .strip_prefix(b"=")
         })?;
-        let private = registry::private_folder(Path::new(OsStr::from_bytes(file)))?;
+        let private = run_dir::private_folder(Path::new(OsStr::from_bytes(file)))?;
         let ledger = folder_users::ledger_of(private);
         let uses = folder_users::uses(pid, &environment, private, ledger.as_ref());
         uses.then(|| private.to_owned())

@@ -5,8 +5,9 @@
 //! excess is the amount by which its request was short. The next run of that name is shown less by
 //! that amount. Amounts are measured bytes, never percentages.
 
+use crate::budget::Headrooms;
 use crate::slice_ledger;
-use crate::{registry, slice_file, text};
+use crate::{run_dir, slice_file, text};
 use gpuslice_config::ledger::Refusals;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
@@ -20,9 +21,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-
-/// Headroom by device.
-pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
 
 /// Headroom by slice name.
 pub type Learned = BTreeMap<String, Headrooms>;
@@ -228,16 +226,12 @@ fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
     Ok(())
 }
 
-/// The name, in a private folder, of the link to the file with the headroom. It exists only for a
-/// run whose slice has a name that can recur.
-const REMEMBER: &str = "headroom";
-
 /// Marks a run to be learned from when it ends.
 ///
 /// # Errors
 /// When the private folder cannot be written to.
 pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
-    symlink(place, private.join(REMEMBER))
+    symlink(place, private.join(run_dir::HEADROOM))
 }
 
 /// Learns from a run that has ended.
@@ -245,10 +239,10 @@ pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
 /// # Errors
 /// When the stored headroom cannot be read, or the new headroom cannot be written.
 pub fn learn(private: &Path) -> Result<(), LearnedError> {
-    let Ok(place) = fs::read_link(private.join(REMEMBER)) else {
+    let Ok(place) = fs::read_link(private.join(run_dir::HEADROOM)) else {
         return Ok(());
     };
-    let file = private.join(slice_file::NAME);
+    let file = private.join(run_dir::SLICE);
     let Ok(slice) = slice_file::read(&file) else {
         return Ok(());
     };
@@ -286,7 +280,7 @@ fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
 /// whole slice's.
 #[must_use]
 pub fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
-    let ours = registry::private_folder(file).is_some();
+    let ours = run_dir::private_folder(file).is_some();
     ours && slice
         .devices()
         .any(|listed| listed.uuid == device && listed.headroom.is_some())

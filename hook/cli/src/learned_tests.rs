@@ -173,7 +173,7 @@ fn a_pipe_or_a_folder_in_its_place_stops_nobody() {
 fn a_run_without_a_name_teaches_nothing() {
     let (folder, path) = place();
     fs::write(
-        folder.path().join(slice_file::NAME),
+        folder.path().join(run_dir::SLICE),
         slice(Bytes::gib(8), Bytes::ZERO).to_json(),
     )
     .unwrap();

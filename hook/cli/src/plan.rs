@@ -3,20 +3,20 @@
 //! Touches: the environment variable that names a slice file, the private folder, the driver (in a
 //! child), the headroom learned from earlier runs, the promises and tenancies of other slices.
 
-use crate::budget::{self, TooSmall, budget};
+use crate::budget::{self, Headrooms, TooSmall, budget};
 use crate::current_slice::{self, InSliceError};
 use crate::former::Owners;
 use crate::inventory::Inventory;
 use crate::inventory::ask::{self, AskError};
 use crate::inventory::cuda::CudaError;
-use crate::learned::{self, Headrooms};
+use crate::learned;
 use crate::private_dir::PrivateDir;
 use crate::promise::{OwnPromise, Promises};
 use crate::slice_ledger::Writers;
 use crate::slice_options::{Headroom, SliceOptions};
 use crate::tenancy::{self, Card, Tenancy};
 use crate::visible_gpus::{self, Seen};
-use crate::{promise, registry, sim, slice_file, slice_ledger};
+use crate::{promise, run_dir, sim, slice_file, slice_ledger};
 use anyhow::Context;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_config::slice::{Slice, Text};
@@ -138,7 +138,7 @@ impl Plan {
         }
         plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
         // The program is in a run already, and this is the slice file of that run.
-        let stays = options.config.is_none() && registry::private_folder(&path).is_some();
+        let stays = options.config.is_none() && run_dir::private_folder(&path).is_some();
         if slice.ledger.is_some() || stays {
             plan.file = Some(path);
             if slice.ledger.is_none() {
@@ -288,7 +288,7 @@ impl Plan {
             learned::remember(folder, &place)
                 .with_context(|| format!("cannot write to {}", folder.display()))?;
         }
-        let path = folder.join(slice_file::NAME);
+        let path = folder.join(run_dir::SLICE);
         write_private(&path, &slice.to_json())
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Some(path))

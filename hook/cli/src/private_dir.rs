@@ -3,6 +3,7 @@
 //! the names in it. A program that changes to another user must still reach its ledger.
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
+use crate::run_dir;
 use crate::tidy_up::{self, Watcher};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
@@ -100,7 +101,7 @@ fn make() -> io::Result<(PathBuf, Watcher)> {
     let mut random = [0; 6];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let letters = random.map(|byte| char::from(b'a'.saturating_add(byte % 26)));
-    let name = format!("{}{}", tidy_up::PREFIX, String::from_iter(letters));
+    let name = format!("{}{}", run_dir::PREFIX, String::from_iter(letters));
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for place in first.into_iter().chain(usual) {
         let folder = place.join(&name);

@@ -9,6 +9,7 @@ use crate::admission::{Full, Neighbour, Room};
 use crate::former::{self, Owners};
 use crate::past_the_library;
 use crate::registry;
+use crate::run_dir;
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, Held, SIZE};
 use gpuslice_config::words::units::Bytes;
@@ -27,9 +28,6 @@ pub const FOLDER: &str = "promises";
 
 /// The OCI hook's folder for the promises of containers.
 const CONTAINERS: &str = "/run/gpuslice/promises";
-
-/// The name, in a private folder, of the link to the run's promise.
-const LINK: &str = "promise";
 
 /// The longest time a run waits for memory that another run is about to give back. A restarted
 /// service needs this.
@@ -146,7 +144,7 @@ impl Promises {
         is_own
             && self
                 .file(held)
-                .is_some_and(|file| !former::is_used(&file, LINK))
+                .is_some_and(|file| !former::is_used(&file, run_dir::PROMISE))
     }
 
     fn file(&self, held: &Held) -> Option<PathBuf> {
@@ -322,7 +320,7 @@ pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
 /// When the folder cannot be written to.
 pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     match &promise.file {
-        Some(file) => symlink(file, private.join(LINK)),
+        Some(file) => symlink(file, private.join(run_dir::PROMISE)),
         None => Ok(()),
     }
 }
@@ -330,14 +328,14 @@ pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
 /// Withdraws the promise of a run that has ended, unless a later run of the same process has it by
 /// now.
 pub fn forget(private: &Path) {
-    let Ok(file) = fs::read_link(private.join(LINK)) else {
+    let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
         return;
     };
     let name = file.file_name().and_then(|name| name.to_str());
     let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
     let ours = slice.is_some_and(|id| owner(id).is_some());
     let is_promise = ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    if is_promise && !former::is_used(&file, LINK) {
+    if is_promise && !former::is_used(&file, run_dir::PROMISE) {
         let _ = fs::remove_file(file);
     }
 }
@@ -372,8 +370,8 @@ impl Maker<'_> {
     /// Checks whether processes that the command left behind still use its slice.
     fn has_left_something(&self, folder: &Path) -> bool {
         registry::running().iter().any(|entry| {
-            registry::private_folder(&entry.file)
-                .and_then(|private| fs::read_link(private.join(LINK)).ok())
+            run_dir::private_folder(&entry.file)
+                .and_then(|private| fs::read_link(private.join(run_dir::PROMISE)).ok())
                 .is_some_and(|file| {
                     let name = file.file_name().and_then(|name| name.to_str());
                     let id = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);

@@ -104,8 +104,8 @@ fn a_private_folder_takes_only_a_runs_promise_with_it() {
     assert_eq!(promises.standing(), []);
     let precious = state.path().join("precious");
     fs::write(&precious, "x").unwrap();
-    fs::remove_file(private.path().join(LINK)).unwrap();
-    symlink(&precious, private.path().join(LINK)).unwrap();
+    fs::remove_file(private.path().join(run_dir::PROMISE)).unwrap();
+    symlink(&precious, private.path().join(run_dir::PROMISE)).unwrap();
     forget(private.path());
     assert!(precious.exists());
 }

@@ -5,8 +5,8 @@
 //! A run counts as running while its watcher holds the lock on its private folder. It also counts
 //! as running while any process that its ledger or an environment names is alive.
 
-use crate::slice_ledger;
-use crate::{folder_users, former, slice_file, tidy_up};
+use crate::run_dir::{self, private_folder};
+use crate::{folder_users, former, slice_file, slice_ledger, tidy_up};
 use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -68,7 +68,7 @@ pub fn register(
         match make(&folder).and_then(|()| link_to(file, &link)) {
             Ok(()) => {
                 if let Some(private) = private_folder(file).filter(|_| own) {
-                    symlink(&link, private.join(ENTRY))?;
+                    symlink(&link, private.join(run_dir::ENTRY))?;
                 }
                 return Ok(Registration { link });
             }
@@ -78,12 +78,9 @@ pub fn register(
     Err(failure)
 }
 
-/// The name, in a private folder, of the link to the folder's registry link.
-const ENTRY: &str = "entry";
-
 /// Returns the registry link that leads to a private folder, as recorded in that folder.
 pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
-    fs::read_link(private.join(ENTRY)).ok()
+    fs::read_link(private.join(run_dir::ENTRY)).ok()
 }
 
 /// Removes the registry link that leads to a private folder.
@@ -137,14 +134,6 @@ impl Entry {
         }
         let _ = fs::remove_file(&self.link);
     }
-}
-
-/// Returns the folder of a slice file, if gpuslice has created that folder for a run.
-#[must_use]
-pub fn private_folder(file: &Path) -> Option<&Path> {
-    let folder = file.parent()?;
-    let ours = folder.file_name()?.to_str()?.starts_with(tidy_up::PREFIX);
-    (ours && file.file_name()? == slice_file::NAME).then_some(folder)
 }
 
 fn is_watched(private: &Path) -> bool {
@@ -322,18 +311,5 @@ mod tests {
         assert_eq!(temporary(place.path(), uid), name("-2"));
         make(&name("-2")).unwrap();
         assert_eq!(temporary(place.path(), uid), name("-2"));
-    }
-
-    #[test]
-    fn only_what_gpuslice_has_made_is_a_private_folder() {
-        let folder = |file| private_folder(Path::new(file));
-        let own = "/dev/shm/gpuslice-abc";
-        assert_eq!(
-            folder("/dev/shm/gpuslice-abc/slice.json"),
-            Some(Path::new(own))
-        );
-        assert_eq!(folder("/dev/shm/gpuslice-abc/other.json"), None);
-        assert_eq!(folder("/home/me/slice.json"), None);
-        assert_eq!(folder("/slice.json"), None);
     }
 }

@@ -15,9 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a run's own slice file.
-pub const NAME: &str = "slice.json";
-
 /// Why a slice file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceFileError {

@@ -9,6 +9,7 @@
 use crate::former::{self, Owners};
 use crate::inventory::{Inventory, Target};
 use crate::registry;
+use crate::run_dir;
 use crate::visible_gpus;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
@@ -275,7 +276,9 @@ impl Folders {
         let living = self.each().flat_map(|folder| tenants::living(folder));
         let user = geteuid().as_raw();
         let has_ended = |tenant: &Tenant| {
-            tenant.owner == Some(own) && tenant.uid == user && !former::is_used(&tenant.file, LINK)
+            tenant.owner == Some(own)
+                && tenant.uid == user
+                && !former::is_used(&tenant.file, run_dir::TENANT)
         };
         let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
         (ended.into_iter().map(|tenant| tenant.file).collect(), held)
@@ -333,16 +336,13 @@ fn machine() -> &'static Places {
     &PLACES
 }
 
-/// The name, in a private folder, of the link to the run's record.
-const LINK: &str = "tenant";
-
 /// Links a run's record into its private folder, for the watcher.
 ///
 /// # Errors
 /// When the folder cannot be written to.
 pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     match &tenancy.file {
-        Some(file) => symlink(file, private.join(LINK)),
+        Some(file) => symlink(file, private.join(run_dir::TENANT)),
         None => Ok(()),
     }
 }
@@ -350,11 +350,11 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
 /// Removes the record of a run that has ended, unless a later run of the same process has it by
 /// now.
 pub fn forget(private: &Path) {
-    let Ok(file) = fs::read_link(private.join(LINK)) else {
+    let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) else {
         return;
     };
     let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    if is_record && !former::is_used(&file, LINK) {
+    if is_record && !former::is_used(&file, run_dir::TENANT) {
         let _ = fs::remove_file(file);
     }
 }

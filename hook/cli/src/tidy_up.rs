@@ -13,27 +13,23 @@
 //! stays. The next `gpuslice status` of this user removes it.
 
 use crate::folder_users::another_user;
+use crate::process::{INTERVAL, Process};
+use crate::run_dir::PREFIX;
 use crate::{exit, learned, promise, registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_hook::tenants;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::time::Duration;
-
-/// The prefix of every private folder's name. No other folder is ever removed.
-pub const PREFIX: &str = "gpuslice-";
 
 /// `gpuslice tidy-up FOLDER PID`: watches for the process that calls it.
 #[derive(clap::Args, Debug)]
@@ -267,60 +263,6 @@ fn close_inherited() {
     }
 }
 
-/// A process that the watcher waits for.
-pub(crate) enum Process {
-    /// Identified by a pidfd, which can never refer to another process.
-    Descriptor(OwnedFd),
-    /// Identified by process id and start time, on kernels before 5.3.
-    Number(Pid, String),
-}
-
-/// The polling interval for a process without a pidfd.
-const INTERVAL: Duration = Duration::from_millis(200);
-
-impl Process {
-    pub(crate) fn open(pid: Pid) -> io::Result<Process> {
-        // SAFETY: pidfd_open takes two numbers and no pointer.
-        let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
-        match RawFd::try_from(number) {
-            Ok(number) if number >= 0 => {
-                // SAFETY: the kernel has just created this descriptor, and no other code owns it.
-                let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-                Ok(Process::Descriptor(descriptor))
-            }
-            _ if Errno::last() == Errno::ESRCH => Err(Errno::ESRCH.into()),
-            _ => start_time(pid)
-                .map(|started| Process::Number(pid, started))
-                .ok_or_else(|| Errno::ESRCH.into()),
-        }
-    }
-
-    fn wait(&self) {
-        match self {
-            Process::Descriptor(descriptor) => {
-                let mut wanted = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
-                while poll(&mut wanted, PollTimeout::NONE) == Err(Errno::EINTR) {}
-            }
-            Process::Number(pid, started) => {
-                while start_time(*pid).as_ref() == Some(started) {
-                    std::thread::sleep(INTERVAL);
-                }
-            }
-        }
-    }
-}
-
-/// Returns the start time of a running process; None if it has ended, even if it is not reaped yet.
-pub(crate) fn start_time(pid: Pid) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name may contain any character, but no later field has a parenthesis.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    let started = fields.nth(18)?;
-    (state != "Z").then(|| started.to_owned())
-}
-
 fn remove(folder: &Path) {
     // A process that is being reaped may still create files for a moment.
     for _ in 0..10 {
@@ -335,25 +277,6 @@ fn remove(folder: &Path) {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-
-    #[test]
-    fn a_process_that_has_ended_is_gone_although_nobody_has_reaped_it() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let by_number = Process::Number(pid, start_time(pid).unwrap());
-        let by_descriptor = Process::open(pid).unwrap();
-        drop(child.stdin.take());
-        by_number.wait();
-        by_descriptor.wait();
-        assert_eq!(start_time(pid), None);
-        child.wait().unwrap();
-        assert!(Process::open(pid).is_err());
-    }
-
-    #[test]
-    fn a_number_that_another_process_has_got_since_is_not_waited_for() {
-        Process::Number(Pid::this(), "0".to_owned()).wait();
-    }
 
     #[test]
     fn a_process_whose_environment_names_the_folder_uses_it() {

@@ -5,6 +5,7 @@
 
 use super::process::Processes;
 use crate::registry::{self, Entry};
+use crate::run_dir;
 use crate::tidy_up;
 use nix::unistd::{Gid, Pid, Uid, geteuid, setfsgid, setfsuid};
 use serde::{Serialize, Serializer};
@@ -95,7 +96,7 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
         let user = User(facts.user);
         let line = (user != User::own()).then(|| fs::read(format!("/proc/{pid}/cmdline")))?;
         let (folder, command) = tidy_up::watched(&line.ok()?)?;
-        let file = folder.join(crate::slice_file::NAME);
+        let file = folder.join(run_dir::SLICE);
         let lives = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
         let pid = Some(command).filter(lives);
         Some(Run { user, file, pid })
