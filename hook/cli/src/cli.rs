@@ -1,13 +1,16 @@
 //! The command line: one definition, from which help, man pages and completions come.
 //! Touches: the arguments, standard error.
 
-use crate::child_signal::ChildSignal;
-use crate::current_slice::{self, InSliceError};
-use crate::standard_streams::tell;
-use crate::{
-    cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
-    runtime, standard_streams, status, tidy_up,
+use crate::base::sigchld::ChildSignal;
+use crate::base::streams::tell;
+use crate::base::{exit, streams};
+use crate::commands::{
+    cache, cdi, check, devices, docs, driver_limit, engines, gc, headroom, report, run, status,
 };
+use crate::driver::{probe, processes};
+use crate::runs::watcher;
+use crate::slice::current as current_slice;
+use crate::slice::current::InSliceError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::c_int;
@@ -54,15 +57,15 @@ pub enum Verb {
     /// Describe slices to container engines as CDI devices
     Cdi(cdi::Args),
     /// Configure a container engine to give its containers slices
-    Runtime(runtime::Args),
+    Runtime(engines::Args),
     /// Set the driver's own memory limit of a cgroup
     DriverLimit(driver_limit::Args),
     /// Print a completion script for a shell
-    Completions(pages::CompletionsArgs),
+    Completions(docs::CompletionsArgs),
     /// Print a man page
-    Man(pages::ManArgs),
+    Man(docs::ManArgs),
     /// Print the help of a command, as --help does
-    Help(pages::HelpArgs),
+    Help(docs::HelpArgs),
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
@@ -74,16 +77,16 @@ pub enum Verb {
     DriverLimitProbe(driver_limit::probe::Args),
     /// Ask the driver by one route (gpuslice's own child)
     #[command(hide = true)]
-    CheckProbe(check::probe::Args),
+    CheckProbe(check::query::probe::Args),
     /// Remove a private directory when its last user is gone (gpuslice's own child)
     #[command(hide = true)]
-    TidyUp(tidy_up::Args),
+    TidyUp(watcher::Args),
 }
 
 /// Reads the command line, does what it says and returns the exit status.
 #[must_use]
 pub fn main() -> c_int {
-    standard_streams::fill_closed();
+    streams::fill_closed();
     if cache::watch::is_called() {
         return c_int::from(cache::watch::entry());
     }
@@ -118,7 +121,7 @@ fn not_parsed(error: &clap::Error) -> u8 {
         true => text.ansi().to_string(),
         false => text.to_string(),
     };
-    match standard_streams::print(text.as_bytes()) {
+    match streams::print(text.as_bytes()) {
         Ok(()) => exit::SUCCESS,
         Err(error) => {
             tell(&format!("{error:#}"));
@@ -148,16 +151,16 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Devices(args) => devices::main(&args),
         Verb::Gc(args) => gc::main(&args),
         Verb::Cdi(args) => cdi::main(&args),
-        Verb::Runtime(args) => runtime::main(&args),
+        Verb::Runtime(args) => engines::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
         Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
-        Verb::Completions(args) => pages::completions(&args, &Cli::command()),
-        Verb::Man(args) => pages::man(&args, &Cli::command()),
-        Verb::Help(args) => pages::help(&args, &Cli::command()),
+        Verb::Completions(args) => docs::completions(&args, &Cli::command()),
+        Verb::Man(args) => docs::man(&args, &Cli::command()),
+        Verb::Help(args) => docs::help(&args, &Cli::command()),
         Verb::Check(args) => check::main(&args),
-        Verb::CheckProbe(args) => check::probe::main(&args),
-        Verb::InventoryProbe => inventory::probe::main(),
-        Verb::DriverProcesses => inventory::processes::main(),
-        Verb::TidyUp(args) => tidy_up::main(&args),
+        Verb::CheckProbe(args) => check::query::probe::main(&args),
+        Verb::InventoryProbe => probe::main(),
+        Verb::DriverProcesses => processes::main(),
+        Verb::TidyUp(args) => watcher::main(&args),
     }
 }

@@ -4,7 +4,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
-use gpuslice_cli::hook_entry::{self, When};
+use gpuslice_cli::base::hook_entry::{self, When};
 use gpuslice_hook::annotations::{self, Asked};
 use gpuslice_hook::identity::Identity;
 use gpuslice_hook::policy::{self, Policy};

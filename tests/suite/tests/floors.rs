@@ -13,7 +13,9 @@ struct Crate {
     rooms: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: &[Crate] = &[Crate {
+const CRATES: &[Crate] = &[SHIM, CLI];
+
+const SHIM: Crate = Crate {
     folder: "shim/src",
     rooms: &[
         ("interpose", "how a call of the program reaches a hook"),
@@ -31,7 +33,31 @@ const CRATES: &[Crate] = &[Crate {
         ("loader", "loaded objects and their symbols"),
         ("sys", "system calls"),
     ],
-}];
+};
+
+const CLI: Crate = Crate {
+    folder: "hook/cli/src",
+    rooms: &[
+        (
+            "commands",
+            "the commands, each in a file or folder of its own",
+        ),
+        (
+            "launch",
+            "plans and prepares the start of a program in a slice",
+        ),
+        (
+            "runs",
+            "running slices: folders, watchers, records, admission",
+        ),
+        ("slice", "one slice: options, limits, slice file and ledger"),
+        (
+            "driver",
+            "the GPUs: asks the driver in a child, or a simulated one",
+        ),
+        ("base", "standard streams, exit statuses, text and files"),
+    ],
+};
 
 /// Most files that a folder holds without rooms of its own.
 const FLAT: usize = 15;
@@ -153,7 +179,7 @@ fn imports_point_downward_only() {
         let floor = |room: &str| krate.rooms.iter().position(|(name, _)| *name == room);
         for entry in std::fs::read_dir(&folder).expect("a crate").flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.path().is_dir() && floor(&name).is_none() {
+            if entry.path().is_dir() && name != "bin" && floor(&name).is_none() {
                 wrong.push(format!("{}/{name} has no floor in floors.rs", krate.folder));
             }
         }
