@@ -7,8 +7,9 @@
 
 use crate::base::exit::{self, Status};
 use crate::base::sigchld::ChildSignal;
-use crate::base::streams::tell;
+use crate::base::streams::{self, tell};
 use crate::driver::preload;
+use crate::launch::dry_run::Preview;
 use crate::launch::prepare::{self, Prepared};
 use crate::launch::program;
 use crate::runs::private_dir::PrivateDir;
@@ -19,7 +20,7 @@ use crate::slice::options::SliceOptions;
 use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
-use std::ffi::{CString, NulError, OsString};
+use std::ffi::{CString, NulError, OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -36,6 +37,11 @@ pub struct Args {
     /// ledger. Without it, a warning says so
     #[arg(long)]
     pub strict: bool,
+
+    /// Print what would be written, set and started, and the warnings or the refusal, without doing
+    /// it. The driver is queried. The exit status is that of the start
+    #[arg(long)]
+    pub dry_run: bool,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -58,6 +64,7 @@ starts CMD in one of its own.
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py
   gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
+  gpuslice run --dry-run --memory 8GiB -- nvitop -1       what would be written and started
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
   gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
 
@@ -69,35 +76,77 @@ pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     if let Some(mounted) = current_slice::mounted() {
         return Err(InSliceError::Mounted(mounted).into());
     }
-    let prepared = prepare::prepare(&args.slice)?;
-    for warning in &prepared.warnings {
-        tell(&format!("warning: {warning}"));
+    if args.dry_run {
+        return dry_run(&args);
     }
-    look(&args, &prepared)?;
+    let prepared = prepare::prepare(&args.slice)?;
+    warn(&prepared.warnings);
+    let is_sliced = prepared.slice.is_some();
+    look(
+        &args,
+        is_sliced,
+        prepared.library.as_deref(),
+        &prepared.gaps,
+    )?;
     // Dropped, and so removed, only if the command cannot be started: `exec` runs no destructors.
     let _registered = register(&prepared);
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
     child_signal.restore();
     let failure = become_command(args.command, &prepared)?;
-    Err(Status {
+    Err(not_started(&name, failure).into())
+}
+
+/// Prints the plan of a run, and fails where the run would.
+fn dry_run(args: &Args) -> anyhow::Result<u8> {
+    let preview = Preview::make(&args.slice, &args.command)?;
+    let plan = &preview.plan;
+    warn(plan.log_warning.iter().chain(&plan.warnings));
+    look(
+        args,
+        plan.slice.is_some(),
+        plan.library.as_deref(),
+        &plan.gaps,
+    )?;
+    streams::print(preview.to_string().as_bytes())?;
+    let name = args.command.first().cloned().unwrap_or_default();
+    match program::check(&name) {
+        Ok(()) => Ok(exit::SUCCESS),
+        Err(failure) => Err(not_started(&name, failure).into()),
+    }
+}
+
+fn warn<'a>(warnings: impl IntoIterator<Item = &'a String>) {
+    for warning in warnings {
+        tell(&format!("warning: {warning}"));
+    }
+}
+
+/// Builds the error for a command that cannot be executed.
+fn not_started(name: &OsStr, failure: Errno) -> Status {
+    Status {
         status: match failure {
             Errno::ENOENT => exit::NOT_FOUND,
             _ => exit::CANNOT_EXECUTE,
         },
         message: format!("cannot run {}: {}", name.display(), failure.desc()),
     }
-    .into())
 }
 
-/// Warns, or with --strict refuses, if the slice will not limit the command.
-fn look(args: &Args, prepared: &Prepared) -> anyhow::Result<()> {
-    let command = args.command.first().filter(|_| prepared.slice.is_some());
+/// Warns, or with --strict refuses, if the slice will not limit the command. `gaps` are the reasons
+/// that are known already.
+fn look(
+    args: &Args,
+    is_sliced: bool,
+    library: Option<&Path>,
+    gaps: &[String],
+) -> anyhow::Result<()> {
+    let command = args.command.first().filter(|_| is_sliced);
     let unreached = command.and_then(|command| program::look(command).err());
     let unreached = unreached.map(|unreached| unreached.to_string());
-    let library = prepared.library.as_ref().filter(|_| command.is_some());
+    let library = library.filter(|_| command.is_some());
     let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
-    for gap in prepared.gaps.iter().chain(&unreadable).chain(&unreached) {
+    for gap in gaps.iter().chain(&unreadable).chain(&unreached) {
         if args.strict {
             bail!("{gap}; --strict refuses to start it");
         }

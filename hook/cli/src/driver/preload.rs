@@ -13,6 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// The variable that names preloaded libraries.
+pub const VARIABLE: &str = "LD_PRELOAD";
+
 /// The library's file name.
 pub const LIBRARY: &str = "libgpuslice.so";
 
@@ -94,7 +97,7 @@ pub fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
     if found.as_os_str().as_bytes().iter().any(separates) || is_expanded(&found) {
         return Err(Unnameable {
             path: found,
-            variable: "LD_PRELOAD",
+            variable: VARIABLE,
         }
         .into());
     }

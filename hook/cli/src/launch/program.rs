@@ -6,6 +6,7 @@
 
 use crate::driver::preload::MACHINE;
 use gpuslice_hook::elf::Elf;
+use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
@@ -122,16 +123,45 @@ pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
     })
 }
 
+/// Checks that `execvp` finds the command and may execute it.
+///
+/// # Errors
+/// The error number with which `execvp` would fail.
+pub fn check(command: &OsStr) -> Result<(), Errno> {
+    if find(command).is_some() {
+        return Ok(());
+    }
+    let exists = |path: &PathBuf| path.exists();
+    match command.as_bytes().contains(&b'/') {
+        true => match fs::metadata(command) {
+            Ok(_) => Err(Errno::EACCES),
+            Err(error) => Err(Errno::from_raw(
+                error.raw_os_error().unwrap_or(libc::ENOENT),
+            )),
+        },
+        false if !command.is_empty() && candidates(command).any(|path| exists(&path)) => {
+            Err(Errno::EACCES)
+        }
+        false => Err(Errno::ENOENT),
+    }
+}
+
+/// Returns the files that a command without a slash may name, in the order of PATH.
+fn candidates(command: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    folders.into_iter().map(move |folder| folder.join(command))
+}
+
 /// Returns the file that `execvp` starts.
 fn find(command: &OsStr) -> Option<PathBuf> {
     let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if command.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(command)).filter(executable);
     }
-    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    let mut found = folders.iter().map(|folder| folder.join(command));
-    found.find(executable).filter(|_| !command.is_empty())
+    candidates(command)
+        .find(executable)
+        .filter(|_| !command.is_empty())
 }
 
 /// Checks one file. Returns the interpreter if the file is a script.

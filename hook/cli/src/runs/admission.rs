@@ -69,6 +69,31 @@ impl Room {
     }
 }
 
+/// The memory that a slice is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promised {
+    /// The promise: the slice's budget, or the room that is left for it.
+    pub memory: Bytes,
+    /// The reason why the promise is smaller than the budget, if it is.
+    pub overcommitted: Option<Full>,
+}
+
+/// Decides what a slice is promised in this room. A promise never exceeds the room: it would take
+/// memory from slices that were already admitted.
+///
+/// # Errors
+/// When the budget exceeds the room and `overcommit` is false.
+pub fn promise(room: &Room, budget: Bytes, overcommit: bool) -> Result<Promised, Full> {
+    let overcommitted = match room.admit(budget) {
+        Err(full) if !overcommit => return Err(full),
+        admitted => admitted.err(),
+    };
+    Ok(Promised {
+        memory: budget.at_most(room.left()),
+        overcommitted,
+    })
+}
+
 /// A budget that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Full {

@@ -7,7 +7,7 @@ use crate::runs::run_dir;
 use crate::runs::watcher::{self, Watcher};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -85,7 +85,15 @@ impl Drop for PrivateDir {
 /// The tmpfs that is mounted on nearly every Linux, and in every container.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-fn make() -> io::Result<(PathBuf, Watcher)> {
+/// Returns the place in which a run's folder will be created, unless the place cannot be written to.
+#[must_use]
+pub fn place() -> Option<PathBuf> {
+    let writable = |place: &PathBuf| access(place, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
+    places().into_iter().find(writable)
+}
+
+/// Returns the places for a run's folder, the preferred ones first.
+fn places() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
@@ -98,12 +106,17 @@ fn make() -> io::Result<(PathBuf, Watcher)> {
     // Programs started by root may change to another user, who must be able to enter the place.
     let root = geteuid().is_root();
     first.sort_by_key(|place| root && !everybody_comes_to(place));
+    first.extend(usual);
+    first
+}
+
+fn make() -> io::Result<(PathBuf, Watcher)> {
     let mut random = [0; 6];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let letters = random.map(|byte| char::from(b'a'.saturating_add(byte % 26)));
     let name = format!("{}{}", run_dir::PREFIX, String::from_iter(letters));
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for place in first.into_iter().chain(usual) {
+    for place in places() {
         let folder = place.join(&name);
         match watcher::start(&folder) {
             Ok(watcher) => return Ok((folder, watcher)),
@@ -123,6 +136,8 @@ fn everybody_comes_to(place: &Path) -> bool {
     place.is_ok_and(|place| place.ancestors().all(passable))
 }
 
-fn is_on_tmpfs(path: &Path) -> bool {
+/// Checks that a folder is on tmpfs.
+#[must_use]
+pub fn is_on_tmpfs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }

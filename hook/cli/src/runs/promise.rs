@@ -6,9 +6,9 @@
 //! removes it; if the watcher was killed too, the next run that makes a promise removes it.
 
 use crate::base::host_files;
-use crate::runs::admission::{Full, Neighbour, Room};
+use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
-use crate::runs::registry;
+use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, Held, SIZE};
@@ -155,12 +155,18 @@ impl Promises {
     /// Returns the promises in force. Removes the promises of runs that have ended.
     #[must_use]
     pub fn standing(&self) -> Vec<Neighbour> {
+        self.standing_and(Remains::Remove)
+    }
+
+    fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {
             let lives = tenants::stands(&self.folder, held)
-                || owner(&held.slice).is_some_and(|owner| owner.has_left_something(&self.folder));
-            if !lives && let Some(file) = self.file(held) {
+                || owner(&held.slice)
+                    .is_some_and(|owner| owner.has_left_something(&self.folder, remains));
+            let removes = !lives && remains == Remains::Remove;
+            if removes && let Some(file) = self.file(held) {
                 let _ = fs::remove_file(file);
             }
             lives && !self.has_ended(held)
@@ -202,28 +208,13 @@ impl Promises {
             folder: self.folder.clone(),
             source,
         };
-        let start = Instant::now();
-        // The OCI hook takes this lock too, and waits for it only briefly, so it is dropped before
-        // sleeping.
-        let (_lock, room, full) = loop {
-            let lock = self.lock().map_err(failed)?;
-            let lingering = self.lingering() && start.elapsed() < PATIENCE;
-            let room = Room::on(host, reserve, self.standing());
-            match room.admit(budget) {
-                Err(_) if lingering => {}
-                done => break (lock, room, done.err()),
-            }
-            drop(lock);
-            std::thread::sleep(INTERVAL);
-        };
-        let overcommitted = match full {
-            Some(full) if !overcommit => return Err(PromiseError::Full(full)),
-            full => full,
-        };
-        // A larger promise would take memory from slices that were already admitted.
-        let promised = budget.at_most(room.left());
+        // The decision counts only under the lock: a plan that was made before it may be outdated.
+        let (_lock, promised) =
+            self.decide(budget, host, reserve, overcommit, Remains::Remove, || {
+                self.lock().map_err(failed)
+            })?;
         self.withdraw_ended();
-        let file = promises::file_name(promised, &self.own_id(name));
+        let file = promises::file_name(promised.memory, &self.own_id(name));
         let file = file.map(|file| self.folder.join(file));
         if let Some(path) = &file {
             write(path).map_err(failed)?;
@@ -231,8 +222,57 @@ impl Promises {
         Ok(OwnPromise {
             file,
             folder: self.folder.clone(),
-            overcommitted,
+            overcommitted: promised.overcommitted,
         })
+    }
+
+    /// Returns what [`Promises::make`] would promise at this moment. Takes no lock and changes no
+    /// file, so another run may be admitted before this one.
+    ///
+    /// # Errors
+    /// When the slice does not fit and `overcommit` is false.
+    pub fn preview(
+        &self,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+    ) -> Result<Promised, PromiseError> {
+        let decided = self.decide(budget, host, reserve, overcommit, Remains::Keep, || Ok(()));
+        decided.map(|((), promised)| promised)
+    }
+
+    /// Returns the folder that holds the promises.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Decides what a slice is promised, under a lock. Waits for memory that a run is about to give
+    /// back.
+    fn decide<L>(
+        &self,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+        remains: Remains,
+        lock: impl Fn() -> Result<L, PromiseError>,
+    ) -> Result<(L, Promised), PromiseError> {
+        let start = Instant::now();
+        loop {
+            // The OCI hook takes this lock too, and waits for it only briefly, so it is dropped
+            // before sleeping.
+            let lock = lock()?;
+            let lingering = self.lingering() && start.elapsed() < PATIENCE;
+            let room = Room::on(host, reserve, self.standing_and(remains));
+            if !lingering || room.admit(budget).is_ok() {
+                let promised = admission::promise(&room, budget, overcommit);
+                return Ok((lock, promised.map_err(PromiseError::Full)?));
+            }
+            drop(lock);
+            std::thread::sleep(INTERVAL);
+        }
     }
 
     /// Checks whether any promise belongs to a run whose command has ended. Its watcher is about to
@@ -299,6 +339,9 @@ fn lock_in(folder: &Path) -> io::Result<File> {
     lock.lock()?;
     Ok(lock)
 }
+
+/// The meminfo file of this host.
+pub const MEMINFO: &str = "/proc/meminfo";
 
 /// Reads the host's memory from a meminfo file.
 ///
@@ -367,8 +410,8 @@ fn owner(id: &str) -> Option<Maker<'_>> {
 
 impl Maker<'_> {
     /// Checks whether processes that the command left behind still use its slice.
-    fn has_left_something(&self, folder: &Path) -> bool {
-        registry::running().iter().any(|entry| {
+    fn has_left_something(&self, folder: &Path, remains: Remains) -> bool {
+        registry::running_and(remains).iter().any(|entry| {
             run_dir::private_folder(&entry.file)
                 .and_then(|private| fs::read_link(private.join(run_dir::PROMISE)).ok())
                 .is_some_and(|file| {

@@ -91,9 +91,24 @@ pub(crate) fn forget(link: &Path, private: &Path) {
     }
 }
 
+/// The treatment of what ended runs have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// They are removed.
+    Remove,
+    /// They stay, because the caller must not change any file.
+    Keep,
+}
+
 /// Returns the running runs, sorted by name. Removes the remains of all other runs.
 #[must_use]
 pub fn running() -> Vec<Entry> {
+    running_and(Remains::Remove)
+}
+
+/// Returns the running runs, sorted by name.
+#[must_use]
+pub fn running_and(remains: Remains) -> Vec<Entry> {
     let found = folders().into_iter().filter(|folder| is_ours(folder));
     let mut entries: Vec<Entry> = found
         .filter_map(|folder| fs::read_dir(folder).ok())
@@ -102,7 +117,9 @@ pub fn running() -> Vec<Entry> {
     entries.sort_by(|one, other| one.link.file_name().cmp(&other.link.file_name()));
     let (running, left): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(Entry::is_running);
-    left.iter().for_each(Entry::clean);
+    if remains == Remains::Remove {
+        left.iter().for_each(Entry::clean);
+    }
     running
 }
 
@@ -245,6 +262,15 @@ pub fn shared_folder() -> PathBuf {
         .or(folders.last())
         .cloned()
         .unwrap_or_else(|| root.to_owned())
+}
+
+/// Returns the folder in which a run of this user is registered, unless it cannot be created.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let folders = folders();
+    let usable = |folder: &&PathBuf| is_ours(folder) || folder.parent().is_some_and(Path::is_dir);
+    let first = folders.iter().find(usable).or(folders.first());
+    first.cloned().unwrap_or_else(|| ROOTS.into())
 }
 
 /// Creates a folder that only this user can enter. Refuses a folder in /tmp that another user has

@@ -8,7 +8,7 @@
 
 use crate::driver::inventory::{Inventory, Target};
 use crate::runs::former::{self, Owners};
-use crate::runs::registry;
+use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use crate::slice::visible_gpus;
 use gpuslice_config::slice::Slice;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A GPU, and the memory that a run asks for on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     uuid: DeviceUuid,
     shown: String,
@@ -111,46 +111,18 @@ pub fn claim(
         return Ok(Tenancy::default());
     }
     let folders = Folders::of(simulated);
-    let start = Instant::now();
-    let (lock, ended, held, full) = loop {
+    // The decision counts only under the lock: a plan that was made before it may be outdated.
+    let (lock, held) = wait_for_room(cards, || {
         let lock = folders.lock();
-        let (ended, held) = folders.tenants(owners.own);
-        let full = full(cards, &held);
-        match full {
-            // The watcher of an ending run is about to give its place back, unless the command has
-            // left processes in the background.
-            Some(_) if start.elapsed() < PATIENCE && held.iter().any(is_ending) => {}
-            full => break (lock, ended, held, full),
-        }
-        drop(lock);
-        std::thread::sleep(INTERVAL);
-    };
+        (lock, folders.tenants(owners.own, Remains::Remove))
+    });
+    let Tenants { ended, held } = held;
+    let Admitted {
+        mut warnings,
+        budgets,
+    } = decide(name, cards, &held, overcommit)?;
     let mut tenancy = Tenancy::default();
-    let own = geteuid().as_raw();
-    let mut others = held
-        .iter()
-        .filter(|tenant| tenant.uid == own && tenant.name == name);
-    if let Some(owner) = others.find_map(|tenant| tenant.owner) {
-        tenancy.warnings.push(same_name(name, owner.pid));
-    }
-    match full {
-        Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
-        Some(full) => tenancy.warnings.push(format!(
-            "{full}; the run starts all the same, and slices on this GPU can be refused memory below \
-             their limits"
-        )),
-        None => {}
-    }
-    // A larger record would take memory from slices that were already admitted.
-    let budgets: Vec<Budget> = cards
-        .iter()
-        .map(|card| Budget {
-            uuid: card.uuid,
-            memory: card.asked.at_most(card.left(&held).0),
-            integrated: false,
-        })
-        .filter(|budget| budget.memory > Bytes::ZERO)
-        .collect();
+    tenancy.warnings.append(&mut warnings);
     if !budgets.is_empty() {
         let is_taken = held.iter().any(|tenant| tenant.owner == Some(owners.own));
         match folders.write(&owners.of_record(is_taken), name, &budgets) {
@@ -171,6 +143,93 @@ pub fn claim(
     }
     drop(lock);
     Ok(tenancy)
+}
+
+/// Returns the outcome of [`claim`] at this moment. Takes no lock and changes no file, so another
+/// run may be admitted before this one.
+///
+/// # Errors
+/// When a GPU has no room and `overcommit` is false.
+pub fn preview(
+    simulated: Option<&Path>,
+    name: &str,
+    cards: &[Card],
+    overcommit: bool,
+) -> Result<Admitted, Box<NoRoom>> {
+    if cards.is_empty() {
+        return Ok(Admitted::default());
+    }
+    let folders = Folders::of(simulated);
+    let own = Owners::of(None).own;
+    let ((), tenants) = wait_for_room(cards, || ((), folders.tenants(own, Remains::Keep)));
+    decide(name, cards, &tenants.held, overcommit)
+}
+
+/// The outcome of an admission.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Messages for the user.
+    pub warnings: Vec<String>,
+    /// The memory that is recorded for each GPU.
+    pub budgets: Vec<Budget>,
+}
+
+/// Decides whether a run fits beside the slices that hold memory of its GPUs.
+///
+/// # Errors
+/// When a GPU has no room and `overcommit` is false.
+fn decide(
+    name: &str,
+    cards: &[Card],
+    held: &[Tenant],
+    overcommit: bool,
+) -> Result<Admitted, Box<NoRoom>> {
+    let mut warnings = Vec::new();
+    let own = geteuid().as_raw();
+    let mut others = held
+        .iter()
+        .filter(|tenant| tenant.uid == own && tenant.name == name);
+    if let Some(owner) = others.find_map(|tenant| tenant.owner) {
+        warnings.push(same_name(name, owner.pid));
+    }
+    match full(cards, held) {
+        Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
+        Some(full) => warnings.push(format!(
+            "{full}; the run starts all the same, and slices on this GPU can be refused memory below \
+             their limits"
+        )),
+        None => {}
+    }
+    // A larger record would take memory from slices that were already admitted.
+    let budgets = cards.iter().map(|card| Budget {
+        uuid: card.uuid,
+        memory: card.asked.at_most(card.left(held).0),
+        integrated: false,
+    });
+    let budgets = budgets.filter(|budget| budget.memory > Bytes::ZERO);
+    Ok(Admitted {
+        warnings,
+        budgets: budgets.collect(),
+    })
+}
+
+/// Reads the tenants, under a lock, until the run fits, no run is about to give its place back, or
+/// the wait has taken too long.
+fn wait_for_room<L>(cards: &[Card], read: impl Fn() -> (L, Tenants)) -> (L, Tenants) {
+    let start = Instant::now();
+    loop {
+        let (lock, tenants) = read();
+        // The watcher of an ending run is about to give its place back, unless the command has left
+        // processes in the background.
+        let waits = full(cards, &tenants.held).is_some()
+            && start.elapsed() < PATIENCE
+            && tenants.held.iter().any(is_ending);
+        if !waits {
+            return (lock, tenants);
+        }
+        drop(lock);
+        std::thread::sleep(INTERVAL);
+    }
 }
 
 /// Returns the warning about another run of that name.
@@ -238,6 +297,14 @@ struct Folders {
     own: PathBuf,
 }
 
+/// The tenants of a machine.
+struct Tenants {
+    /// The records of this process's former slices that have ended.
+    ended: Vec<PathBuf>,
+    /// All other tenants.
+    held: Vec<Tenant>,
+}
+
 /// The locks held while a run is admitted.
 struct Lock<'a> {
     _hooks: Option<Registry<'a>>,
@@ -270,9 +337,11 @@ impl Folders {
         self.machine.iter().chain([&self.own])
     }
 
-    /// Returns the records of this process's former slices that have ended, and all other tenants.
-    fn tenants(&self, own: Process) -> (Vec<PathBuf>, Vec<Tenant>) {
-        self.each().for_each(|folder| tenants::remove_dead(folder));
+    /// Reads the tenants of all folders.
+    fn tenants(&self, own: Process, remains: Remains) -> Tenants {
+        if remains == Remains::Remove {
+            self.each().for_each(|folder| tenants::remove_dead(folder));
+        }
         let living = self.each().flat_map(|folder| tenants::living(folder));
         let user = geteuid().as_raw();
         let has_ended = |tenant: &Tenant| {
@@ -281,7 +350,10 @@ impl Folders {
                 && !former::is_used(&tenant.file, run_dir::TENANT)
         };
         let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
-        (ended.into_iter().map(|tenant| tenant.file).collect(), held)
+        Tenants {
+            ended: ended.into_iter().map(|tenant| tenant.file).collect(),
+            held,
+        }
     }
 
     /// Locks the folders. If a lock is held too long by another process, the run starts without it.

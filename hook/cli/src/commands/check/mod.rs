@@ -31,7 +31,7 @@ use crate::base::{exit, streams};
 use crate::commands::check::query::routes;
 use crate::commands::devices;
 use crate::driver::ask::AskError;
-use crate::launch::plan::NoDriver;
+use crate::launch::facts::NoDriver;
 use crate::launch::prepare::{self, Prepared};
 use crate::slice::file::SliceFileError;
 use crate::slice::options::SliceOptions;
