@@ -79,8 +79,8 @@ pub enum Verb {
     #[command(hide = true)]
     CheckProbe(check::query::probe::Args),
     /// Remove a private directory when its last user is gone (gpuslice's own child)
-    #[command(hide = true)]
-    TidyUp(watcher::Args),
+    #[command(hide = true, name = "tidy-up")]
+    Watch(watcher::Args),
 }
 
 /// Reads the command line, does what it says and returns the exit status.
@@ -161,6 +161,6 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::CheckProbe(args) => check::query::probe::main(&args),
         Verb::InventoryProbe => probe::main(),
         Verb::DriverProcesses => processes::main(),
-        Verb::TidyUp(args) => watcher::main(&args),
+        Verb::Watch(args) => watcher::main(&args),
     }
 }

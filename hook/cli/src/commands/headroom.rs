@@ -1,8 +1,8 @@
 //! `gpuslice headroom`: lists the headroom learned from earlier runs, and resets it.
-//! Touches: everything `learned` touches, standard output.
+//! Touches: everything `headroom_store` touches, standard output.
 
 use crate::base::{exit, streams, text};
-use crate::runs::headroom_store::{self, Learned};
+use crate::runs::headroom_store::{self, HeadroomsByName};
 
 /// `gpuslice headroom`.
 #[derive(clap::Args, Debug)]
@@ -72,7 +72,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-fn table(learned: &Learned) -> String {
+fn table(learned: &HeadroomsByName) -> String {
     if learned.values().all(|devices| devices.is_empty()) {
         return "no headroom has been learned\n".to_owned();
     }
@@ -89,7 +89,7 @@ fn table(learned: &Learned) -> String {
     text::aligned(&rows)
 }
 
-fn json(learned: &Learned) -> serde_json::Result<String> {
+fn json(learned: &HeadroomsByName) -> serde_json::Result<String> {
     let slices = learned.iter().map(|(name, devices)| {
         let devices = devices
             .iter()

@@ -25,11 +25,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Headroom by slice name.
-pub type Learned = BTreeMap<String, Headrooms>;
+pub type HeadroomsByName = BTreeMap<String, Headrooms>;
 
 /// Reasons why headroom cannot be learned or stored.
 #[derive(Debug, thiserror::Error)]
-pub enum LearnedError {
+pub enum HeadroomError {
     /// The user has no home folder.
     #[error("there is no place to remember headroom: neither XDG_STATE_HOME nor HOME is set")]
     NoPlace,
@@ -74,7 +74,7 @@ struct Remembered {
 ///
 /// # Errors
 /// When this user has no home folder.
-pub fn place() -> Result<PathBuf, LearnedError> {
+pub fn place() -> Result<PathBuf, HeadroomError> {
     let folder = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)
@@ -84,7 +84,7 @@ pub fn place() -> Result<PathBuf, LearnedError> {
         Some(state) => state,
         None if geteuid().is_root() => "/var/lib".into(),
         None => folder("HOME")
-            .ok_or(LearnedError::NoPlace)?
+            .ok_or(HeadroomError::NoPlace)?
             .join(".local/state"),
     };
     Ok(state.join("gpuslice/headroom.json"))
@@ -94,13 +94,13 @@ pub fn place() -> Result<PathBuf, LearnedError> {
 ///
 /// # Errors
 /// When the file cannot be read, or does not hold learned headroom.
-pub fn read(path: &Path) -> Result<Learned, LearnedError> {
-    let garbled = |why: String| LearnedError::Garbled {
+pub fn read(path: &Path) -> Result<HeadroomsByName, HeadroomError> {
+    let garbled = |why: String| HeadroomError::Garbled {
         path: path.to_owned(),
         why: text::printable(&why),
     };
     let text = match read_text(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Learned::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HeadroomsByName::new()),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(garbled(error.to_string()));
         }
@@ -124,7 +124,7 @@ pub fn read(path: &Path) -> Result<Learned, LearnedError> {
                     .map(|device| (device, Bytes::new(bytes)))
                     .map_err(|_| garbled(format!("\"{uuid}\" is not a device's uuid")))
             });
-            Ok((name, devices.collect::<Result<Headrooms, LearnedError>>()?))
+            Ok((name, devices.collect::<Result<Headrooms, HeadroomError>>()?))
         })
         .collect()
 }
@@ -154,7 +154,7 @@ fn read_text(path: &Path) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When the file must not be changed by this user, or cannot be replaced.
-pub fn update(path: &Path, change: impl FnOnce(&mut Learned)) -> Result<(), LearnedError> {
+pub fn update(path: &Path, change: impl FnOnce(&mut HeadroomsByName)) -> Result<(), HeadroomError> {
     let _lock = lock(path).map_err(failed("lock", path))?;
     let mut learned = read(path)?;
     let before = learned.clone();
@@ -169,15 +169,15 @@ pub fn update(path: &Path, change: impl FnOnce(&mut Learned)) -> Result<(), Lear
 ///
 /// # Errors
 /// When the file cannot be removed.
-pub fn forget_all(path: &Path) -> Result<(), LearnedError> {
+pub fn forget_all(path: &Path) -> Result<(), HeadroomError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
     }
 }
 
-fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> LearnedError {
-    move |source| LearnedError::File {
+fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> HeadroomError {
+    move |source| HeadroomError::File {
         verb,
         path: path.to_owned(),
         source,
@@ -201,7 +201,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn replace(path: &Path, learned: &Learned) -> io::Result<()> {
+fn replace(path: &Path, learned: &HeadroomsByName) -> io::Result<()> {
     let slices = learned.iter().map(|(name, devices)| {
         let devices = devices
             .iter()
@@ -240,7 +240,7 @@ pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// When the stored headroom cannot be read, or the new headroom cannot be written.
-pub fn learn(private: &Path) -> Result<(), LearnedError> {
+pub fn learn(private: &Path) -> Result<(), HeadroomError> {
     let Ok(place) = fs::read_link(private.join(run_dir::HEADROOM)) else {
         return Ok(());
     };
@@ -252,13 +252,13 @@ pub fn learn(private: &Path) -> Result<(), LearnedError> {
         return Ok(());
     };
     let refusals = slice_ledger::refusals(&ledger);
-    let lessons = lessons(&slice, &refusals);
-    if lessons.is_empty() {
+    let shortfalls = shortfalls(&slice, &refusals);
+    if shortfalls.is_empty() {
         return Ok(());
     }
     update(&place, |learned| {
         let known = learned.entry(slice.name.as_str().to_owned()).or_default();
-        for (device, headroom) in lessons {
+        for (device, headroom) in shortfalls {
             let known = known.entry(device).or_default();
             *known = known.at_least(headroom);
         }
@@ -269,13 +269,13 @@ pub fn learn(private: &Path) -> Result<(), LearnedError> {
 /// an allocator that empties its caches after a refusal and retries, as PyTorch's does, reaches the
 /// limit in every run, whatever it is shown. A request that exceeds the whole slice is ignored: no
 /// program makes it because of the total it is shown.
-fn lessons(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
-    let lesson = |(uuid, refusals): &(DeviceUuid, Refusals)| {
+fn shortfalls(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
+    let shortfall = |(uuid, refusals): &(DeviceUuid, Refusals)| {
         let possible = Bytes::new(1)..slice.device(*uuid)?.memory;
         let regret = refusals.regret;
         possible.contains(&regret).then_some((*uuid, regret))
     };
-    refusals.iter().filter_map(lesson).collect()
+    refusals.iter().filter_map(shortfall).collect()
 }
 
 /// Checks whether the headroom of a device of a run was learned: headroom set by the user is the

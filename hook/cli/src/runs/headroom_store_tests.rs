@@ -18,7 +18,7 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn teach(path: &Path, name: &str, headroom: Bytes) {
-    let change = |learned: &mut Learned| {
+    let change = |learned: &mut HeadroomsByName| {
         learned.insert(name.to_owned(), Headrooms::from([(gpu(), headroom)]));
     };
     update(path, change).unwrap();
@@ -52,7 +52,7 @@ fn what_the_worst_refusal_was_short_of_is_the_lesson() {
         (Bytes::gib(72), None),
         (Bytes::MAX, None),
     ] {
-        let lessons = lessons(&slice, &short_by(short));
+        let lessons = shortfalls(&slice, &short_by(short));
         assert_eq!(lessons.get(&gpu()).copied(), lesson, "{short}");
     }
 }
@@ -60,7 +60,7 @@ fn what_the_worst_refusal_was_short_of_is_the_lesson() {
 #[test]
 fn a_device_that_the_slice_says_nothing_of_teaches_nothing() {
     assert_eq!(
-        lessons(&Slice::default(), &short_by(Bytes::mib(1))),
+        shortfalls(&Slice::default(), &short_by(Bytes::mib(1))),
         Headrooms::new()
     );
 }
@@ -68,7 +68,7 @@ fn a_device_that_the_slice_says_nothing_of_teaches_nothing() {
 #[test]
 fn what_is_remembered_is_read_back_and_private() {
     let (_folder, path) = place();
-    assert_eq!(read(&path).unwrap(), Learned::new());
+    assert_eq!(read(&path).unwrap(), HeadroomsByName::new());
     teach(&path, "llama", Bytes::mib(143));
     teach(&path, "a \"b\" \\ \u{1f600}", Bytes::new(1));
     let both = read(&path).unwrap();
@@ -77,7 +77,7 @@ fn what_is_remembered_is_read_back_and_private() {
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     forget_all(&path).unwrap();
-    assert_eq!(read(&path).unwrap(), Learned::new());
+    assert_eq!(read(&path).unwrap(), HeadroomsByName::new());
     forget_all(&path).unwrap();
 }
 
@@ -137,7 +137,7 @@ fn what_is_no_file_of_ours_is_named_and_left_alone() {
 #[test]
 fn a_full_memory_takes_no_more_and_can_still_be_read_and_reset() {
     let (_folder, path) = place();
-    let fill = |learned: &mut Learned, count: usize| {
+    let fill = |learned: &mut HeadroomsByName, count: usize| {
         let name = |number: usize| format!("{number:0128}");
         learned.extend(
             (0..count).map(|number| (name(number), Headrooms::from([(gpu(), Bytes::mib(1))]))),

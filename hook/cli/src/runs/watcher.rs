@@ -1,6 +1,6 @@
 //! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
 //! start after the folder was removed, and removes the folder after its last user has ended.
-//! Touches: the folder; everything `learned`, `promise`, `tenancy` and `registry` touch; /proc.
+//! Touches: the folder; everything `headroom_store`, `promise`, `tenancy` and `registry` touch; /proc.
 //! Never: the terminal, the caller's files, the caller's processes.
 //!
 //! `gpuslice run` becomes its command, so that signals, job control and exit status need no
@@ -184,7 +184,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     setsid()?;
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-    let held = do_what_is_told();
+    let held = serve_messages();
     // Read the link now: it is stored in the folder, and the command may remove the folder.
     let link = registry::link_of(&args.folder);
     user.wait();
@@ -216,7 +216,7 @@ pub fn finish(folder: &Path, link: Option<&Path>) {
 /// Processes the caller's messages until the caller becomes the command or ends. A file that cannot
 /// be kept open is reachable by its path only, as long as the path exists. A record whose file
 /// cannot be locked counts only as long as the command lives.
-fn do_what_is_told() -> Vec<File> {
+fn serve_messages() -> Vec<File> {
     let mut held = Vec::new();
     let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
         return held;

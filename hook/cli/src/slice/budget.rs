@@ -73,7 +73,7 @@ pub enum BudgetError {
 
 /// A slice, and the warnings about it.
 #[derive(Debug, PartialEq)]
-pub struct Budget {
+pub struct DescribedSlice {
     /// The slice; the caller fills in its `meminfo`.
     pub slice: Slice,
     /// Warnings for the user.
@@ -101,7 +101,7 @@ pub fn budget(
     inventory: &Inventory,
     name: &str,
     learned: &Headrooms,
-) -> Result<Budget, BudgetError> {
+) -> Result<DescribedSlice, BudgetError> {
     if inventory.targets().next().is_none() {
         return Err(BudgetError::NoDevices);
     }
@@ -132,7 +132,7 @@ pub fn budget(
     }
     slice.memory = options.memory;
     slice.headroom = headroom;
-    let learned = Lessons { name, learned };
+    let learned = Learned { name, learned };
     for (target, memory) in &named {
         slice.list(learned.listed(target, *memory, &mut warnings))?;
     }
@@ -168,7 +168,7 @@ pub fn budget(
     };
     slice.page_cache = options.page_cache.map_or(usual, Into::into);
     slice.page_cache_share = options.page_cache_share;
-    Ok(Budget {
+    Ok(DescribedSlice {
         slice,
         warnings,
         too_small,
@@ -199,12 +199,12 @@ fn without_effect(options: &SliceOptions) -> Option<String> {
 }
 
 /// The headroom learned from earlier runs.
-struct Lessons<'a> {
+struct Learned<'a> {
     name: &'a str,
     learned: &'a Headrooms,
 }
 
-impl Lessons<'_> {
+impl Learned<'_> {
     /// Returns the slice file's entry for a device. Every device is listed, although `memory` is
     /// the limit of all, so that the file records which devices share the host's memory. A program
     /// that only queries NVML cannot find that out.

@@ -30,7 +30,7 @@ pub const SUFFIXES: [&str; 15] = [
 ];
 
 /// A result of the search for files.
-pub(super) enum Found {
+pub(super) enum Candidate {
     /// A file.
     File(PathBuf),
     /// A folder or a file that cannot be examined.
@@ -43,7 +43,7 @@ pub(super) struct Walk<'a> {
     /// Decides whether a file in a folder is selected.
     wanted: &'a dyn Fn(&Path) -> bool,
     entered: HashSet<(u64, u64)>,
-    found: &'a mut dyn FnMut(Found),
+    found: &'a mut dyn FnMut(Candidate),
 }
 
 impl Walk<'_> {
@@ -51,7 +51,7 @@ impl Walk<'_> {
     pub(super) fn all(
         paths: &[PathBuf],
         wanted: &dyn Fn(&Path) -> bool,
-        found: &mut dyn FnMut(Found),
+        found: &mut dyn FnMut(Candidate),
     ) {
         let mut walk = Walk {
             wanted,
@@ -66,9 +66,9 @@ impl Walk<'_> {
     fn named(&mut self, path: &Path) {
         match fs::metadata(path) {
             Ok(data) if data.is_dir() => self.folder(path, &data),
-            Ok(data) if data.is_file() => (self.found)(Found::File(path.to_owned())),
-            Ok(data) => (self.found)(Found::Unreadable(path.to_owned(), not_a_file(&data))),
-            Err(error) => (self.found)(Found::Unreadable(path.to_owned(), error)),
+            Ok(data) if data.is_file() => (self.found)(Candidate::File(path.to_owned())),
+            Ok(data) => (self.found)(Candidate::Unreadable(path.to_owned(), not_a_file(&data))),
+            Err(error) => (self.found)(Candidate::Unreadable(path.to_owned(), error)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Walk<'_> {
         };
         if kind.is_file() {
             if (self.wanted)(&path) {
-                (self.found)(Found::File(path));
+                (self.found)(Candidate::File(path));
             }
         } else if kind.is_dir() || kind.is_symlink() {
             match fs::metadata(&path) {
@@ -105,7 +105,7 @@ impl Walk<'_> {
                 Ok(data) if data.is_file() => {
                     let points_to = || fs::canonicalize(&path);
                     if (self.wanted)(&path) || points_to().is_ok_and(|end| (self.wanted)(&end)) {
-                        (self.found)(Found::File(path));
+                        (self.found)(Candidate::File(path));
                     }
                 }
                 Ok(_) => {}
@@ -119,7 +119,7 @@ impl Walk<'_> {
     /// Reports a path that cannot be examined. A path that no longer exists is ignored.
     fn unreadable(&mut self, path: &Path, error: io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
-            (self.found)(Found::Unreadable(path.to_owned(), error));
+            (self.found)(Candidate::Unreadable(path.to_owned(), error));
         }
     }
 }

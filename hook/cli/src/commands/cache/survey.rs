@@ -1,7 +1,7 @@
 //! Finds the files and measures how much of each is in the page cache.
 //! Touches: folders and files, by reading their metadata.
 
-use super::choose::{Found, Walk, has_suffix};
+use super::choose::{Candidate, Walk, has_suffix};
 use super::filesystem::Filesystem;
 use super::holders::Identity;
 use super::report::{FileReport, State};
@@ -46,7 +46,7 @@ pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surv
             .collect();
         let mut batch = Vec::new();
         let mut turns = started.iter().map(|(found, _)| found).cycle();
-        let mut hand_over = |batch: &mut Vec<Found>| {
+        let mut hand_over = |batch: &mut Vec<Candidate>| {
             if let Some(thread) = turns.next() {
                 // The receiver reads until the channel is closed.
                 let _ = thread.send(std::mem::take(batch));
@@ -98,18 +98,18 @@ const THREADS: usize = 4;
 /// The number of files per message: a message costs more than a file.
 const BATCH: usize = 128;
 
-fn survey_found(found: mpsc::Receiver<Vec<Found>>) -> Vec<Surveyed> {
+fn survey_found(found: mpsc::Receiver<Vec<Candidate>>) -> Vec<Surveyed> {
     // A separate descriptor table for this thread, so that open and close do not wait for other
     // threads. (/proc/self shows another table.)
     let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
     let mut filesystems = HashMap::new();
     let mut folder = Folder::default();
-    let one = |found: Found| match found {
-        Found::File(path) => match one(&path, &mut folder, &mut filesystems) {
+    let one = |found: Candidate| match found {
+        Candidate::File(path) => match one(&path, &mut folder, &mut filesystems) {
             Ok(surveyed) => surveyed,
             Err(error) => Some(unreadable(path, &error)),
         },
-        Found::Unreadable(path, error) => Some(unreadable(path, &error)),
+        Candidate::Unreadable(path, error) => Some(unreadable(path, &error)),
     };
     let mut surveyed: Vec<Surveyed> = found.into_iter().flatten().filter_map(one).collect();
     // Sorted here in parallel: at the end, all other threads would wait.

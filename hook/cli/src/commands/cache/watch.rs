@@ -4,7 +4,7 @@
 //! error; the folders themselves, by reading them, if the kernel has lost events.
 //! Law: it never blocks another process. A drop that comes too early costs a second read, no more.
 
-use super::choose::{Found, SUFFIXES, Walk, has_suffix};
+use super::choose::{Candidate, SUFFIXES, Walk, has_suffix};
 use super::evict::evict;
 use super::filesystem::Filesystem;
 use super::resident::resident;
@@ -222,7 +222,7 @@ fn all(config: &Config) -> Vec<File> {
     let wanted = |path: &Path| has_suffix(path, &config.suffixes);
     let mut files = Vec::new();
     Walk::all(&config.paths, &wanted, &mut |found| {
-        if let Found::File(path) = found
+        if let Candidate::File(path) = found
             && files.len() < PENDING
         {
             files.extend(open(&path).ok());

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A row, and the circumstances of its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AskedRow {
     /// The query and the answer.
     pub(super) row: Row,
     /// The `free` that the yardstick reported at that moment.
@@ -20,7 +20,7 @@ pub(super) struct Asked {
     pub(super) settled: bool,
 }
 
-impl Asked {
+impl AskedRow {
     /// Returns the precision of the function.
     pub(super) fn width(&self) -> Width {
         apis::width(&self.row.api)
@@ -72,7 +72,11 @@ impl fmt::Display for Says {
 
 /// Returns a row's answer about memory, as of the moment at which `reference` bytes were free; None
 /// if the row has no such answer. `reserved` is the memory that NVML counts and CUDA leaves out.
-pub(super) fn memory(asked: &Asked, reserved: Option<u64>, reference: Option<u64>) -> Option<Says> {
+pub(super) fn memory(
+    asked: &AskedRow,
+    reserved: Option<u64>,
+    reference: Option<u64>,
+) -> Option<Says> {
     let Row {
         reading,
         api,
@@ -122,7 +126,7 @@ fn move_by(said: u64, from: u64, to: u64) -> u64 {
 }
 
 /// Returns a row's answer about integration.
-pub(super) fn integrated(asked: &Asked) -> Option<Says> {
+pub(super) fn integrated(asked: &AskedRow) -> Option<Says> {
     match &asked.row.error {
         Some(error) if !apis::tells_memory(&asked.row.api) => Some(Says::Error(error.clone())),
         Some(_) => None,
@@ -143,7 +147,7 @@ pub(super) struct SetAside {
 /// Returns the memory that NVML counts and CUDA leaves out, if it is the whole difference between
 /// their totals. By the vendor's definition it is, on a discrete card without a slice. `rows` are
 /// of one device and moment.
-pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Option<SetAside> {
+pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a AskedRow> + Clone) -> Option<SetAside> {
     let answers = |nvml: bool| {
         rows.clone()
             .filter(move |asked| apis::is_nvml(&asked.row.api) == nvml)
@@ -168,7 +172,7 @@ pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a Asked> + Clone) -> Op
 }
 
 /// Checks whether two rows agree.
-pub(super) fn agree(one: (&Asked, &Says), other: (&Asked, &Says)) -> bool {
+pub(super) fn agree(one: (&AskedRow, &Says), other: (&AskedRow, &Says)) -> bool {
     let ((asked, says), (other_asked, other_says)) = (one, other);
     let placed = asked.is_placed() && other_asked.is_placed();
     let cut = |bytes: u64| coarser(asked.width(), other_asked.width(), bytes);

@@ -1,7 +1,7 @@
 //! Names the functions and routes that gave an answer, as briefly as is exact.
 //! Touches: its arguments.
 
-use super::answers::Asked;
+use super::answers::AskedRow;
 use super::query::apis;
 use super::verdict::Group;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl fmt::Display for Askers {
 }
 
 /// Returns the functions and routes of `rows`, relative to `all` rows of that query.
-pub(super) fn askers(asked: &[Asked], all: &[usize], rows: &[usize]) -> Vec<Askers> {
+pub(super) fn askers(asked: &[AskedRow], all: &[usize], rows: &[usize]) -> Vec<Askers> {
     let row_of = |row: &usize| asked.get(*row).map(|asked| &asked.row);
     let routes_of = |api: &str, rows: &[usize]| -> Vec<String> {
         let mut seen = BTreeSet::new();
@@ -97,7 +97,7 @@ pub(super) fn everybody(groups: &[Group]) -> Vec<usize> {
 
 /// Formats a group as a sentence: `cuMemGetInfo_v2, cuDeviceTotalMem_v2 by dlmopen say 24.00 GiB
 /// total`.
-pub(super) fn sentence(asked: &[Asked], groups: &[Group], group: &Group) -> String {
+pub(super) fn sentence(asked: &[AskedRow], groups: &[Group], group: &Group) -> String {
     let askers = askers(asked, &everybody(groups), &group.rows);
     let phrase = |askers: &Askers| match &askers.routes {
         Routes::Every => askers.apis.join(", "),

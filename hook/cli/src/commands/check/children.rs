@@ -66,7 +66,7 @@ pub(super) struct Starter<'a> {
     /// Variables to set or remove in the children's environment.
     pub(super) vars: &'a [(OsString, Option<OsString>)],
     /// The time limit of one child. `quiet` is the time after which the user is told of the delay.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     pub(super) quiet: Duration,
     /// Reports a line to the user.
     pub(super) tell: &'a dyn Fn(&str),
@@ -143,7 +143,7 @@ impl Starter<'_> {
         let (mut events, mut doing) = (Vec::new(), "starting".to_owned());
         let mut told = false;
         let ended = loop {
-            let left = self.patience.saturating_sub(started.elapsed());
+            let left = self.timeout.saturating_sub(started.elapsed());
             let quiet = self.quiet.saturating_sub(started.elapsed());
             if quiet.is_zero() && !told && !left.is_zero() {
                 told = true;
@@ -170,7 +170,7 @@ impl Starter<'_> {
                 if told {
                     (self.tell)(&format!("the NVIDIA driver does not answer; {LOOK}"));
                 }
-                format!("no answer in {} s", self.patience.as_secs())
+                format!("no answer in {} s", self.timeout.as_secs())
             }
         };
         Ok((events, End::Early(how, doing)))
@@ -181,7 +181,7 @@ impl Starter<'_> {
             "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
             self.quiet.as_secs(),
             route.name(),
-            self.patience.as_secs()
+            self.timeout.as_secs()
         ));
     }
 }
@@ -190,13 +190,13 @@ impl Starter<'_> {
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Waits for the child to exit, and kills it if it does not. Returns None if it had to be killed.
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if started.elapsed() >= patience {
+        if started.elapsed() >= timeout {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -230,7 +230,7 @@ mod tests {
         let starter = Starter {
             linked: &Linked::create().unwrap(),
             vars: &[],
-            patience: Duration::from_millis(300),
+            timeout: Duration::from_millis(300),
             quiet: Duration::from_millis(100),
             tell: &|line| told.borrow_mut().push(line.to_owned()),
             has_cuda: true,

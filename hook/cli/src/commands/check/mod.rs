@@ -40,7 +40,7 @@ use report::Report;
 use slice_shown::SliceShown;
 use std::time::Duration;
 use survey::Survey;
-use timeout::Patience;
+use timeout::Timeout;
 
 /// Query every memory API by every route and compare the answers
 #[derive(clap::Args, Clone, Debug)]
@@ -109,8 +109,8 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
     prepared.as_ref().map_or(Ok(()), Prepared::enter)?;
     let slice = SliceShown::find(&vars);
     let ledger = slice.as_ref().and_then(LedgerSeen::find);
-    let patience = Patience::new(args.timeout.map(Duration::from_secs));
-    let survey = Survey::make(&vars, patience)?;
+    let timeout = Timeout::new(args.timeout.map(Duration::from_secs));
+    let survey = Survey::make(&vars, timeout)?;
     match survey.why_nothing_answers() {
         Some(why) => no_driver(args, survey, slice, why),
         None => {

@@ -1,14 +1,14 @@
 //! Runs a child along every route and collects the answers.
 //! Touches: its own children, through `children`.
 
-use super::answers::Asked;
+use super::answers::AskedRow;
 use super::children::{End, Linked, Starter};
 use super::query::apis;
 use super::query::codes;
 use super::query::lookup;
 use super::query::routes::{self, Route};
 use super::query::row::{Event, NoContext, Reading, Row, Skipped};
-use super::timeout::Patience;
+use super::timeout::Timeout;
 use super::verdict::NO_DEVICE;
 use crate::driver::ask::QUIET;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Survey {
     /// The answers, in the order of arrival.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<AskedRow>,
     /// The queries that were not made.
     pub(super) skipped: Vec<Skipped>,
     /// The devices and their names.
@@ -50,7 +50,7 @@ impl Survey {
     /// environment.
     pub(super) fn make(
         vars: &[(OsString, Option<OsString>)],
-        mut patience: Patience,
+        mut timeout: Timeout,
     ) -> anyhow::Result<Survey> {
         let linked = Linked::create()?;
         let mut survey = Survey::default();
@@ -62,7 +62,7 @@ impl Survey {
                 is_heard: survey.shims.is_empty() || !survey.asked.is_empty(),
                 linked: &linked,
                 vars,
-                patience: patience.of_next(),
+                timeout: timeout.of_next(),
                 quiet: QUIET,
                 tell: &tell,
                 has_cuda: survey.has(LIBRARIES[0]),
@@ -70,7 +70,7 @@ impl Survey {
             };
             let started = Instant::now();
             let (events, end) = starter.ask(route)?;
-            patience.took(started.elapsed());
+            timeout.took(started.elapsed());
             for event in events {
                 survey.take(event, route);
             }
@@ -81,7 +81,7 @@ impl Survey {
             if survey.no_driver() {
                 break;
             }
-            if survey.silent >= patience.gives_up_after() {
+            if survey.silent >= timeout.gives_up_after() {
                 survey.give_up_after(route);
                 break;
             }
@@ -157,7 +157,7 @@ impl Survey {
                 row,
                 beside,
                 settled,
-            } => self.asked.push(Asked {
+            } => self.asked.push(AskedRow {
                 row,
                 beside,
                 settled,
@@ -211,7 +211,7 @@ impl Survey {
     fn place(&mut self) {
         for (uuid, _) in &self.devices {
             let is_apart =
-                |asked: &Asked| Route::parse(&asked.row.route).is_ok_and(Route::is_apart);
+                |asked: &AskedRow| Route::parse(&asked.row.route).is_ok_and(Route::is_apart);
             let of_device = self
                 .asked
                 .iter_mut()
@@ -284,11 +284,11 @@ impl Survey {
         if !missing.why.ends_with(lookup::NOT_FOUND) {
             return;
         }
-        let (gone, kept): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut self.asked)
+        let (gone, kept): (Vec<AskedRow>, Vec<AskedRow>) = std::mem::take(&mut self.asked)
             .into_iter()
             .partition(|asked| asked.row.api == missing.api);
         self.asked = kept;
-        for Asked { row, .. } in gone {
+        for AskedRow { row, .. } in gone {
             self.skipped.push(Skipped {
                 api: row.api,
                 route: row.route,
@@ -303,8 +303,8 @@ fn is_absence(skipped: &Skipped) -> bool {
     skipped.why.starts_with("the driver has no ")
 }
 
-fn no_answer(skipped: Skipped) -> Asked {
-    Asked {
+fn no_answer(skipped: Skipped) -> AskedRow {
+    AskedRow {
         row: Row {
             device: NO_DEVICE.to_owned(),
             api: skipped.api,

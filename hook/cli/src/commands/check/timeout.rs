@@ -15,17 +15,17 @@ const GIVE_UP: usize = 3;
 
 /// The time limit of each route.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeout {
     /// The limit given by the user.
     given: Option<Duration>,
     /// The duration of the first route.
     first: Option<Duration>,
 }
 
-impl Patience {
+impl Timeout {
     /// Creates the limits before the first route has run.
-    pub(super) fn new(given: Option<Duration>) -> Patience {
-        Patience { given, first: None }
+    pub(super) fn new(given: Option<Duration>) -> Timeout {
+        Timeout { given, first: None }
     }
 
     /// Returns the time limit of the next route. The first route may have to load the driver. If no
@@ -62,23 +62,23 @@ mod tests {
 
     #[test]
     fn a_driver_that_takes_long_to_load_is_given_that_time_by_every_route() {
-        let mut patience = Patience::new(None);
-        assert_eq!(patience.of_next(), ask::PATIENCE);
-        patience.took(SECOND * 30);
-        patience.took(SECOND);
-        assert_eq!(patience.of_next(), SECOND * 90);
-        assert_eq!(patience.gives_up_after(), 3);
-        let mut quick = Patience::new(None);
+        let mut timeout = Timeout::new(None);
+        assert_eq!(timeout.of_next(), ask::PATIENCE);
+        timeout.took(SECOND * 30);
+        timeout.took(SECOND);
+        assert_eq!(timeout.of_next(), SECOND * 90);
+        assert_eq!(timeout.gives_up_after(), 3);
+        let mut quick = Timeout::new(None);
         quick.took(SECOND);
         assert_eq!(quick.of_next(), SECOND * 10);
     }
 
     #[test]
     fn a_driver_that_hangs_is_waited_for_once_unless_the_caller_says_how_long() {
-        let mut patience = Patience::new(None);
-        patience.took(ask::PATIENCE);
-        assert_eq!(patience.gives_up_after(), 1);
-        let mut given = Patience::new(Some(SECOND));
+        let mut timeout = Timeout::new(None);
+        timeout.took(ask::PATIENCE);
+        assert_eq!(timeout.gives_up_after(), 1);
+        let mut given = Timeout::new(Some(SECOND));
         given.took(SECOND);
         assert_eq!((given.of_next(), given.gives_up_after()), (SECOND, 3));
     }

@@ -11,7 +11,7 @@ use gpuslice_config::words::device::DeviceUuid;
 use std::env;
 
 /// A failed call, the routes on which it failed, and the functions that need it.
-struct Failure {
+struct FailedCall {
     /// The device; None if the call is not about one device.
     device: Option<String>,
     why: String,
@@ -23,7 +23,7 @@ struct Failure {
 pub(super) struct Unasked<'a> {
     survey: &'a Survey,
     limits: Option<&'a Slice>,
-    failures: Vec<Failure>,
+    failures: Vec<FailedCall>,
 }
 
 /// CUDA's error if it sees no device.
@@ -32,12 +32,12 @@ const NO_DEVICE: &str = "CUDA_ERROR_NO_DEVICE";
 impl<'a> Unasked<'a> {
     /// Collects the failures. `limits` is the slice, if there is one.
     pub(super) fn of(survey: &'a Survey, limits: Option<&'a Slice>) -> Unasked<'a> {
-        let mut failures: Vec<Failure> = Vec::new();
+        let mut failures: Vec<FailedCall> = Vec::new();
         let mut add = |device: Option<&str>, why: &str, route: &str, apis: &[String]| {
-            let is_it = |known: &Failure| known.device.as_deref() == device && known.why == why;
+            let is_it = |known: &FailedCall| known.device.as_deref() == device && known.why == why;
             let place = failures.iter().position(is_it).unwrap_or(failures.len());
             if place == failures.len() {
-                failures.push(Failure {
+                failures.push(FailedCall {
                     device: device.map(str::to_owned),
                     why: why.to_owned(),
                     routes: Vec::new(),
@@ -73,7 +73,7 @@ impl<'a> Unasked<'a> {
     /// Returns the first device of the slice on which no context could be created.
     pub(super) fn device(&self) -> Option<DeviceUuid> {
         let mut limited = self.failures.iter().filter(|one| self.is_limited(one));
-        limited.find_map(Failure::uuid)
+        limited.find_map(FailedCall::uuid)
     }
 
     /// Describes the queries that could not be made in the slice. `fill` returns how full the slice
@@ -102,7 +102,7 @@ impl<'a> Unasked<'a> {
         of_device.map(|one| self.sentence(one)).collect()
     }
 
-    fn is_limited(&self, failure: &Failure) -> bool {
+    fn is_limited(&self, failure: &FailedCall) -> bool {
         let Some(slice) = self.limits else {
             return false;
         };
@@ -119,7 +119,7 @@ impl<'a> Unasked<'a> {
         }
     }
 
-    fn sentence(&self, failure: &Failure) -> String {
+    fn sentence(&self, failure: &FailedCall) -> String {
         let device = failure.device.as_ref();
         let device = device.map_or(String::new(), |device| format!("{device}: "));
         let all = self.survey.shims.iter().map(|(route, _)| *route);
@@ -145,7 +145,7 @@ impl<'a> Unasked<'a> {
     }
 }
 
-impl Failure {
+impl FailedCall {
     fn add(&mut self, route: &str, apis: &[String]) {
         if !self.routes.iter().any(|known| known == route) {
             self.routes.push(route.to_owned());

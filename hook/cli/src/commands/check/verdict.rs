@@ -3,7 +3,7 @@
 //! Law: every two distinct answers that disagree are named, with all functions and routes that give
 //! them.
 
-use super::answers::{Asked, Says, SetAside, agree, integrated, memory, set_aside};
+use super::answers::{AskedRow, Says, SetAside, agree, integrated, memory, set_aside};
 use super::attribution::sentence;
 use super::query::apis::{self, Width};
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
@@ -46,7 +46,7 @@ pub(super) struct Verdict {
 pub(super) const NO_DEVICE: &str = "*";
 
 /// Judges the answers.
-pub(super) fn judge(asked: &[Asked], slice: Option<&Slice>) -> Verdict {
+pub(super) fn judge(asked: &[AskedRow], slice: Option<&Slice>) -> Verdict {
     let mut verdict = Verdict::default();
     let mut uuids: Vec<&str> = Vec::new();
     for uuid in asked.iter().map(|asked| asked.row.device.as_str()) {
@@ -80,14 +80,14 @@ type Sayings = BTreeMap<usize, Says>;
 
 struct Device<'a> {
     uuid: &'a str,
-    asked: &'a [Asked],
+    asked: &'a [AskedRow],
     memory: Sayings,
     integrated: Sayings,
     set_aside: Option<SetAside>,
 }
 
 impl<'a> Device<'a> {
-    fn new(uuid: &'a str, asked: &'a [Asked], limited: bool) -> Device<'a> {
+    fn new(uuid: &'a str, asked: &'a [AskedRow], limited: bool) -> Device<'a> {
         let rows = || {
             let rows = asked.iter().enumerate();
             rows.filter(|(_, asked)| asked.row.device == uuid)
@@ -168,7 +168,7 @@ impl<'a> Device<'a> {
     }
 
     fn tells_all(&self, row: usize, says: &Says) -> bool {
-        let placed = || self.asked.get(row).is_some_and(Asked::is_placed);
+        let placed = || self.asked.get(row).is_some_and(AskedRow::is_placed);
         match says {
             Says::Memory { free, used, .. } => {
                 self.is_exact(row) && free.is_some() && used.is_some() && placed()

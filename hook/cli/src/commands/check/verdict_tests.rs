@@ -51,8 +51,8 @@ fn reading(api: &str, total: u64, free: u64) -> Reading {
 }
 
 /// A correct answer of the function, with a correct yardstick.
-fn asked(api: &str, route: &str, total: u64, free: u64) -> Asked {
-    Asked {
+fn asked(api: &str, route: &str, total: u64, free: u64) -> AskedRow {
+    AskedRow {
         row: Row {
             device: UUID.to_owned(),
             api: api.to_owned(),
@@ -65,13 +65,13 @@ fn asked(api: &str, route: &str, total: u64, free: u64) -> Asked {
     }
 }
 
-fn saying(reading: Reading, asked: Asked) -> Asked {
+fn saying(reading: Reading, asked: AskedRow) -> AskedRow {
     let mut said = asked;
     said.row.reading = reading;
     said
 }
 
-fn failing(api: &str, error: &str) -> Asked {
+fn failing(api: &str, error: &str) -> AskedRow {
     let mut asked = saying(Reading::default(), asked(api, "dlsym-local", GIB, 0));
     asked.row.error = Some(error.to_owned());
     asked
@@ -80,7 +80,7 @@ fn failing(api: &str, error: &str) -> Asked {
 const ROUTES: [&str; 2] = ["dlsym-local", "dlmopen"];
 
 /// Correct answers of every function, by two routes.
-fn truth(total: u64, free: u64) -> Vec<Asked> {
+fn truth(total: u64, free: u64) -> Vec<AskedRow> {
     let by_route = |route| {
         APIS.iter()
             .map(move |api| asked(api.name, route, total, free))
@@ -130,7 +130,7 @@ proptest! {
     ) {
         let free = |place: &prop::sample::Index| place.index(usize::try_from(total).unwrap()) as u64;
         let calls = ROUTES.into_iter().flat_map(|route| APIS.iter().map(move |api| (api.name, route)));
-        let rows: Vec<Asked> = calls
+        let rows: Vec<AskedRow> = calls
             .zip(&frees)
             .map(|((api, route), place)| asked(api, route, total, free(place)))
             .collect();
@@ -179,7 +179,7 @@ proptest! {
 }
 
 /// A card without a slice, on a driver with or without the newer struct.
-fn bare(reserved: u64, newer: bool) -> Vec<Asked> {
+fn bare(reserved: u64, newer: bool) -> Vec<AskedRow> {
     let mut rows = truth(23 * GIB, 20 * GIB);
     rows.retain(|asked| asked.width() != Width::WholeMib);
     rows.retain(|asked| newer || asked.row.api != "nvmlDeviceGetMemoryInfo_v2");

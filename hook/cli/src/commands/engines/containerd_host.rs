@@ -7,7 +7,7 @@ use super::change::{self, Change, Files};
 use super::containerd::{self, By};
 use super::imports::{self, Imported};
 use super::toml_file::{list, parse, strings};
-use super::{Configure, NAME, Plan, Way, below};
+use super::{Changes, Configure, NAME, Way, below};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const OTHERS: [(&str, &str); 3] = [
 const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
 /// Plans the changes.
-pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
+pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
     let path = wanted.config(CONFIG)?;
     if wanted.config.is_none() && !wanted.remove && !path.exists() {
         refuse_where_another_is_read(OTHERS)?;
@@ -91,7 +91,7 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Plan> {
     if wanted.remove {
         changes.reverse();
     }
-    Ok(Plan {
+    Ok(Changes {
         changes,
         notes,
         next: "systemctl restart containerd".to_owned(),

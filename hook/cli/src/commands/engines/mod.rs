@@ -124,7 +124,7 @@ pub enum Way {
 }
 
 /// The planned changes.
-struct Plan {
+struct Changes {
     changes: Vec<Change>,
     /// Unexpected parts of the result, and their reasons.
     notes: Vec<String>,
@@ -208,7 +208,7 @@ impl Configure {
         Ok(way)
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn plan(&self) -> anyhow::Result<Changes> {
         let way = self.way()?;
         match self.runtime {
             Engine::Docker => self.docker(),
@@ -259,7 +259,7 @@ impl Configure {
         Ok(wrapper.to_string_lossy().into_owned())
     }
 
-    fn docker(&self) -> anyhow::Result<Plan> {
+    fn docker(&self) -> anyhow::Result<Changes> {
         let path = self.config("/etc/docker/daemon.json")?;
         let old = change::read(&path)?;
         let wrong = || format!("cannot change {}", path.display());
@@ -289,7 +289,7 @@ impl Configure {
             let new = docker::add(old.as_deref(), &wanted).with_context(wrong)?;
             Change::edit(&path, old, new)
         };
-        Ok(Plan {
+        Ok(Changes {
             changes: vec![change],
             notes: Vec::new(),
             next: "systemctl reload docker".to_owned(),
@@ -356,7 +356,7 @@ impl Configure {
         (other, others): (&drop_in::Engine, &Path),
         way: Way,
         next: &str,
-    ) -> anyhow::Result<Plan> {
+    ) -> anyhow::Result<Changes> {
         let path = self.config(engine.own)?;
         let folder = std::path::absolute(&self.hooks_dir)?;
         let when = match self.always {
@@ -395,7 +395,7 @@ impl Configure {
             }
         }
         changes.push(Change::whole(&path, file)?);
-        Ok(Plan {
+        Ok(Changes {
             changes,
             notes,
             next: next.to_owned(),

@@ -2,7 +2,7 @@
 //! Touches: that file; containerd's (reads).
 
 use super::change::{self, Change, Files};
-use super::{Configure, Plan, below, containerd_host, nvidia};
+use super::{Changes, Configure, below, containerd_host, nvidia};
 use anyhow::{Context, bail};
 use gpuslice_hook::wrapper::toolkit;
 use std::env;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const CONFIG: &str = "/etc/nvidia-container-runtime/config.toml";
 
 /// Plans the changes.
-pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Plan> {
+pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Changes> {
     let path = config(wanted)?;
     let old = change::read(&path)?;
     let wrapper = wanted.wrapper()?;
@@ -36,7 +36,7 @@ pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Plan> {
         let new = nvidia::add(old.as_deref(), &wrapper).with_context(wrong)?;
         Change::edit(&path, old, new)
     };
-    Ok(Plan {
+    Ok(Changes {
         changes: vec![change],
         notes: Vec::new(),
         next: "nothing to restart; containers that run stay as they are".to_owned(),

@@ -27,7 +27,7 @@ pub(crate) struct ContainerStatus {
 
 /// A slice of containers, and the places of its files on the host.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct ContainerSlice {
     pub(super) file: PathBuf,
     pub(super) files: Files,
     pub(super) containers: Vec<ContainerStatus>,
@@ -35,7 +35,7 @@ pub(super) struct Held {
     pub(super) sealed: Option<bool>,
 }
 
-impl Held {
+impl ContainerSlice {
     /// Returns the reason why no program of the slice loads the library; None if a container's
     /// programs do.
     pub(super) fn no_slice(&self) -> Option<String> {
@@ -104,7 +104,7 @@ pub(super) struct Files {
 ///
 /// # Errors
 /// When the records cannot be listed although the user may read them.
-pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), RegistryError> {
+pub(super) fn held(places: &Places) -> Result<(Vec<ContainerSlice>, Vec<Damaged>), RegistryError> {
     let (records, damaged) = match registry::survey(places) {
         Err(RegistryError::File { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
@@ -117,7 +117,7 @@ pub(super) fn held(places: &Places) -> Result<(Vec<Held>, Vec<Damaged>), Registr
     Ok((held.collect(), damaged))
 }
 
-fn of(places: &Places, record: &Record) -> Option<Held> {
+fn of(places: &Places, record: &Record) -> Option<ContainerSlice> {
     let besides = Besides::of(places, record);
     let lives = |member: &&Member| member.owner.lives();
     let any = record.containers.iter().any(|member| lives(&member));
@@ -138,7 +138,7 @@ fn of(places: &Places, record: &Record) -> Option<Held> {
     let promise = promises::file_name(promised, &record.slice)
         .filter(|_| promised > Bytes::ZERO)
         .map(|name| places.promises().join(name));
-    Some(Held {
+    Some(ContainerSlice {
         file: places.container_root(&first.id).join("slice.json"),
         files: Files {
             ledger: places.ledger_file(&record.slice),

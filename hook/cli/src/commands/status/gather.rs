@@ -22,15 +22,15 @@ use std::path::{Path, PathBuf};
 
 /// A running slice whose files have not been read yet.
 #[derive(Debug)]
-struct Found {
+struct ListedSlice {
     file: PathBuf,
     /// The user; None in a container.
     user: Option<User>,
     pid: Option<i32>,
-    container: Option<containers::Held>,
+    container: Option<containers::ContainerSlice>,
 }
 
-impl Found {
+impl ListedSlice {
     fn pid(&self) -> Option<u32> {
         u32::try_from(self.pid?).ok()
     }
@@ -50,11 +50,11 @@ pub(crate) fn gather(
     drivers: &mut Drivers,
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
-    let machine = |found: &Found| match found.container {
+    let machine = |found: &ListedSlice| match found.container {
         None => Machine::of(found.pid(), processes),
         Some(_) => Machine::Real,
     };
-    let found: Vec<(Found, Machine)> = found
+    let found: Vec<(ListedSlice, Machine)> = found
         .into_iter()
         .map(|found| {
             let machine = machine(&found);
@@ -76,9 +76,9 @@ pub(crate) fn gather(
     slices.chain(damaged).collect()
 }
 
-fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>) {
+fn find(places: &Places, processes: &Processes) -> (Vec<ListedSlice>, Vec<SliceStatus>) {
     if let Some(file) = current_slice::mounted() {
-        let mounted = Found {
+        let mounted = ListedSlice {
             file,
             user: None,
             pid: None,
@@ -86,7 +86,7 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
         };
         return (vec![mounted], Vec::new());
     }
-    let runs = users::runs(processes).into_iter().map(|run| Found {
+    let runs = users::runs(processes).into_iter().map(|run| ListedSlice {
         file: run.file,
         user: Some(run.user),
         pid: run.pid,
@@ -104,7 +104,7 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
         file: places.slices(),
         ..SliceStatus::default()
     });
-    let of_containers = held.into_iter().map(|held| Found {
+    let of_containers = held.into_iter().map(|held| ListedSlice {
         file: held.file.clone(),
         user: Some(User(0)),
         pid: held.containers.first().map(|container| container.pid),
@@ -121,14 +121,14 @@ fn find(places: &Places, processes: &Processes) -> (Vec<Found>, Vec<SliceStatus>
 }
 
 /// A ledger's contents, and the processes that it names.
-struct Held {
+struct LedgerContents {
     records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
     is_damaged: bool,
 }
 
-impl Held {
-    fn new(told: Told, ledger: Option<&FileId>, processes: &Processes) -> Held {
+impl LedgerContents {
+    fn new(told: Told, ledger: Option<&FileId>, processes: &Processes) -> LedgerContents {
         // Two containers of one slice may both have a process 1; each process is listed once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
@@ -141,7 +141,7 @@ impl Held {
             let seen = seen(&record);
             (record, seen)
         });
-        Held {
+        LedgerContents {
             records: records.collect(),
             refusals: told.refusals,
             is_damaged: told.is_damaged,
@@ -155,7 +155,7 @@ impl Held {
 }
 
 impl Look<'_> {
-    fn slice(&self, found: Found, machine: &Machine) -> SliceStatus {
+    fn slice(&self, found: ListedSlice, machine: &Machine) -> SliceStatus {
         let mut status = SliceStatus {
             pid: found.pid,
             user: found.user,
@@ -187,7 +187,7 @@ impl Look<'_> {
         };
         let held = files.told.map(|told| {
             status.uncounted = told.uncounted;
-            Held::new(told, files.mapped.as_ref(), self.processes)
+            LedgerContents::new(told, files.mapped.as_ref(), self.processes)
         });
         let promise = match there {
             Some(there) => there.promise.clone(),
@@ -209,7 +209,7 @@ impl Look<'_> {
 
     /// Returns the slice with which a run's processes were started. The slice file may have been
     /// edited since.
-    fn in_force(&self, found: &Found) -> Option<Slice> {
+    fn in_force(&self, found: &ListedSlice) -> Option<Slice> {
         let (user, None) = (found.user?, &found.container) else {
             return None;
         };
@@ -226,9 +226,9 @@ impl Look<'_> {
     /// Adds the memory that NVML reports for the slice's processes.
     fn compare(
         &self,
-        found: &Found,
+        found: &ListedSlice,
         machine: &Machine,
-        held: Option<&Held>,
+        held: Option<&LedgerContents>,
         devices: &mut [DeviceStatus],
     ) {
         let mut members = None;
@@ -257,7 +257,7 @@ impl Look<'_> {
     }
 
     /// Returns the processes known to be in a slice. Their children are in it too.
-    fn members(&self, found: &Found, held: Option<&Held>) -> BTreeSet<u32> {
+    fn members(&self, found: &ListedSlice, held: Option<&LedgerContents>) -> BTreeSet<u32> {
         let mut members: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
         members.extend(found.pid());
         match (&found.container, found.user) {
@@ -273,7 +273,7 @@ impl Look<'_> {
 }
 
 /// Returns the listed devices in their order, followed by the other devices in use.
-fn devices(file: &Path, slice: &Slice, held: Option<&Held>) -> Vec<DeviceStatus> {
+fn devices(file: &Path, slice: &Slice, held: Option<&LedgerContents>) -> Vec<DeviceStatus> {
     let mut uuids: Vec<DeviceUuid> = slice.devices().map(|listed| listed.uuid).collect();
     let used = held.iter().flat_map(|held| {
         let held_on = held.records.iter().filter_map(|(record, _)| record.device);
@@ -298,7 +298,12 @@ fn devices(file: &Path, slice: &Slice, held: Option<&Held>) -> Vec<DeviceStatus>
     devices
 }
 
-fn device(file: &Path, slice: &Slice, uuid: DeviceUuid, held: Option<&Held>) -> DeviceStatus {
+fn device(
+    file: &Path,
+    slice: &Slice,
+    uuid: DeviceUuid,
+    held: Option<&LedgerContents>,
+) -> DeviceStatus {
     let budget = slice.device(uuid);
     let mut status = DeviceStatus {
         device: Some(uuid.to_string()),

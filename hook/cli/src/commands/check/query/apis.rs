@@ -86,25 +86,25 @@ impl Width {
 
 /// The device to query.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct QueryTarget {
     /// The ordinal in CUDA's enumeration, which is also the `CUdevice`.
     pub(crate) device: c_int,
     /// The `nvmlDevice_t`.
     pub(crate) handle: *mut c_void,
 }
 
-impl Target {
+impl QueryTarget {
     /// A device in CUDA's enumeration.
-    pub(crate) const fn cuda(ordinal: c_int) -> Target {
-        Target {
+    pub(crate) const fn cuda(ordinal: c_int) -> QueryTarget {
+        QueryTarget {
             device: ordinal,
             handle: std::ptr::null_mut(),
         }
     }
 
     /// A device in NVML's enumeration.
-    pub(crate) const fn nvml(handle: *mut c_void) -> Target {
-        Target { device: 0, handle }
+    pub(crate) const fn nvml(handle: *mut c_void) -> QueryTarget {
+        QueryTarget { device: 0, handle }
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Api {
     pub(crate) width: Width,
     /// Calls the function. The symbol must be the function that `symbol` names, of an initialised
     /// driver, with the device's context current.
-    pub(crate) ask: fn(Symbol, Target) -> Result<Reading, String>,
+    pub(crate) ask: fn(Symbol, QueryTarget) -> Result<Reading, String>,
 }
 
 impl Api {
@@ -144,7 +144,7 @@ const fn api(
     family: Family,
     symbol: Name,
     width: Width,
-    ask: fn(Symbol, Target) -> Result<Reading, String>,
+    ask: fn(Symbol, QueryTarget) -> Result<Reading, String>,
 ) -> Api {
     Api {
         name,
@@ -222,13 +222,13 @@ fn both(total: u64, free: u64) -> Reading {
     }
 }
 
-fn mem_get_info_v2(symbol: Symbol, _: Target) -> Result<Reading, String> {
+fn mem_get_info_v2(symbol: Symbol, _: QueryTarget) -> Result<Reading, String> {
     let (mut free, mut total) = (0usize, 0usize);
     codes::cuda(call!(symbol, &raw mut free => *mut usize, &raw mut total => *mut usize))?;
     Ok(with_used(total, free))
 }
 
-fn cuda_mem_get_info(symbol: Symbol, _: Target) -> Result<Reading, String> {
+fn cuda_mem_get_info(symbol: Symbol, _: QueryTarget) -> Result<Reading, String> {
     let (mut free, mut total) = (0usize, 0usize);
     codes::cudart(call!(symbol, &raw mut free => *mut usize, &raw mut total => *mut usize))?;
     Ok(with_used(total, free))
@@ -247,7 +247,7 @@ fn bytes(amount: usize) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
 }
 
-fn mem_get_info_v1(symbol: Symbol, _: Target) -> Result<Reading, String> {
+fn mem_get_info_v1(symbol: Symbol, _: QueryTarget) -> Result<Reading, String> {
     let (mut free, mut total) = (0 as c_uint, 0 as c_uint);
     codes::cuda(call!(symbol, &raw mut free => *mut c_uint, &raw mut total => *mut c_uint))?;
     Ok(both(total.into(), free.into()))
@@ -260,13 +260,13 @@ fn only_total(total: u64) -> Reading {
     }
 }
 
-fn total_mem_v2(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn total_mem_v2(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut total = 0usize;
     codes::cuda(call!(symbol, &raw mut total => *mut usize, target.device => c_int))?;
     Ok(only_total(bytes(total)))
 }
 
-fn total_mem_v1(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn total_mem_v1(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut total = 0 as c_uint;
     codes::cuda(call!(symbol, &raw mut total => *mut c_uint, target.device => c_int))?;
     Ok(only_total(total.into()))
@@ -279,7 +279,7 @@ fn integrated(value: c_int) -> Reading {
     }
 }
 
-fn get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn get_attribute(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut value: c_int = 0;
     codes::cuda(
         call!(symbol, &raw mut value => *mut c_int, INTEGRATED => c_int, target.device => c_int),
@@ -287,7 +287,7 @@ fn get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String> {
     Ok(integrated(value))
 }
 
-fn cuda_get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn cuda_get_attribute(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut value: c_int = 0;
     codes::cudart(
         call!(symbol, &raw mut value => *mut c_int, INTEGRATED => c_int, target.device => c_int),
@@ -295,15 +295,15 @@ fn cuda_get_attribute(symbol: Symbol, target: Target) -> Result<Reading, String>
     Ok(integrated(value))
 }
 
-fn properties_11(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn properties_11(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     properties(symbol, target, INTEGRATED_AT_11)
 }
 
-fn properties_13(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn properties_13(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     properties(symbol, target, INTEGRATED_AT_13)
 }
 
-fn properties(symbol: Symbol, target: Target, integrated: usize) -> Result<Reading, String> {
+fn properties(symbol: Symbol, target: QueryTarget, integrated: usize) -> Result<Reading, String> {
     let mut properties = Properties::new();
     codes::cudart(call!(symbol, &raw mut properties => *mut Properties, target.device => c_int))?;
     Ok(Reading {
@@ -313,7 +313,7 @@ fn properties(symbol: Symbol, target: Target, integrated: usize) -> Result<Readi
     })
 }
 
-fn memory_info(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn memory_info(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut memory = NvmlMemory::default();
     codes::nvml(call!(symbol, target.handle => *mut c_void, &raw mut memory => *mut NvmlMemory))?;
     Ok(Reading {
@@ -322,7 +322,7 @@ fn memory_info(symbol: Symbol, target: Target) -> Result<Reading, String> {
     })
 }
 
-fn memory_info_v2(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn memory_info_v2(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut memory = NvmlMemoryV2 {
         version: MEMORY_V2,
         ..NvmlMemoryV2::default()
@@ -335,7 +335,7 @@ fn memory_info_v2(symbol: Symbol, target: Target) -> Result<Reading, String> {
     })
 }
 
-fn attributes(symbol: Symbol, target: Target) -> Result<Reading, String> {
+fn attributes(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut attributes = NvmlAttributes::default();
     codes::nvml(
         call!(symbol, target.handle => *mut c_void, &raw mut attributes => *mut NvmlAttributes),

@@ -9,14 +9,14 @@ pub(crate) type Symbol = NonNull<c_void>;
 
 /// A loaded library, or one of the two pseudo-handles RTLD_DEFAULT and RTLD_NEXT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(*mut c_void);
+pub(crate) struct Handle(*mut c_void);
 
 /// RTLD_DEFAULT: every library that the caller sees, in load order.
-pub(crate) const DEFAULT: Place = Place(libc::RTLD_DEFAULT);
+pub(crate) const DEFAULT: Handle = Handle(libc::RTLD_DEFAULT);
 /// RTLD_NEXT: every library after the caller's own.
-pub(crate) const NEXT: Place = Place(libc::RTLD_NEXT);
+pub(crate) const NEXT: Handle = Handle(libc::RTLD_NEXT);
 
-impl Place {
+impl Handle {
     /// Returns the raw handle, for another function that calls dlsym.
     pub(crate) fn raw(self) -> *mut c_void {
         self.0
@@ -24,7 +24,7 @@ impl Place {
 }
 
 /// Loads `file`.
-pub(crate) fn open(file: &CStr, flags: c_int) -> Result<Place, String> {
+pub(crate) fn open(file: &CStr, flags: c_int) -> Result<Handle, String> {
     // SAFETY: the name is a C string. Constructors of the driver run, which is what any program
     // that loads it agrees to.
     let handle = unsafe { libc::dlopen(file.as_ptr(), flags) };
@@ -32,15 +32,15 @@ pub(crate) fn open(file: &CStr, flags: c_int) -> Result<Place, String> {
 }
 
 /// Loads `file` into a namespace of its own, with its own copies of everything it needs.
-pub(crate) fn open_apart(file: &CStr) -> Result<Place, String> {
+pub(crate) fn open_apart(file: &CStr) -> Result<Handle, String> {
     // SAFETY: as for dlopen; the C library makes the namespace.
     let handle = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, file.as_ptr(), libc::RTLD_NOW) };
     opened(handle)
 }
 
-fn opened(handle: *mut c_void) -> Result<Place, String> {
+fn opened(handle: *mut c_void) -> Result<Handle, String> {
     if !handle.is_null() {
-        return Ok(Place(handle));
+        return Ok(Handle(handle));
     }
     // SAFETY: dlerror returns null, or a text that stays until the next dl* call of this thread.
     let error = unsafe { libc::dlerror() };
@@ -57,7 +57,7 @@ fn opened(handle: *mut c_void) -> Result<Place, String> {
     clippy::disallowed_methods,
     reason = "this is a program under test: which answer it gets is the question"
 )]
-pub(crate) fn symbol(place: Place, name: &CStr) -> Option<Symbol> {
+pub(crate) fn symbol(place: Handle, name: &CStr) -> Option<Symbol> {
     // SAFETY: the place is a handle that was never closed, RTLD_DEFAULT or RTLD_NEXT.
     NonNull::new(unsafe { libc::dlsym(place.raw(), name.as_ptr()) })
 }

@@ -4,7 +4,7 @@
 use super::abi::call;
 use super::apis::Name;
 use super::codes;
-use super::dl::{self, Place, Symbol};
+use super::dl::{self, Handle, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
@@ -15,29 +15,29 @@ pub(crate) const NOT_FOUND: &str = " is not found";
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lookup {
     /// dlsym, called by this program.
-    Dlsym(Place),
+    Dlsym(Handle),
     /// The address to which a linked library's reference was bound, from its `gpuslice_linked`.
     Linked(Symbol),
     /// dlsym, called by a linked library through its `gpuslice_dlsym`.
-    LibraryDlsym(Symbol, Place),
+    LibraryDlsym(Symbol, Handle),
     /// cuGetProcAddress.
     ProcAddress(ProcAddress),
 }
 
 impl Lookup {
     /// Looks up the addresses to which the references of the linked library at `object` were bound.
-    pub(crate) fn linked(object: Place) -> Result<Lookup, String> {
+    pub(crate) fn linked(object: Handle) -> Result<Lookup, String> {
         Ok(Lookup::Linked(own(object, c"gpuslice_linked")?))
     }
 
     /// Looks up by dlsym for `place`, called by the linked library at `object`.
-    pub(crate) fn library_dlsym(object: Place, place: Place) -> Result<Lookup, String> {
+    pub(crate) fn library_dlsym(object: Handle, place: Handle) -> Result<Lookup, String> {
         Ok(Lookup::LibraryDlsym(own(object, c"gpuslice_dlsym")?, place))
     }
 
     /// Looks up as a static libcudart does. CUDA 12 and 13 begin with cuGetProcAddress_v2, CUDA 11
     /// with cuGetProcAddress; CUDA 10 used only dlsym.
-    pub(crate) fn as_static_cudart(driver: Place) -> Lookup {
+    pub(crate) fn as_static_cudart(driver: Handle) -> Lookup {
         ProcAddress::exported(driver, c"cuGetProcAddress_v2", true, 0)
             .or_else(|_| ProcAddress::exported(driver, c"cuGetProcAddress", false, 0))
             .map_or(Lookup::Dlsym(driver), Lookup::ProcAddress)
@@ -79,7 +79,7 @@ impl Lookup {
     }
 }
 
-fn own(object: Place, name: &CStr) -> Result<Symbol, String> {
+fn own(object: Handle, name: &CStr) -> Result<Symbol, String> {
     dl::symbol(object, name).ok_or_else(|| format!("{name:?} is not in gpuslice's own library"))
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct ProcAddress {
 impl ProcAddress {
     /// Returns the version that the driver exports under `name`.
     pub(crate) fn exported(
-        driver: Place,
+        driver: Handle,
         name: &'static CStr,
         with_status: bool,
         flags: u64,

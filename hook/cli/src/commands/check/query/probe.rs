@@ -14,7 +14,7 @@
 //! cost a second context. If NVML does not answer, the child queries twice. Its answers are then of
 //! the moment of all others if the device was quiet.
 
-use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, Target};
+use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, QueryTarget};
 use super::codes;
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
 use super::dl::Symbol;
@@ -86,7 +86,7 @@ struct Question {
     api: &'static Api,
     device: String,
     symbol: Symbol,
-    target: Target,
+    target: QueryTarget,
     current: Current,
 }
 
@@ -214,7 +214,7 @@ impl Probe {
         self.found(&device.uuid, &device.name);
         self.teller.step("cuDevicePrimaryCtxRetain");
         let context = devices::hold_context(opened, device.ordinal);
-        let target = Target::cuda(device.ordinal);
+        let target = QueryTarget::cuda(device.ordinal);
         let mut unasked = Vec::new();
         for api in self.apis(|family| matches!(family, Family::Cuda | Family::StaticCudart)) {
             match &context {
@@ -242,7 +242,7 @@ impl Probe {
 
     fn ask_nvml(&mut self, opened: &Opened, device: &NvmlDevice) {
         self.found(&device.uuid, &device.name);
-        let target = Target::nvml(device.handle);
+        let target = QueryTarget::nvml(device.handle);
         for api in self.apis(|family| matches!(family, Family::Nvml | Family::NvmlMig)) {
             if api.family == Family::Nvml || device.mig {
                 self.add(opened, api, &device.uuid, target, Current::None);
@@ -262,7 +262,7 @@ impl Probe {
         for device in seen.unwrap_or_default() {
             self.teller.step("cuDevicePrimaryCtxRetain");
             if let Ok(context) = devices::hold_context(yardstick, device.ordinal) {
-                let target = Target::cuda(device.ordinal);
+                let target = QueryTarget::cuda(device.ordinal);
                 self.add_yardstick(yardstick, CUDA_YARDSTICK, &device.uuid, target, context);
             }
         }
@@ -270,7 +270,7 @@ impl Probe {
         for device in devices::nvml_devices(yardstick).unwrap_or_default().devices {
             let mut known = self.yardsticks.iter();
             if !known.any(|known| known.device == device.uuid) {
-                let target = Target::nvml(device.handle);
+                let target = QueryTarget::nvml(device.handle);
                 let current = Current::None;
                 self.add_yardstick(yardstick, NVML_YARDSTICK, &device.uuid, target, current);
             }
@@ -299,7 +299,7 @@ impl Probe {
                     self.no_context(device, why, apis);
                 }
                 Ok(current) => {
-                    let target = Target::cuda(device.ordinal);
+                    let target = QueryTarget::cuda(device.ordinal);
                     for api in self.apis(|family| matches!(family, Family::Cudart(_))) {
                         self.add(opened, api, &device.uuid, target, current);
                     }
@@ -320,7 +320,7 @@ impl Probe {
         opened: &Opened,
         api: &'static Api,
         device: &str,
-        target: Target,
+        target: QueryTarget,
         current: Current,
     ) {
         let symbol = opened
@@ -343,7 +343,7 @@ impl Probe {
         opened: &Opened,
         name: &str,
         device: &str,
-        target: Target,
+        target: QueryTarget,
         current: Current,
     ) {
         let api = APIS.iter().find(|api| api.name == name);

@@ -5,7 +5,7 @@
 
 use super::abi::{LEGACY_STREAM, PER_THREAD_STREAM};
 use super::apis::{Family, Name};
-use super::dl::{self, DEFAULT, NEXT, Place};
+use super::dl::{self, DEFAULT, Handle, NEXT};
 use super::lookup::{Lookup, ProcAddress};
 use libc::{RTLD_DEEPBIND, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOLOAD, RTLD_NOW};
 use std::ffi::CString;
@@ -189,7 +189,7 @@ pub(crate) fn open(route: Route, objects: &Objects) -> Opened {
     let local = RTLD_NOW | RTLD_LOCAL;
     let global = RTLD_NOW | RTLD_GLOBAL;
     let deep = RTLD_NOW | RTLD_DEEPBIND;
-    let by_handle = |place: Place| Ok(Lookup::Dlsym(place));
+    let by_handle = |place: Handle| Ok(Lookup::Dlsym(place));
     let each = |find: &dyn Fn(&std::ffi::CStr) -> Result<Lookup, String>| Opened {
         cuda: find(CUDA),
         nvml: find(NVML),
