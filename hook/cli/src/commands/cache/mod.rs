@@ -6,6 +6,7 @@ pub mod choose;
 mod evict;
 mod filesystem;
 mod holders;
+mod lease;
 mod live;
 mod mapped;
 mod progress;

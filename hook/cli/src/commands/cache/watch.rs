@@ -7,6 +7,7 @@
 use super::choose::{Candidate, SUFFIXES, Walk, has_suffix};
 use super::evict::evict;
 use super::filesystem::Filesystem;
+use super::lease::{ignore_broken_leases, is_in_use};
 use super::resident::resident;
 use super::survey::open;
 use crate::base::{exit, streams, text};
@@ -19,7 +20,6 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -350,35 +350,6 @@ fn drop_if_unused(file: &File) -> Dropped {
             Dropped::Done
         }
     }
-}
-
-/// Checks whether another process has the file open or mapped: the file can then have no write
-/// lease. The lease is given back at once. On a filesystem without leases this is unknown, and a
-/// drop may come too early.
-fn is_in_use(file: &File) -> bool {
-    match lease(file, libc::F_WRLCK) {
-        Ok(()) => {
-            let _ = lease(file, libc::F_UNLCK);
-            false
-        }
-        Err(error) => error.raw_os_error() == Some(libc::EAGAIN),
-    }
-}
-
-fn lease(file: &File, kind: libc::c_int) -> io::Result<()> {
-    // SAFETY: fcntl(2) with F_SETLEASE takes numbers only.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Ignores SIGIO. The kernel sends it if a process opens a file on which this daemon has a lease,
-/// and it would kill the daemon.
-fn ignore_broken_leases() {
-    let ignore = nix::sys::signal::SigHandler::SigIgn;
-    // SAFETY: no handler is installed, the signal is ignored.
-    let _was = unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGIO, ignore) };
 }
 
 /// Checks whether this executable was started under the daemon's name.

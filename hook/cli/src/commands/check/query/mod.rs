@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod dl;
 pub(crate) mod events;
 pub(crate) mod lookup;
+pub(crate) mod measure;
 pub mod probe;
 pub(crate) mod routes;
 pub(crate) mod row;
