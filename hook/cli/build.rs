@@ -11,7 +11,7 @@ const OBJECTS: [(&str, &str, &str); 2] = [
     ("GPUSLICE_NVML", "libnvidia-ml.so.1", "linked-nvml.so"),
 ];
 
-const SOURCE: &str = "src/check/linked.c";
+const SOURCE: &str = "src/commands/check/query/linked.c";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");

@@ -70,6 +70,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l bare -d 'No slice and no preload at all, for comparisons'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l strict -d 'Refuse to start a program where the slice does not hold: the program is static, 32-bit, set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a ledger. Without it, a warning says so'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l dry-run -d 'Print what would be written, set and started, and the warnings or the refusal, without doing it. The driver is queried. The exit status is that of the start'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l memory -d 'Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a number without a unit counts bytes)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l device -d 'Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated' -r

@@ -1,16 +1,20 @@
 //! The command line: one definition, from which help, man pages and completions come.
 //! Touches: the arguments, standard error.
 
-use crate::child_signal::ChildSignal;
-use crate::environment::{self, EnvironmentError};
-use crate::{
-    cache, cdi, check, devices, driver_limit, exit, gc, headroom, inventory, pages, report, run,
-    runtime, standard_streams, status, tidy_up,
+use crate::base::sigchld::ChildSignal;
+use crate::base::streams::tell;
+use crate::base::{exit, streams};
+use crate::commands::{
+    cache, cdi, check, devices, docs, driver_limit, engines, gc, headroom, report, run, status,
 };
+use crate::driver::{probe, processes};
+use crate::runs::watcher;
+use crate::slice::current as current_slice;
+use crate::slice::current::InSliceError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::c_int;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// Runs programs in a slice of GPU memory, where every API gives the same, true answer.
 #[derive(Debug, Parser)]
@@ -53,15 +57,15 @@ pub enum Verb {
     /// Describe slices to container engines as CDI devices
     Cdi(cdi::Args),
     /// Configure a container engine to give its containers slices
-    Runtime(runtime::Args),
+    Runtime(engines::Args),
     /// Set the driver's own memory limit of a cgroup
     DriverLimit(driver_limit::Args),
     /// Print a completion script for a shell
-    Completions(pages::CompletionsArgs),
+    Completions(docs::CompletionsArgs),
     /// Print a man page
-    Man(pages::ManArgs),
+    Man(docs::ManArgs),
     /// Print the help of a command, as --help does
-    Help(pages::HelpArgs),
+    Help(docs::HelpArgs),
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
@@ -73,16 +77,16 @@ pub enum Verb {
     DriverLimitProbe(driver_limit::probe::Args),
     /// Ask the driver by one route (gpuslice's own child)
     #[command(hide = true)]
-    CheckProbe(check::probe::Args),
+    CheckProbe(check::query::probe::Args),
     /// Remove a private directory when its last user is gone (gpuslice's own child)
-    #[command(hide = true)]
-    TidyUp(tidy_up::Args),
+    #[command(hide = true, name = "tidy-up")]
+    Watch(watcher::Args),
 }
 
 /// Reads the command line, does what it says and returns the exit status.
 #[must_use]
 pub fn main() -> c_int {
-    standard_streams::fill_closed();
+    streams::fill_closed();
     if cache::watch::is_called() {
         return c_int::from(cache::watch::entry());
     }
@@ -105,8 +109,8 @@ pub fn main() -> c_int {
 /// Prints why there is nothing to dispatch: a fault of the command line, or a text that was asked for.
 fn not_parsed(error: &clap::Error) -> u8 {
     if error.use_stderr() {
-        match lacks_limit(error).then(environment::named_slice).flatten() {
-            Some(named) => tell(&EnvironmentError::ConfigAndOptions(named).to_string()),
+        match lacks_limit(error).then(current_slice::named).flatten() {
+            Some(named) => tell(&InSliceError::Options(named).to_string()),
             // An error that standard error refuses has no other place to go.
             None => drop(error.print()),
         }
@@ -117,7 +121,7 @@ fn not_parsed(error: &clap::Error) -> u8 {
         true => text.ansi().to_string(),
         false => text.to_string(),
     };
-    match standard_streams::print(text.as_bytes()) {
+    match streams::print(text.as_bytes()) {
         Ok(()) => exit::SUCCESS,
         Err(error) => {
             tell(&format!("{error:#}"));
@@ -147,27 +151,16 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Devices(args) => devices::main(&args),
         Verb::Gc(args) => gc::main(&args),
         Verb::Cdi(args) => cdi::main(&args),
-        Verb::Runtime(args) => runtime::main(&args),
+        Verb::Runtime(args) => engines::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
         Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
-        Verb::Completions(args) => pages::completions(&args),
-        Verb::Man(args) => pages::man(&args),
-        Verb::Help(args) => pages::help(&args),
+        Verb::Completions(args) => docs::completions(&args, &Cli::command()),
+        Verb::Man(args) => docs::man(&args, &Cli::command()),
+        Verb::Help(args) => docs::help(&args, &Cli::command()),
         Verb::Check(args) => check::main(&args),
-        Verb::CheckProbe(args) => check::probe::main(&args),
-        Verb::InventoryProbe => inventory::probe::main(),
-        Verb::DriverProcesses => inventory::processes::main(),
-        Verb::TidyUp(args) => tidy_up::main(&args),
+        Verb::CheckProbe(args) => check::query::probe::main(&args),
+        Verb::InventoryProbe => probe::main(),
+        Verb::DriverProcesses => processes::main(),
+        Verb::Watch(args) => watcher::main(&args),
     }
-}
-
-/// Says something to the person, on standard error.
-pub fn tell(message: &str) {
-    tell_as("gpuslice", message);
-}
-
-/// The same for a program of another name.
-pub fn tell_as(program: &str, message: &str) {
-    // A closed standard error is the caller's wish.
-    let _ = writeln!(std::io::stderr(), "{program}: {message}");
 }

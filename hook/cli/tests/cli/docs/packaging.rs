@@ -1,6 +1,6 @@
 //! The files that packages ship say what gpuslice does.
 
-use gpuslice_cli::hook_entry::{self, When};
+use gpuslice_cli::base::hook_entry::{self, When};
 use gpuslice_hook::request::annotations::{self, AnnotatedRequest};
 use gpuslice_hook::request::identity::Identity;
 use gpuslice_host::machine::policy::{self, Policy};

@@ -1,7 +1,9 @@
 //! The man pages and completion scripts that packages ship are those of this command line.
 //! `make goldens` writes them. What the documents in the tree show can be typed as it stands.
 
-use gpuslice_cli::pages;
+use clap::CommandFactory;
+use gpuslice_cli::cli::Cli;
+use gpuslice_cli::commands::docs;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,12 +41,12 @@ fn expect(folder: &str, files: Vec<(String, Vec<u8>)>) {
 
 #[test]
 fn golden_man_pages_are_those_of_this_command_line() {
-    expect("man", pages::man_pages().unwrap());
+    expect("man", docs::man_pages(&Cli::command()).unwrap());
 }
 
 #[test]
 fn golden_completions_are_those_of_this_command_line() {
-    let script = |shell| pages::completion_script(shell).unwrap();
+    let script = |shell| docs::completion_script(shell, &Cli::command()).unwrap();
     expect(
         "completions",
         vec![
@@ -57,12 +59,13 @@ fn golden_completions_are_those_of_this_command_line() {
 
 #[test]
 fn no_page_names_what_is_not_for_people() {
-    for (name, text) in pages::man_pages().unwrap() {
+    for (name, text) in docs::man_pages(&Cli::command()).unwrap() {
         let text = String::from_utf8(text).unwrap();
         assert!(!text.contains("probe") && !text.contains("tidy"), "{name}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        let text = String::from_utf8(pages::completion_script(shell).unwrap()).unwrap();
+        let text =
+            String::from_utf8(docs::completion_script(shell, &Cli::command()).unwrap()).unwrap();
         assert!(!text.contains("probe") && !text.contains("tidy"), "{shell}");
     }
 }

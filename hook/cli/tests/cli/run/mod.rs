@@ -1,6 +1,7 @@
 //! `gpuslice run`: the command that it becomes, and what stops it.
 //! Touches: children on simulated machines.
 
+mod dry_run;
 mod gpus;
 mod inside;
 mod private_dir;

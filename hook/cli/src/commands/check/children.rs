@@ -1,0 +1,249 @@
+//! Starts one child process per route and reads its events, even if the child crashes or hangs.
+//! Touches: processes, two memfd files.
+//! Law: no child runs longer than its time limit.
+
+use super::query::routes::{Preloaded, Route};
+use super::query::row::Event;
+use crate::driver::ask::LOOK;
+use anyhow::Context;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+const LINKED_CUDA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-cuda.so"));
+const LINKED_NVML: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-nvml.so"));
+
+/// The libraries of linked.c, as memfd files that children inherit: a container may have no
+/// writable folder.
+pub(super) struct Linked {
+    cuda: File,
+    nvml: File,
+}
+
+impl Linked {
+    /// Creates the files.
+    pub(super) fn create() -> anyhow::Result<Linked> {
+        let make = |name: &std::ffi::CStr, bytes: &[u8]| -> anyhow::Result<File> {
+            // Not close-on-exec: the children load the file.
+            let mut file = File::from(memfd_create(name, MFdFlags::empty())?);
+            file.write_all(bytes)?;
+            Ok(file)
+        };
+        make(c"gpuslice-linked-cuda", LINKED_CUDA)
+            .and_then(|cuda| {
+                let nvml = make(c"gpuslice-linked-nvml", LINKED_NVML)?;
+                Ok(Linked { cuda, nvml })
+            })
+            .context("cannot make a file in memory")
+    }
+
+    fn paths(&self) -> [String; 2] {
+        let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        [path(&self.cuda), path(&self.nvml)]
+    }
+}
+
+/// The way in which a child ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The child reported everything.
+    Done,
+    /// The child ended early: how it ended, and the step it was at.
+    Early(String, String),
+}
+
+/// The settings with which children are started.
+pub(super) struct Starter<'a> {
+    /// The libraries that the children load.
+    pub(super) linked: &'a Linked,
+    /// Variables to set or remove in the children's environment.
+    pub(super) vars: &'a [(OsString, Option<OsString>)],
+    /// The time limit of one child. `quiet` is the time after which the user is told of the delay.
+    pub(super) timeout: Duration,
+    pub(super) quiet: Duration,
+    /// Reports a line to the user.
+    pub(super) tell: &'a dyn Fn(&str),
+    /// Whether each driver library can be loaded: a program linked to a missing library does not
+    /// start at all.
+    pub(super) has_cuda: bool,
+    pub(super) has_nvml: bool,
+    /// Whether the child's standard error is passed on to this process's.
+    pub(super) is_heard: bool,
+}
+
+impl Starter<'_> {
+    /// Runs a child along the route and collects its events.
+    pub(super) fn ask(&self, route: Route) -> anyhow::Result<(Vec<Event>, End)> {
+        let [cuda, nvml] = self.linked.paths();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["check-probe", "--route", route.name()]);
+        command.args(["--cuda", &cuda, "--nvml", &nvml]);
+        for (name, value) in self.vars {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(place) = route.preloads() {
+            command.env("LD_PRELOAD", self.preload(place));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if !self.is_heard {
+            command.stderr(Stdio::null());
+        }
+        let child = command
+            .spawn()
+            .context("cannot start gpuslice check-probe")?;
+        self.listen(route, child)
+    }
+
+    /// Returns the child's LD_PRELOAD with the linked libraries added. These libraries and their
+    /// dependencies are then loaded at the start and searched, as in a program linked to them.
+    fn preload(&self, place: Preloaded) -> OsString {
+        let set = self
+            .vars
+            .iter()
+            .rev()
+            .find(|(name, _)| name == "LD_PRELOAD");
+        let own = match set {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os("LD_PRELOAD"),
+        };
+        let linked = self.linked.paths().map(OsString::from).into_iter();
+        let linked = linked.zip([self.has_cuda, self.has_nvml]);
+        let linked = linked.filter_map(|(path, there)| there.then_some(path));
+        let list: Vec<OsString> = match place {
+            Preloaded::First => linked.chain(own).collect(),
+            Preloaded::Last => own.into_iter().chain(linked).collect(),
+        };
+        list.join(OsStr::new(":"))
+    }
+
+    fn listen(&self, route: Route, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
+        let output = child.stdout.take().context("the child has no output")?;
+        let (sender, receiver) = mpsc::channel();
+        // The thread is not joined: a process that a stuck child started may hold the pipe open for
+        // ever.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let event = serde_json::from_str::<Event>(&line);
+                if event.is_ok_and(|event| sender.send(event).is_err()) {
+                    return;
+                }
+            }
+        });
+        let started = Instant::now();
+        let (mut events, mut doing) = (Vec::new(), "starting".to_owned());
+        let mut told = false;
+        let ended = loop {
+            let left = self.timeout.saturating_sub(started.elapsed());
+            let quiet = self.quiet.saturating_sub(started.elapsed());
+            if quiet.is_zero() && !told && !left.is_zero() {
+                told = true;
+                self.tell_waiting(route, &doing);
+            }
+            let next = if told { left } else { left.min(quiet) };
+            match receiver.recv_timeout(next) {
+                Ok(Event::Step(what)) => doing = what,
+                Ok(Event::Done) => {
+                    // A driver that hangs or crashes while it is unloaded does not affect the
+                    // answers.
+                    wait(&mut child, FAREWELL)?;
+                    return Ok((events, End::Done));
+                }
+                Ok(event) => events.push(event),
+                Err(RecvTimeoutError::Disconnected) => break wait(&mut child, left)?,
+                Err(RecvTimeoutError::Timeout) if next < left => {}
+                Err(RecvTimeoutError::Timeout) => break wait(&mut child, Duration::ZERO)?,
+            }
+        };
+        let how = match ended {
+            Some(status) => how(status),
+            None => {
+                if told {
+                    (self.tell)(&format!("the NVIDIA driver does not answer; {LOOK}"));
+                }
+                format!("no answer in {} s", self.timeout.as_secs())
+            }
+        };
+        Ok((events, End::Early(how, doing)))
+    }
+
+    fn tell_waiting(&self, route: Route, doing: &str) {
+        (self.tell)(&format!(
+            "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
+            self.quiet.as_secs(),
+            route.name(),
+            self.timeout.as_secs()
+        ));
+    }
+}
+
+/// The time a child may take to exit after it has reported everything.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Waits for the child to exit, and kills it if it does not. Returns None if it had to be killed.
+fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if started.elapsed() >= timeout {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    // Reap the child, because its memory is free only then. A child stuck in the kernel is left
+    // behind.
+    let killed = Instant::now();
+    while child.try_wait()?.is_none() && killed.elapsed() < FAREWELL {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+fn how(status: ExitStatus) -> String {
+    match status.signal().map(Signal::try_from) {
+        Some(Ok(signal)) => format!("crashed ({signal})"),
+        Some(Err(_)) => "crashed".to_owned(),
+        None => format!("ended early ({status})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_route_that_hangs_is_named_once_and_given_up() {
+        let told = RefCell::new(Vec::new());
+        let starter = Starter {
+            linked: &Linked::create().unwrap(),
+            vars: &[],
+            timeout: Duration::from_millis(300),
+            quiet: Duration::from_millis(100),
+            tell: &|line| told.borrow_mut().push(line.to_owned()),
+            has_cuda: true,
+            has_nvml: true,
+            is_heard: true,
+        };
+        let mut hangs = Command::new("sleep");
+        let child = hangs.arg("1000").stdout(Stdio::piped()).spawn().unwrap();
+        let (events, end) = starter.listen(Route::DlsymLocal, child).unwrap();
+        let early = End::Early("no answer in 0 s".to_owned(), "starting".to_owned());
+        assert_eq!((events, end), (Vec::new(), early));
+        let line = "waiting for the NVIDIA driver since 0 s (starting, by dlsym-local); given up after 0 s";
+        let look = format!("the NVIDIA driver does not answer; {LOOK}");
+        assert_eq!(told.into_inner(), [line, &look]);
+    }
+}

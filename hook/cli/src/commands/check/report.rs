@@ -1,0 +1,284 @@
+//! The complete result of `check`, and its JSON form.
+//! Touches: its arguments.
+
+use super::answers::{Says, SetAside};
+use super::ledger::LedgerSeen;
+use super::query::apis::{self, Width};
+use super::query::row::{Row, Skipped};
+use super::slice_shown::SliceShown;
+use super::survey::Survey;
+use super::unasked::Unasked;
+use super::verdict::{DeviceVerdict, Verdict, judge};
+use crate::slice::current as current_slice;
+use gpuslice_config::slice::Slice;
+use gpuslice_config::words::units::Bytes;
+use serde::Serialize;
+
+/// The result of `check`.
+pub(super) struct Report {
+    /// The queries and answers.
+    pub(super) survey: Survey,
+    /// The slice.
+    pub(super) slice: Option<SliceShown>,
+    /// The verdict on the answers.
+    pub(super) verdict: Verdict,
+    /// Functions of the slice that could not be queried.
+    pub(super) incomplete: Vec<String>,
+    /// The reason why programs cannot use the ledger.
+    ledger_fault: Option<String>,
+    /// Further notes for the user.
+    pub(super) notes: Vec<String>,
+}
+
+/// The JSON output; its keys come in this order.
+#[derive(Serialize)]
+struct Json<'a> {
+    consistent: bool,
+    slice: Option<&'a SliceShown>,
+    shim: Option<&'a str>,
+    devices: Vec<JsonDevice<'a>>,
+    rows: Vec<&'a Row>,
+    disagreements: &'a [String],
+    incomplete: &'a [String],
+    skipped: &'a [Skipped],
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JsonDevice<'a> {
+    device: &'a str,
+    name: &'a str,
+    integrated: Option<bool>,
+}
+
+impl Report {
+    /// Judges the answers of a survey.
+    pub(super) fn new(
+        survey: Survey,
+        slice: Option<SliceShown>,
+        ledger: Option<&LedgerSeen>,
+    ) -> Report {
+        let limits = slice.as_ref().and_then(|shown| shown.slice.as_deref());
+        let mut verdict = judge(&survey.asked, limits);
+        let mut notes = Vec::new();
+        let unasked = Unasked::of(&survey, limits);
+        let ledger_fault = ledger.zip(limits);
+        let ledger_fault =
+            ledger_fault.and_then(|(ledger, slice)| ledger.fault(slice, unasked.device()));
+        if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
+            verdict.disagreements.insert(0, error);
+        } else if slice.is_some() {
+            // All other disagreements follow from this cause.
+            let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
+            verdict.disagreements.splice(0..0, cause);
+            let why = current_slice::missing().filter(|_| current_slice::mounted().is_some());
+            notes.extend(
+                why.map(|(_, why)| format!("the slice does not reach every program here: {why}")),
+            );
+        }
+        let fill = |uuid| {
+            let fill = ledger.filter(|_| ledger_fault.is_none())?;
+            fill.fill(limits?, uuid)
+        };
+        let incomplete = unasked.in_slice(fill);
+        notes.extend(unasked.elsewhere());
+        if ledger.is_none() && limits.is_some_and(limits_something) {
+            notes.push("the slice names no ledger: nothing is counted or refused".to_owned());
+        }
+        verdict.disagreements.extend(moving(&survey));
+        for (library, why) in survey.missing() {
+            notes.push(format!(
+                "{library} cannot be loaded, so it was not queried: {why}"
+            ));
+        }
+        notes.extend(narrow(&survey));
+        for device in &verdict.devices {
+            notes.extend(notes_on(device, &survey));
+            notes.extend(untold(device, &survey, limits));
+        }
+        for device in &survey.unplaced {
+            notes.push(format!(
+                "{device}: its memory changed during the check, so only the totals of the routes \
+                 by dlmopen were compared"
+            ));
+        }
+        for parent in &survey.parents {
+            notes.push(format!(
+                "{parent} is divided by MIG: its instances are compared instead"
+            ));
+        }
+        Report {
+            survey,
+            slice,
+            verdict,
+            incomplete,
+            ledger_fault,
+            notes,
+        }
+    }
+
+    /// Returns the reason why the slice is not in force, which causes all other disagreements.
+    pub(super) fn cause(&self) -> Option<&str> {
+        let slice = self.slice.as_ref()?;
+        let is_in_force = slice.error.is_none()
+            && not_loaded(&self.survey).is_none()
+            && self.ledger_fault.is_none();
+        let first = self.verdict.disagreements.first().map(String::as_str);
+        first.filter(|_| !is_in_force)
+    }
+
+    /// Checks that there are answers, that none disagree, and that in a slice every function could
+    /// be queried.
+    pub(super) fn consistent(&self) -> bool {
+        let mut rows = self.rows();
+        let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
+        none && rows.any(|row| row.error.is_none())
+    }
+
+    /// Returns the library that every child had loaded.
+    pub(super) fn shim(&self) -> Option<&str> {
+        let mut shims = self.survey.shims.iter().map(|(_, shim)| shim.as_deref());
+        let first = shims.next()??;
+        shims.all(|shim| shim.is_some()).then_some(first)
+    }
+
+    /// Returns the answers.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.survey.asked.iter().map(|asked| &asked.row)
+    }
+
+    /// Formats the result as JSON.
+    pub(super) fn to_json(&self) -> serde_json::Result<String> {
+        let integrated = |uuid: &str| {
+            let device = self
+                .verdict
+                .devices
+                .iter()
+                .find(|device| device.uuid == uuid)?;
+            match device.integrated.first()?.says {
+                Says::Integrated(integrated) => Some(integrated),
+                _ => None,
+            }
+        };
+        let devices = self.survey.devices.iter().map(|(uuid, name)| JsonDevice {
+            device: uuid,
+            name,
+            integrated: integrated(uuid),
+        });
+        let mut text = serde_json::to_string_pretty(&Json {
+            consistent: self.consistent(),
+            slice: self.slice.as_ref(),
+            shim: self.shim(),
+            devices: devices.collect(),
+            rows: self.rows().collect(),
+            disagreements: &self.verdict.disagreements,
+            incomplete: &self.incomplete,
+            skipped: &self.survey.skipped,
+            notes: &self.notes,
+        })?;
+        text.push('\n');
+        Ok(text)
+    }
+}
+
+fn limits_something(slice: &Slice) -> bool {
+    slice.memory.is_some() || slice.devices().any(|listed| listed.memory.is_some())
+}
+
+/// Returns the message that some programs do not load the library, so that the slice does not limit
+/// them.
+fn not_loaded(survey: &Survey) -> Option<String> {
+    let without: Vec<&str> = survey
+        .shims
+        .iter()
+        .filter(|(_, shim)| shim.is_none())
+        .map(|(route, _)| *route)
+        .collect();
+    let which = match without.len() {
+        0 => return None,
+        count if count == survey.shims.len() => "any program".to_owned(),
+        _ => format!("the programs that ask by {}", without.join(", ")),
+    };
+    Some(format!(
+        "there is a slice, but libgpuslice.so is not loaded into {which}"
+    ))
+}
+
+/// Returns the note about answers during which the numbers kept changing.
+fn moving(survey: &Survey) -> Option<String> {
+    let mut routes: Vec<&str> = Vec::new();
+    for asked in survey.asked.iter().filter(|asked| !asked.settled) {
+        if !routes.contains(&asked.row.route.as_str()) {
+            routes.push(&asked.row.route);
+        }
+    }
+    let routes = match routes.len() {
+        0 => return None,
+        all if all == survey.shims.len() => "every route".to_owned(),
+        _ => routes.join(", "),
+    };
+    Some(format!(
+        "moving: free and used kept changing while they were queried by {routes}: other programs \
+         allocate and free; run check again when they are idle"
+    ))
+}
+
+/// Returns the note that explains rows of 4 GiB beside larger numbers in the table.
+fn narrow(survey: &Survey) -> Option<String> {
+    let cut = survey.asked.iter().any(|asked| {
+        let width = asked.width();
+        width == Width::Saturated32 && asked.row.reading.total == Some(width.cut(u64::MAX))
+    });
+    cut.then(|| {
+        "cuMemGetInfo and cuDeviceTotalMem return 32 bits: 4 GiB or more reads as 4 GiB less a byte"
+            .to_owned()
+    })
+}
+
+fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
+    let uuid = &device.uuid;
+    let mut notes = Vec::new();
+    if let Some(SetAside { bytes, told }) = device.set_aside {
+        let bytes = Bytes::new(bytes);
+        let counts = match told {
+            true => format!("NVML counts {bytes} as reserved, which CUDA leaves out"),
+            false => format!(
+                "NVML counts {bytes} as used that CUDA leaves out, and this driver is too old to \
+                 call it reserved"
+            ),
+        };
+        notes.push(format!(
+            "{uuid}: {counts}; it is taken out of NVML's total and used before they are compared"
+        ));
+    }
+    let visible = survey
+        .asked
+        .iter()
+        .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
+    if !visible {
+        notes.push(format!(
+            "{uuid}: CUDA does not list this device, so only NVML was queried"
+        ));
+    }
+    notes
+}
+
+/// Returns the note why NVML and CUDA may differ in a slice on a driver before R510.
+fn untold(device: &DeviceVerdict, survey: &Survey, limits: Option<&Slice>) -> Option<String> {
+    const OLDER: &str = "nvmlDeviceGetMemoryInfo";
+    const NEWER: &str = "nvmlDeviceGetMemoryInfo_v2";
+    let uuid = &device.uuid;
+    limits?.device(uuid.parse().ok()?)?;
+    let of = |api: &'static str| {
+        let rows = survey.asked.iter().map(|asked| &asked.row);
+        rows.filter(move |row| row.device == *uuid && row.api == api)
+    };
+    let older_alone = of(OLDER).any(|row| row.error.is_none()) && of(NEWER).next().is_none();
+    let differs = device.memory.len() > 1;
+    (older_alone && differs).then(|| {
+        format!(
+            "{uuid}: this NVML has no {NEWER}, so it cannot tell how much of what it counts as \
+             used is what it reserves, which CUDA leaves out; in a slice the two may differ by that"
+        )
+    })
+}

@@ -1,0 +1,188 @@
+//! Reports about a containerd that other tools have configured too. The dumps are taken from those
+//! of containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
+
+use super::*;
+use crate::commands::engines::Engine;
+use std::fs;
+use tempfile::TempDir;
+
+fn wanted(config: &Path) -> Configure {
+    Configure {
+        runtime: Engine::Containerd,
+        by: None,
+        config: Some(config.to_owned()),
+        hooks_dir: "/h".into(),
+        always: false,
+        size: Vec::new(),
+        set_as_default: false,
+        hook: None,
+        remove: false,
+        dry_run: false,
+    }
+}
+
+const NVIDIAS: &str = r#"version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+BinaryName = "/usr/bin/nvidia-container-runtime"
+"#;
+
+/// A main file with gpuslice's handler that imports nvidia-ctk's file.
+fn place(main: &str, imported: &str) -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("config.toml");
+    fs::create_dir(place.path().join("conf.d")).unwrap();
+    fs::write(place.path().join("conf.d/99-nvidia.toml"), imported).unwrap();
+    fs::write(&file, main).unwrap();
+    (place, file)
+}
+
+fn main_file(version: u8, plugin: &str) -> String {
+    let text = format!("version = {version}\nimports = [\"conf.d/*.toml\"]\n");
+    let ours = containerd::add(
+        Some(&text),
+        By::BaseSpec("/etc/containerd/gpuslice-base-spec.json"),
+        false,
+    );
+    let ours = ours.unwrap();
+    assert!(ours.contains(plugin), "{ours}");
+    ours
+}
+
+fn said(main: &str, imported: &str, dump: Option<&str>) -> Vec<String> {
+    let (_place, file) = place(main, imported);
+    let imported = imports::of(&file, Some(main));
+    let dump = dump.map(|dump| parse(Some(dump)).unwrap());
+    gained(&wanted(&file), &file, Some(main), &imported, dump.as_ref())
+}
+
+#[test]
+fn containerd_2_merges_an_imported_table_and_1_replaces_by_it() {
+    let main = main_file(2, "io.containerd.grpc.v1.cri");
+    let without = said(&main, NVIDIAS, Some(NVIDIAS));
+    assert!(
+        without[0].starts_with("no pod gets a slice yet"),
+        "{without:?}"
+    );
+    assert!(without[0].contains("run nvidia-ctk runtime configure --runtime containerd"));
+    let merged = main.clone() + NVIDIAS.trim_start_matches("version = 2\n");
+    let with = said(&main, NVIDIAS, Some(&merged));
+    assert!(
+        with[0].starts_with("a pod with runtimeClassName of handler gpuslice"),
+        "{with:?}"
+    );
+    assert!(
+        with[1].contains("for pods of handler nvidia use"),
+        "{with:?}"
+    );
+    // containerd cannot be queried, so both possibilities are reported.
+    let unknown = said(&main, NVIDIAS, None);
+    assert!(
+        unknown
+            .iter()
+            .any(|line| line.contains("containerd could not be asked"))
+    );
+}
+
+#[test]
+fn version_4_is_written_where_version_3_is() {
+    let main = main_file(4, "io.containerd.cri.v1.runtime");
+    let lines = said(&main, "version = 4\n", Some(&main));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("a pod with runtimeClassName"));
+}
+
+#[test]
+fn a_base_specification_is_kept_while_any_file_names_it() {
+    let copied = NVIDIAS.replace(
+        "runtime_type",
+        "base_runtime_spec = \"/etc/containerd/gpuslice-base-spec.json\"\nruntime_type",
+    );
+    let text = "version = 2\nimports = [\"conf.d/*.toml\"]\n";
+    let (place, file) = place(text, &copied);
+    let spec = Path::new("/etc/containerd/gpuslice-base-spec.json");
+    let drop_in = place
+        .path()
+        .join("conf.d/99-nvidia.toml")
+        .display()
+        .to_string();
+    assert_eq!(users(&file, Some(text), spec), [drop_in]);
+    assert_eq!(
+        users(&file, Some(&copied), spec),
+        [file.display().to_string()]
+    );
+    assert_eq!(users(&file, None, spec), [""; 0]);
+    let left = left(&file, Some(text), &imports::of(&file, Some(text)));
+    assert!(
+        left[0].contains("pods of handler nvidia still get slices"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_handler_of_nvidias_that_passes_no_annotations_on_is_named() {
+    let (_place, file) = place("version = 2\nimports = [\"conf.d/*.toml\"]\n", NVIDIAS);
+    let lines = deaf_handlers(&file);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for word in [
+        "no pod of containerd's handler nvidia gets a slice yet",
+        "99-nvidia.toml passes no annotations on",
+        "pod_annotations = [\"gpuslice.io/*\"] and container_annotations = [\"gpuslice.io/*\"] to handler runc",
+        "run nvidia-ctk runtime configure --runtime containerd",
+    ] {
+        assert!(lines[0].contains(word), "{}", lines[0]);
+    }
+    let lists = "pod_annotations = [\"gpuslice.io/*\"]\ncontainer_annotations = [\"a\", \"gpuslice.io/*\"]\nruntime_type";
+    let (_place, file) = place(
+        "imports = [\"conf.d/*.toml\"]\n",
+        &NVIDIAS.replace("runtime_type", lists),
+    );
+    assert_eq!(deaf_handlers(&file), Vec::<String>::new());
+    assert_eq!(
+        deaf_handlers(Path::new("/no/such/file")),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_file_that_is_made_goes_on_importing_the_folder_beside_it() {
+    let (place, file) = place("", NVIDIAS);
+    fs::remove_file(&file).unwrap();
+    let start = importing(&file).unwrap();
+    assert_eq!(imports::of(&file, Some(&start)).len(), 1);
+    fs::remove_dir_all(place.path().join("conf.d")).unwrap();
+    assert_eq!(importing(&file), None);
+}
+
+#[test]
+fn containerd_that_passes_cdi_devices_over_is_recognised() {
+    let knows = |text: &str| containerd::knows_cdi(&parse(Some(text)).unwrap());
+    let old = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n";
+    assert!(!knows(old));
+    assert!(!knows(&format!("{old}enable_cdi = false\n")));
+    assert!(knows(&format!("{old}enable_cdi = true\n")));
+    assert!(knows("version = 4\n"));
+    assert!(!knows(
+        "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n"
+    ));
+}
+
+#[test]
+fn no_file_is_made_beside_the_containerd_of_k3s() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display().to_string();
+    let nowhere = [
+        ("k3s", "/no/such"),
+        ("RKE2", "/no/such"),
+        ("MicroK8s", "/no/such"),
+    ];
+    assert!(refuse_where_another_is_read(nowhere).is_ok());
+    let [first, _, last] = nowhere;
+    let error = refuse_where_another_is_read([first, ("RKE2", &folder), last]).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("RKE2 has a containerd of its own") && said.contains(&folder),
+        "{said}"
+    );
+}

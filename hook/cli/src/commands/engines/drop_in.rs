@@ -1,0 +1,219 @@
+//! Drop-in files for CRI-O and podman, which read folders of configuration files.
+//! Touches: their files (reads).
+
+use super::change;
+use super::toml_file::{find, list, parse, strings, table};
+use crate::base::hook_entry::HOOK;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, value};
+
+/// The places of an engine's configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engine {
+    /// Its name, as `--runtime` takes it.
+    pub(super) name: &'static str,
+    /// The path of gpuslice's drop-in file.
+    pub(super) own: &'static str,
+    /// The files that the engine reads before the folder; later files take precedence.
+    files: &'static [&'static str],
+    /// The folder whose files it reads next, in the order of their names.
+    folder: &'static str,
+    /// The table that names the folders of hooks.
+    hooks: &'static [&'static str],
+    /// The folders of hooks if the configuration names none.
+    usual: &'static [&'static str],
+    /// The table of runtimes.
+    runtimes: &'static [&'static str],
+    /// The key of the default runtime, in the table of the hooks' key.
+    default: &'static str,
+}
+
+/// CRI-O.
+pub(super) const CRIO: Engine = Engine {
+    name: "crio",
+    own: "/etc/crio/crio.conf.d/99-gpuslice.conf",
+    files: &["crio.conf"],
+    folder: "crio.conf.d",
+    hooks: &["crio", "runtime"],
+    usual: &["/usr/share/containers/oci/hooks.d"],
+    runtimes: &["crio", "runtime", "runtimes"],
+    default: "default_runtime",
+};
+
+/// podman.
+pub(super) const PODMAN: Engine = Engine {
+    name: "podman",
+    own: "/etc/containers/containers.conf.d/99-gpuslice.conf",
+    files: &["containers.conf"],
+    folder: "containers.conf.d",
+    hooks: &["engine"],
+    // podman's manual also names /etc/containers/oci/hooks.d, but podman 4.3 reads it only if
+    // configured.
+    usual: &["/usr/share/containers/oci/hooks.d"],
+    runtimes: &["engine", "runtimes"],
+    default: "runtime",
+};
+
+/// The configuration to add.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    /// An additional folder of hooks.
+    pub(super) hooks: Option<&'a str>,
+    /// The wrapper, if it is to be a runtime.
+    pub(super) runtime: Option<&'a str>,
+    /// Whether containers that ask for no runtime get the wrapper.
+    pub(super) default: bool,
+}
+
+const HOOKS: &str = "hooks_dir";
+
+const HEADER: &str =
+    "# Made by gpuslice runtime configure, which writes it anew and takes it away with --remove.\n";
+
+impl Engine {
+    /// Returns the text of the file at `own`; None if no file is needed.
+    pub(super) fn file(&self, own: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
+        let mut document = DocumentMut::new();
+        if let Some(hooks) = wanted.hooks {
+            let read = self.hooks_read(own)?;
+            if !read.iter().any(|folder| folder == hooks) {
+                // A later list replaces an earlier one, so all its folders are listed again.
+                let folders = read.iter().map(String::as_str).chain([hooks]);
+                table(&mut document, self.hooks)?.insert(HOOKS, list(folders));
+            }
+        }
+        if let Some(runtime) = wanted.runtime {
+            let path = [self.runtimes, &[super::NAME]].concat();
+            if self.default == CRIO.default {
+                let handler = table(&mut document, &path)?;
+                handler.insert("runtime_path", value(runtime));
+                handler.insert("runtime_type", value("oci"));
+            } else {
+                table(&mut document, self.runtimes)?.insert(super::NAME, list([runtime]));
+            }
+        }
+        if wanted.default {
+            if let Some(theirs) = self.nvidias_default(own)? {
+                bail!(
+                    "the default runtime is {theirs}: with {name} in its place, containers that have \
+                     NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime \
+                     nvidia, which puts gpuslice below it",
+                    name = super::NAME
+                );
+            }
+            table(&mut document, self.hooks)?.insert(self.default, value(super::NAME));
+        }
+        Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
+    }
+
+    /// Returns the reason why this engine still needs the hook's files in a folder after another
+    /// engine was removed; None if the files may be removed.
+    pub(super) fn needs(&self, own: &Path, folder: &str) -> Option<String> {
+        let out = format!(
+            "gpuslice runtime configure --runtime {} --remove",
+            self.name
+        );
+        let names =
+            |said: Option<Vec<String>>| said.unwrap_or_default().iter().any(|it| it == folder);
+        // A file that cannot be read may name the folder.
+        if !self.said_in(own).is_ok_and(|said| !names(said)) {
+            return Some(format!(
+                "{} reads them by {} ({out})",
+                self.name,
+                own.display()
+            ));
+        }
+        // If files of others name the folder, gpuslice needed no file of its own, so it is unknown
+        // whether this engine was configured. An unneeded hook does no harm, but without a hook
+        // containers have no limit. This rule does not apply to CRI-O: one of the two calls must
+        // remove the files.
+        let spared = self.hooks_read(own).is_ok_and(|read| !names(Some(read)));
+        let unknown = self.default == PODMAN.default && !spared;
+        unknown.then(|| {
+            let name = self.name;
+            format!("{name} reads this folder too and may need these files ({out} removes them)")
+        })
+    }
+
+    /// Returns the files of gpuslice's hook that the engine reads without the file at `own`. They
+    /// come from a package or a user.
+    pub(super) fn hooks_left(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+        let mut left = Vec::new();
+        for folder in self.hooks_read(own)? {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            for entry in entries {
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                let is_one = entry.path().extension().is_some_and(|it| it == "json");
+                if is_one && text.contains(HOOK) {
+                    left.push(entry.path().display().to_string());
+                }
+            }
+        }
+        left.sort();
+        Ok(left)
+    }
+
+    /// Returns the name of the default runtime in the other files, if it is NVIDIA's.
+    fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
+        let path = [self.hooks, &[self.default]].concat();
+        let mut said = None;
+        for file in self.others(own)? {
+            let text = change::read(&file)?;
+            let document = parse(text.as_deref());
+            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+            let name = find(&document, &path).and_then(Item::as_str);
+            said = name.map(str::to_owned).or(said);
+        }
+        Ok(said.filter(|name| name.contains("nvidia")))
+    }
+
+    /// Returns the folders of hooks that the engine reads without the file at `own`.
+    fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+        let mut said: Vec<String> = self.usual.iter().map(|&folder| folder.to_owned()).collect();
+        for file in self.others(own)? {
+            if let Some(list) = self.said_in(&file)? {
+                said = list;
+            }
+        }
+        Ok(said)
+    }
+
+    /// Returns the folders of hooks that one file names.
+    fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
+        let text = change::read(file)?;
+        let document = parse(text.as_deref());
+        let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+        let path = [self.hooks, &[HOOKS]].concat();
+        let hooks = find(&document, &path).filter(|item| !item.is_none());
+        let wrong = || format!("{HOOKS} in {} is not a list of folders", file.display());
+        hooks
+            .map(|item: &Item| strings(item).with_context(wrong))
+            .transpose()
+    }
+
+    /// Returns the other files, in the order in which the engine reads them.
+    fn others(&self, own: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let Some(root) = own.parent().and_then(Path::parent) else {
+            return Ok(Vec::new());
+        };
+        let mut files: Vec<PathBuf> = self.files.iter().map(|file| root.join(file)).collect();
+        let folder = root.join(self.folder);
+        if folder.is_dir() {
+            let entries = fs::read_dir(&folder)
+                .with_context(|| format!("cannot read {}", folder.display()))?;
+            let mut found: Vec<PathBuf> = entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.extension().is_some_and(|it| it == "conf") && path != own)
+                .collect();
+            found.sort();
+            files.extend(found);
+        }
+        Ok(files)
+    }
+}
+
+#[cfg(test)]
+#[path = "drop_in_tests.rs"]
+mod tests;

@@ -1,0 +1,215 @@
+//! A drop-in file adds to the engine's configuration, and removes nothing from it.
+
+use super::*;
+use crate::commands::engines::{Configure, Way};
+use tempfile::TempDir;
+
+const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
+
+const BY_HOOKS: Wanted<'static> = Wanted {
+    hooks: Some(HOOKS_D),
+    runtime: None,
+    default: false,
+};
+
+const BY_RUNTIME: Wanted<'static> = Wanted {
+    hooks: None,
+    runtime: Some("/usr/bin/gpuslice-runtime"),
+    default: true,
+};
+
+fn place(engine: &Engine, files: &[(&str, &str)]) -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join(engine.folder)).unwrap();
+    for (name, text) in files {
+        fs::write(place.path().join(name), text).unwrap();
+    }
+    let own = place.path().join(engine.folder).join("99-gpuslice.conf");
+    (place, own)
+}
+
+fn said(engine: &Engine, files: &[(&str, &str)], wanted: &Wanted<'_>) -> Option<String> {
+    let (_place, own) = place(engine, files);
+    let said = engine.file(&own, wanted).unwrap();
+    said.map(|said| said.strip_prefix(HEADER).unwrap().to_owned())
+}
+
+#[test]
+fn an_engine_that_reads_the_folder_already_needs_no_file() {
+    let usual = Wanted {
+        hooks: Some("/usr/share/containers/oci/hooks.d"),
+        ..BY_HOOKS
+    };
+    assert_eq!(said(&PODMAN, &[], &usual), None);
+    let theirs = "[crio.runtime]\nhooks_dir = [\"/a\", \"/etc/containers/oci/hooks.d\"]\n";
+    assert_eq!(said(&CRIO, &[("crio.conf", theirs)], &BY_HOOKS), None);
+}
+
+#[test]
+fn the_folders_that_are_read_stay_and_the_last_file_has_the_last_word() {
+    assert_eq!(
+        said(&CRIO, &[], &BY_HOOKS).unwrap(),
+        "[crio.runtime]\nhooks_dir = [\"/usr/share/containers/oci/hooks.d\", \
+         \"/etc/containers/oci/hooks.d\"]\n"
+    );
+    let files = [
+        ("containers.conf", "[engine]\nhooks_dir = [\"/first\"]\n"),
+        (
+            "containers.conf.d/10.conf",
+            "[engine]\nhooks_dir = [\"/last\"] # ours\n",
+        ),
+        ("containers.conf.d/20.conf", "[containers]\n"),
+        (
+            "containers.conf.d/99-gpuslice.conf",
+            "an older one of ours is not asked",
+        ),
+        ("containers.conf.d/README", "[nor is this\n"),
+    ];
+    assert_eq!(
+        said(&PODMAN, &files, &BY_HOOKS).unwrap(),
+        "[engine]\nhooks_dir = [\"/last\", \"/etc/containers/oci/hooks.d\"]\n"
+    );
+}
+
+#[test]
+fn the_wrapper_is_a_runtime_of_each_engine() {
+    assert_eq!(
+        said(&CRIO, &[], &BY_RUNTIME).unwrap(),
+        "[crio.runtime]\ndefault_runtime = \"gpuslice\"\n\n[crio.runtime.runtimes.gpuslice]\n\
+         runtime_path = \"/usr/bin/gpuslice-runtime\"\nruntime_type = \"oci\"\n"
+    );
+    assert_eq!(
+        said(&PODMAN, &[], &BY_RUNTIME).unwrap(),
+        "[engine]\nruntime = \"gpuslice\"\n\n[engine.runtimes]\n\
+         gpuslice = [\"/usr/bin/gpuslice-runtime\"]\n"
+    );
+}
+
+#[test]
+fn a_file_of_others_that_cannot_be_read_is_named() {
+    for (text, wrong) in [
+        ("[", "not TOML"),
+        ("[crio.runtime]\nhooks_dir = 1\n", "not a list"),
+    ] {
+        let (_place, own) = place(&CRIO, &[("crio.conf", text)]);
+        let error = format!("{:#}", CRIO.file(&own, &BY_HOOKS).unwrap_err());
+        assert!(
+            error.contains("crio.conf") && error.contains(wrong),
+            "{error}"
+        );
+    }
+}
+
+/// Removes the configuration of one engine, with these files of the other engine. Returns whether
+/// the hook's files still exist, and the message.
+fn removed(engine: &Engine, other: &Engine, files: &[(&str, &str)]) -> (bool, String) {
+    let (others, beside) = place(other, files);
+    let (_place, own) = place(engine, &[]);
+    let hooks = own.with_file_name("hooks.d");
+    let text = |hooks: &Path| hooks.display().to_string();
+    for file in [&beside, &others.path().join("containers.conf")] {
+        if let Ok(old) = fs::read_to_string(file) {
+            fs::write(file, old.replace("HOOKS_D", &text(&hooks))).unwrap();
+        }
+    }
+    fs::create_dir(&hooks).unwrap();
+    let files =
+        crate::base::hook_entry::folder_files("/h", crate::base::hook_entry::When::Annotated);
+    for (name, said) in &files {
+        fs::write(hooks.join(name), said).unwrap();
+    }
+    let configure = Configure {
+        runtime: crate::commands::engines::Engine::Podman,
+        by: None,
+        config: Some(own),
+        hooks_dir: hooks.clone(),
+        always: false,
+        size: Vec::new(),
+        set_as_default: false,
+        hook: None,
+        remove: true,
+        dry_run: false,
+    };
+    let plan = configure
+        .drop_in(engine, (other, &beside), Way::Hooks, "")
+        .unwrap();
+    for change in plan.changes.iter().filter(|it| it.is_one()) {
+        change.apply().unwrap();
+    }
+    let left = fs::read_dir(&hooks).unwrap().count();
+    assert!(left == 0 || left == files.len());
+    (left != 0, plan.notes.concat())
+}
+
+#[test]
+fn what_the_other_engine_reads_stays_when_one_goes() {
+    let crio = "[crio.runtime]\nhooks_dir = [\"HOOKS_D\"]\n";
+    let podman = "[engine]\nhooks_dir = [\"HOOKS_D\"]\n";
+    let crios = "crio.conf.d/99-gpuslice.conf";
+    let podmans = "containers.conf.d/99-gpuslice.conf";
+    let (kept, said) = removed(&PODMAN, &CRIO, &[(crios, crio)]);
+    assert!(kept && said.contains("crio reads them by"), "{said}");
+    assert!(said.contains("--runtime crio --remove"), "{said}");
+    let (kept, said) = removed(&CRIO, &PODMAN, &[(podmans, podman)]);
+    assert!(kept && said.contains("podman reads them by"), "{said}");
+    // It is unknown whether podman was configured for these files, because it needs no drop-in file
+    // there.
+    let (kept, said) = removed(&CRIO, &PODMAN, &[("containers.conf", podman)]);
+    assert!(kept && said.contains("may need these files"), "{said}");
+    // A file that cannot be read may name the folder.
+    let (kept, _) = removed(&PODMAN, &CRIO, &[(crios, "[")]);
+    assert!(kept);
+}
+
+#[test]
+fn what_nobody_else_reads_goes() {
+    let runtime = "[crio.runtime.runtimes.gpuslice]\nruntime_type = \"oci\"\n";
+    let crios = [("crio.conf.d/99-gpuslice.conf", runtime)];
+    let gone = (false, String::new());
+    assert_eq!(removed(&PODMAN, &CRIO, &crios), gone);
+    assert_eq!(removed(&PODMAN, &CRIO, &[]), gone);
+    assert_eq!(removed(&CRIO, &PODMAN, &[]), gone);
+}
+
+#[test]
+fn hooks_that_an_engine_reads_by_itself_are_named_after_remove() {
+    let (place, own) = place(&PODMAN, &[]);
+    let hooks = place.path().join("hooks.d");
+    let conf = format!("[engine]\nhooks_dir = [{hooks:?}]\n");
+    fs::write(place.path().join("containers.conf"), conf).unwrap();
+    assert_eq!(PODMAN.hooks_left(&own).unwrap(), Vec::<String>::new());
+    fs::create_dir(&hooks).unwrap();
+    for (name, text) in
+        crate::base::hook_entry::folder_files("/h", crate::base::hook_entry::When::Annotated)
+    {
+        fs::write(hooks.join(name), text).unwrap();
+    }
+    fs::write(hooks.join("other.json"), "{}").unwrap();
+    let left = PODMAN.hooks_left(&own).unwrap();
+    assert_eq!(left.len(), 2);
+    assert!(
+        left[0].ends_with("hooks.d/50-gpuslice-createRuntime.json"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn the_default_of_nvidias_runtime_is_not_taken_away() {
+    for (engine, file, text) in [
+        (
+            &CRIO,
+            "crio.conf.d/99-nvidia.conf",
+            "[crio.runtime]\ndefault_runtime = \"nvidia\"\n",
+        ),
+        (
+            &PODMAN,
+            "containers.conf",
+            "[engine]\nruntime = \"/usr/bin/nvidia-container-runtime\"\n",
+        ),
+    ] {
+        let (_place, own) = place(engine, &[(file, text)]);
+        let error = format!("{:#}", engine.file(&own, &BY_RUNTIME).unwrap_err());
+        assert!(error.contains("would have no driver"), "{error}");
+        assert!(engine.file(&own, &BY_HOOKS).is_ok());
+    }
+}

@@ -1,0 +1,341 @@
+//! `gpuslice runtime configure`: configures container engines to run the hook or the wrapper.
+//! Touches: the engine's configuration; for containerd, `ctr` and `containerd config dump`.
+
+mod attributes;
+mod below;
+mod change;
+mod containerd;
+pub(crate) mod containerd_host;
+mod docker;
+mod drop_in;
+mod imports;
+mod nvidia;
+mod nvidia_host;
+mod options;
+mod original;
+mod toml_file;
+
+use crate::base::hook_entry::{self, HOOK, RUNTIME, When};
+use crate::base::{exit, streams};
+use crate::commands::devices;
+use anyhow::{Context, bail};
+use change::{Change, Files};
+pub use options::Args;
+use options::{Configure, Engine, Verb, Way};
+use std::path::{Path, PathBuf};
+
+/// The name of gpuslice's runtime in every engine.
+const NAME: &str = "gpuslice";
+
+/// The planned changes.
+struct Changes {
+    changes: Vec<Change>,
+    /// Unexpected parts of the result, and their reasons.
+    notes: Vec<String>,
+    next: String,
+}
+
+/// Plans and applies the changes, or only shows them.
+///
+/// # Errors
+/// When a file cannot be read, parsed or written.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let Verb::Configure(wanted) = &args.verb;
+    let plan = wanted.plan()?;
+    let changes: Vec<&Change> = plan.changes.iter().filter(|it| it.is_one()).collect();
+    let mut said = String::new();
+    if wanted.dry_run {
+        said.push_str("dry run: nothing is changed\n");
+        changes.iter().for_each(|it| said.push_str(&it.shown()));
+    }
+    for change in &changes {
+        let done = match wanted.dry_run {
+            true => change.rehearse(),
+            false => change.apply(),
+        };
+        match done {
+            Ok(done) => said.push_str(&format!("{done}\n")),
+            Err(error) => {
+                // The changes that were made before the failure are reported too.
+                streams::print(said.as_bytes())?;
+                return Err(error);
+            }
+        }
+    }
+    for note in &plan.notes {
+        said.push_str(&format!("{note}\n"));
+    }
+    if changes.is_empty() {
+        said.push_str("nothing to change\n");
+    } else {
+        said.push_str(&format!("next: {}\n", plan.next));
+    }
+    let files = match wanted.dry_run {
+        true => Files::after(&changes),
+        false => Files::now(),
+    };
+    // The changes that were made are reported in any case.
+    let unknown = |error| {
+        vec![format!(
+            "cannot determine whether containers get slices: {error:#}"
+        )]
+    };
+    let mut lines = wanted.result(files).unwrap_or_else(unknown);
+    if !wanted.remove {
+        lines.extend(devices::stale::of_this_host());
+    }
+    for line in lines {
+        said.push_str(&format!("result: {line}\n"));
+    }
+    streams::print(said.as_bytes())?;
+    Ok(exit::SUCCESS)
+}
+
+impl Configure {
+    fn way(&self) -> anyhow::Result<Way> {
+        let usual = match self.runtime {
+            Engine::Docker | Engine::Nvidia => Way::Runtime,
+            Engine::Containerd | Engine::Crio | Engine::Podman => Way::Hooks,
+        };
+        let way = self.by.unwrap_or(usual);
+        let alone = matches!(self.runtime, Engine::Docker | Engine::Nvidia);
+        if alone && way == Way::Hooks {
+            bail!("this engine has no way to run a hook: leave out --by hooks");
+        }
+        if !self.size.is_empty() && self.runtime != Engine::Docker {
+            bail!("--size is for docker: other engines pass annotations on");
+        }
+        let runtime = way == Way::Runtime && self.runtime != Engine::Nvidia;
+        if self.set_as_default && !runtime && self.runtime != Engine::Containerd {
+            bail!("--set-as-default needs a runtime: add --by runtime");
+        }
+        Ok(way)
+    }
+
+    fn plan(&self) -> anyhow::Result<Changes> {
+        let way = self.way()?;
+        match self.runtime {
+            Engine::Docker => self.docker(),
+            Engine::Containerd => containerd_host::plan(self, way),
+            Engine::Crio => self.drop_in(
+                &drop_in::CRIO,
+                (&drop_in::PODMAN, Path::new(drop_in::PODMAN.own)),
+                way,
+                "systemctl restart crio",
+            ),
+            Engine::Podman => self.drop_in(
+                &drop_in::PODMAN,
+                (&drop_in::CRIO, Path::new(drop_in::CRIO.own)),
+                way,
+                "nothing to restart; containers that run stay as they are",
+            ),
+            Engine::Nvidia => nvidia_host::plan(self),
+        }
+    }
+
+    /// Reports whether containers get slices now, and what is missing.
+    fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
+        let way = self.way()?;
+        match self.runtime {
+            Engine::Docker => Ok(self.docker_result()),
+            Engine::Containerd => containerd_host::result(self, files),
+            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files),
+            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files),
+            Engine::Nvidia => nvidia_host::result(self, files),
+        }
+    }
+
+    fn config(&self, usual: &str) -> anyhow::Result<PathBuf> {
+        let path = self.config.as_deref().unwrap_or(Path::new(usual));
+        std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
+    }
+
+    /// Returns the hook's path as text; `find` has refused invalid paths.
+    fn hook(&self) -> anyhow::Result<String> {
+        let hook = hook_entry::find(self.hook.as_deref(), HOOK)?;
+        Ok(hook.to_string_lossy().into_owned())
+    }
+
+    /// Returns the path of the wrapper, which is in the hook's folder.
+    fn wrapper(&self) -> anyhow::Result<String> {
+        let beside = self.hook.as_ref().map(|hook| hook.with_file_name(RUNTIME));
+        let wrapper = hook_entry::find(beside.as_deref(), RUNTIME)?;
+        Ok(wrapper.to_string_lossy().into_owned())
+    }
+
+    fn docker(&self) -> anyhow::Result<Changes> {
+        let path = self.config("/etc/docker/daemon.json")?;
+        let old = change::read(&path)?;
+        let wrong = || format!("cannot change {}", path.display());
+        let change = if self.remove {
+            let new = old.as_deref().map(docker::remove).transpose();
+            let again = |text: Option<&str>| {
+                if text.is_some_and(docker::has) {
+                    return None;
+                }
+                let runtime = docker::Wanted {
+                    runtime: RUNTIME,
+                    ..docker::Wanted::default()
+                };
+                docker::remove(&docker::add(text, &runtime).ok()?).ok()
+            };
+            let new = new.with_context(wrong)?.unwrap_or_default();
+            Change::back(&path, old, new, again)
+        } else {
+            let wrapper = self.wrapper()?;
+            self.docker_allows(&path, old.as_deref(), &wrapper)?;
+            let sizes = self.size.iter().map(|it| (it.name(), it.argument()));
+            let wanted = docker::Wanted {
+                runtime: &wrapper,
+                sizes: sizes.collect(),
+                default: self.set_as_default,
+            };
+            let new = docker::add(old.as_deref(), &wanted).with_context(wrong)?;
+            Change::edit(&path, old, new)
+        };
+        Ok(Changes {
+            changes: vec![change],
+            notes: Vec::new(),
+            next: "systemctl reload docker".to_owned(),
+        })
+    }
+
+    /// Refuses changes that would take over the name of another tool's runtime, or remove the GPU
+    /// from containers.
+    fn docker_allows(&self, path: &Path, old: Option<&str>, wrapper: &str) -> anyhow::Result<()> {
+        let is_wrapper = |program: &String| {
+            Path::new(program)
+                .file_name()
+                .is_some_and(|name| name == RUNTIME)
+        };
+        if let Some(other) = docker::program(old, NAME).filter(|it| !is_wrapper(it)) {
+            bail!(
+                "{} has another runtime {NAME}, {other}: give it another name",
+                path.display()
+            );
+        }
+        let Some(default) = docker::default_runtime(old).filter(|_| self.set_as_default) else {
+            return Ok(());
+        };
+        let program = docker::program(old, &default).unwrap_or_default();
+        let name = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("nvidia-container-runtime")
+        };
+        if name(Path::new(&program)) && !below::of(wrapper).is_ok_and(|below| name(&below)) {
+            bail!(
+                "the default runtime is {default}: with {NAME} in its place, containers that have \
+                 NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime nvidia, \
+                 which puts gpuslice below it"
+            );
+        }
+        Ok(())
+    }
+
+    fn docker_result(&self) -> Vec<String> {
+        if self.remove {
+            return Vec::new();
+        }
+        let sized = self.size.iter().map(|size| {
+            let (name, size) = (size.name(), size.argument());
+            format!(", --runtime {NAME}-{name} one of {size}")
+        });
+        let all = match self.set_as_default {
+            true => String::new(),
+            false => format!("--runtime {NAME} with "),
+        };
+        vec![
+            format!(
+                "{all}--annotation gpuslice.io/memory=8GiB gives a container a slice (Docker 24 and later){}",
+                sized.collect::<String>()
+            ),
+            "the GPU itself comes by --gpus or --device nvidia.com/gpu=0, not by NVIDIA_VISIBLE_DEVICES"
+                .to_owned(),
+        ]
+    }
+
+    fn drop_in(
+        &self,
+        engine: &drop_in::Engine,
+        (other, others): (&drop_in::Engine, &Path),
+        way: Way,
+        next: &str,
+    ) -> anyhow::Result<Changes> {
+        let path = self.config(engine.own)?;
+        let folder = std::path::absolute(&self.hooks_dir)?;
+        let when = match self.always {
+            true => When::Always,
+            false => When::Annotated,
+        };
+        let (mut file, mut files) = (None, Vec::new());
+        if !self.remove {
+            let by_hooks = way == Way::Hooks;
+            let runtime = (!by_hooks).then(|| self.wrapper()).transpose()?;
+            let wanted = drop_in::Wanted {
+                hooks: by_hooks.then(|| folder.to_str()).flatten(),
+                runtime: runtime.as_deref(),
+                default: self.set_as_default,
+            };
+            file = engine.file(&path, &wanted)?;
+            if by_hooks {
+                files = hook_entry::folder_files(&self.hook()?, when);
+            }
+        }
+        let needed = other.needs(others, &folder.to_string_lossy());
+        let (mut changes, mut notes) = (Vec::new(), Vec::new());
+        // Files that are not wanted are removed, in case another call has created them.
+        for (name, _) in hook_entry::folder_files("", when) {
+            let text = files.iter().find(|(other, _)| *other == name);
+            let text = text.map(|(_, text)| text.clone());
+            let change = Change::whole(&folder.join(name), text)?;
+            match &needed {
+                Some(why) if change.new.is_none() && change.is_one() => {
+                    let note = format!("the hook's files in {} stay: {why}", folder.display());
+                    if !notes.contains(&note) {
+                        notes.push(note);
+                    }
+                }
+                _ => changes.push(change),
+            }
+        }
+        changes.push(Change::whole(&path, file)?);
+        Ok(Changes {
+            changes,
+            notes,
+            next: next.to_owned(),
+        })
+    }
+
+    fn drop_in_result(
+        &self,
+        engine: &drop_in::Engine,
+        way: Way,
+        files: Files<'_>,
+    ) -> anyhow::Result<Vec<String>> {
+        let path = self.config(engine.own)?;
+        if self.remove {
+            let is_left = |file: &String| {
+                let change = files.change_of(Path::new(file));
+                change.is_none_or(|change| change.new.is_some())
+            };
+            let left = engine.hooks_left(&path)?.into_iter().filter(is_left);
+            return Ok(left
+                .map(|file| format!("annotated containers still get slices, by {file}: remove it"))
+                .collect());
+        }
+        let what = match (way, self.set_as_default) {
+            (Way::Hooks, _) | (_, true) => "every container with",
+            (Way::Runtime, false) if engine.name == drop_in::CRIO.name => {
+                "a pod with runtimeClassName of handler gpuslice and"
+            }
+            (Way::Runtime, false) => "a container of --runtime gpuslice with",
+        };
+        Ok(vec![format!(
+            "{what} annotation gpuslice.io/memory gets a slice"
+        )])
+    }
+}
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod change_tests;

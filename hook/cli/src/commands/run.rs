@@ -1,0 +1,221 @@
+//! `gpuslice run`: prepares a slice, then replaces its own process with the command (`exec`).
+//! Touches: everything `environment` and `registry` touch, and this process's own image.
+//!
+//! gpuslice does not wait for the command; it becomes the command. Process id, terminal, signals,
+//! signal dispositions and exit status are therefore the command's own. No signal or status has to
+//! be forwarded.
+
+use crate::base::exit::{self, Status};
+use crate::base::sigchld::ChildSignal;
+use crate::base::streams::{self, tell};
+use crate::driver::preload;
+use crate::launch::dry_run::Preview;
+use crate::launch::prepare::{self, Prepared};
+use crate::launch::program;
+use crate::runs::private_dir::PrivateDir;
+use crate::runs::registry::{self, Registration};
+use crate::slice::current as current_slice;
+use crate::slice::current::InSliceError;
+use crate::slice::options::SliceOptions;
+use anyhow::bail;
+use nix::errno::Errno;
+use nix::unistd::execvpe;
+use std::ffi::{CString, NulError, OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+/// `gpuslice run`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The slice, and the machine it is on.
+    #[command(flatten)]
+    pub slice: SliceOptions,
+
+    /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
+    /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
+    /// ledger. Without it, a warning says so
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Print what would be written, set and started, and the warnings or the refusal, without doing
+    /// it. The driver is queried. The exit status is that of the start
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = r#"Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
+signals, job control and exit status are the command's. gpuslice's own: 125 when it fails itself,
+126 when the command cannot be executed, 127 when there is no such command.
+
+Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
+share one limit when they share a slice file (--config) that names a ledger, on tmpfs:
+  {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
+A slice file that names none describes a slice of that run alone, as the options do.
+
+Inside a slice, run without a limit stays in it, and run with a limit is refused: a slice cannot be
+divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory 8GiB -- CMD`
+starts CMD in one of its own.
+
+Examples:
+  gpuslice run --memory 8GiB -- python3 serve.py
+  gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
+  gpuslice run --dry-run --memory 8GiB -- nvitop -1       what would be written and started
+  gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
+  gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
+
+/// Prepares the slice and becomes the command. Returns only on failure.
+///
+/// # Errors
+/// When the slice cannot be prepared, or the command cannot be started.
+pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
+    if let Some(mounted) = current_slice::mounted() {
+        return Err(InSliceError::Mounted(mounted).into());
+    }
+    if args.dry_run {
+        return dry_run(&args);
+    }
+    let prepared = prepare::prepare(&args.slice)?;
+    warn(&prepared.warnings);
+    let is_sliced = prepared.slice.is_some();
+    look(
+        &args,
+        is_sliced,
+        prepared.library.as_deref(),
+        &prepared.gaps,
+    )?;
+    // Dropped, and so removed, only if the command cannot be started: `exec` runs no destructors.
+    let _registered = register(&prepared);
+    prepared.enter()?;
+    let name = args.command.first().cloned().unwrap_or_default();
+    child_signal.restore();
+    let failure = become_command(args.command, &prepared)?;
+    Err(not_started(&name, failure).into())
+}
+
+/// Prints the plan of a run, and fails where the run would.
+fn dry_run(args: &Args) -> anyhow::Result<u8> {
+    let preview = Preview::make(&args.slice, &args.command)?;
+    let plan = &preview.plan;
+    warn(plan.log_warning.iter().chain(&plan.warnings));
+    look(
+        args,
+        plan.slice.is_some(),
+        plan.library.as_deref(),
+        &plan.gaps,
+    )?;
+    streams::print(preview.to_string().as_bytes())?;
+    let name = args.command.first().cloned().unwrap_or_default();
+    match program::check(&name) {
+        Ok(()) => Ok(exit::SUCCESS),
+        Err(failure) => Err(not_started(&name, failure).into()),
+    }
+}
+
+fn warn<'a>(warnings: impl IntoIterator<Item = &'a String>) {
+    for warning in warnings {
+        tell(&format!("warning: {warning}"));
+    }
+}
+
+/// Builds the error for a command that cannot be executed.
+fn not_started(name: &OsStr, failure: Errno) -> Status {
+    Status {
+        status: match failure {
+            Errno::ENOENT => exit::NOT_FOUND,
+            _ => exit::CANNOT_EXECUTE,
+        },
+        message: format!("cannot run {}: {}", name.display(), failure.desc()),
+    }
+}
+
+/// Warns, or with --strict refuses, if the slice will not limit the command. `gaps` are the reasons
+/// that are known already.
+fn look(
+    args: &Args,
+    is_sliced: bool,
+    library: Option<&Path>,
+    gaps: &[String],
+) -> anyhow::Result<()> {
+    let command = args.command.first().filter(|_| is_sliced);
+    let unreached = command.and_then(|command| program::look(command).err());
+    let unreached = unreached.map(|unreached| unreached.to_string());
+    let library = library.filter(|_| command.is_some());
+    let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
+    for gap in gaps.iter().chain(&unreadable).chain(&unreached) {
+        if args.strict {
+            bail!("{gap}; --strict refuses to start it");
+        }
+        tell(&format!("warning: {gap} (--strict refuses to start it)"));
+    }
+    Ok(())
+}
+
+/// Returns a message if the command may switch to a user who cannot read the library, so that ld.so
+/// would start programs without it. Only root's commands can switch users.
+fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    let changer = program::user_changer(command)?;
+    let closed = preload::closed_to_others(library)?;
+    Some(format!(
+        "{changer} may change the user, and other users cannot read {}, which the mode of {} forbids: \
+         install it where every user can read it",
+        library.display(),
+        closed.display()
+    ))
+}
+
+/// Registers the slice so that `gpuslice status` finds it, unless it is listed already. It is
+/// listed already for a run inside a run, and for a second run of one slice file.
+fn register(prepared: &Prepared) -> Option<Registration> {
+    let (slice, file) = (prepared.slice.as_ref()?, prepared.file.as_ref()?);
+    let own = prepared
+        .private
+        .as_ref()
+        .is_some_and(|private| file.starts_with(private.path()));
+    // `running` also removes the links of runs that have ended.
+    let is_listed = registry::running().iter().any(|entry| entry.file == *file);
+    if is_listed && !own {
+        return None;
+    }
+    let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);
+    let registered = registry::register(slice.name.as_str(), file, own, watcher);
+    registered
+        .inspect_err(|error| {
+            tell(&format!(
+                "warning: `gpuslice status` will not show this run: {error}"
+            ));
+        })
+        .ok()
+}
+
+/// Executes the command. Returns only if `exec` fails, with its error number.
+fn become_command(command: Vec<OsString>, prepared: &Prepared) -> Result<Errno, NulError> {
+    let arguments = command
+        .into_iter()
+        .map(|argument| CString::new(argument.into_vec()))
+        .collect::<Result<Vec<CString>, NulError>>()?;
+    let environment = prepared
+        .environment()
+        .into_iter()
+        .map(|(name, value)| {
+            let mut variable = name.into_vec();
+            variable.push(b'=');
+            variable.extend(value.into_vec());
+            CString::new(variable)
+        })
+        .collect::<Result<Vec<CString>, NulError>>()?;
+    let Some(file) = arguments.first() else {
+        return Ok(Errno::ENOENT);
+    };
+    match execvpe(file, &arguments, &environment) {
+        Ok(never) => match never {},
+        Err(failure) => Ok(failure),
+    }
+}

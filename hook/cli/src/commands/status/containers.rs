@@ -1,0 +1,154 @@
+//! Reads the slices of containers, as the OCI hook has recorded them. Only root can read them.
+//! Touches: the hook's folder on the host.
+
+use gpuslice_config::promises;
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::liveness;
+use gpuslice_host::slices::records::{self, Damaged, Member, RegistryError, SliceRecord};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
+use serde::Serialize;
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A container with a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ContainerStatus {
+    /// The container's id.
+    pub(crate) id: String,
+    /// The container's name.
+    pub(crate) name: String,
+    /// The container's first process.
+    pub(crate) pid: i32,
+    /// The reason why its programs do not load the library; None if they do.
+    pub(crate) no_slice: Option<String>,
+}
+
+/// A slice of containers, and the places of its files on the host.
+#[derive(Clone, Debug)]
+pub(super) struct ContainerSlice {
+    pub(super) file: PathBuf,
+    pub(super) files: Files,
+    pub(super) containers: Vec<ContainerStatus>,
+    /// Whether the ledger is sealed; None if the record does not say.
+    pub(super) sealed: Option<bool>,
+}
+
+impl ContainerSlice {
+    /// Returns the reason why no program of the slice loads the library; None if a container's
+    /// programs do.
+    pub(super) fn no_slice(&self) -> Option<String> {
+        let each = self.containers.iter().map(|one| one.no_slice.clone());
+        let all: Option<Vec<String>> = each.collect();
+        all?.into_iter().next()
+    }
+}
+
+/// Further keys of a record. Each may stand in the record itself or in its containers. Records of
+/// an earlier gpuslice have none of them.
+#[derive(Debug, Default)]
+struct Besides {
+    text: Value,
+}
+
+impl Besides {
+    fn of(places: &HostPaths, record: &SliceRecord) -> Besides {
+        let text = std::fs::read(places.slice(&record.slice)).unwrap_or_default();
+        let text = serde_json::from_slice(&text).unwrap_or_default();
+        Besides { text }
+    }
+
+    fn containers(&self) -> impl Iterator<Item = &Value> {
+        let listed = self.text.get("containers").and_then(Value::as_array);
+        listed.into_iter().flatten()
+    }
+
+    fn no_slice(&self, id: &str) -> Option<String> {
+        let is_own = |one: &&Value| one.get("id").is_some_and(|known| known == id);
+        let mut places = self.containers().filter(is_own).chain([&self.text]);
+        places.find_map(|place| reason(place.get("no_slice")?))
+    }
+
+    fn sealed(&self) -> Option<bool> {
+        let mut places = [&self.text].into_iter().chain(self.containers());
+        places.find_map(|place| place.get("sealed")?.as_bool())
+    }
+}
+
+/// Checks whether the ledger is sealed: a ledger that no program can truncate is a file of an
+/// overlay.
+fn is_sealed(ledger: &Path) -> Option<bool> {
+    let found = statfs(ledger).ok()?;
+    Some(found.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
+}
+
+fn reason(said: &Value) -> Option<String> {
+    match said {
+        Value::Null | Value::Bool(false) => None,
+        Value::String(reason) => Some(reason.clone()),
+        _ => Some("the hook recorded no reason".to_owned()),
+    }
+}
+
+/// The files that a container's slice file names, at their places in the container.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) ledger: PathBuf,
+    /// The promise; None on a GPU with memory of its own.
+    pub(super) promise: Option<PathBuf>,
+}
+
+/// Returns the slices with a living container, and the records that cannot be read. Both are empty
+/// for a user who may not read the records, and on a host without the OCI hook.
+///
+/// # Errors
+/// When the records cannot be listed although the user may read them.
+pub(super) fn held(
+    places: &HostPaths,
+) -> Result<(Vec<ContainerSlice>, Vec<Damaged>), RegistryError> {
+    let (records, damaged) = match records::survey(places) {
+        Err(RegistryError::File { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            (Vec::new(), Vec::new())
+        }
+        surveyed => surveyed?,
+    };
+    let held = records.iter().filter_map(|record| of(places, record));
+    Ok((held.collect(), damaged))
+}
+
+fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
+    let besides = Besides::of(places, record);
+    let lives = |member: &&Member| member.owner.lives();
+    let any = record.containers.iter().any(|member| lives(&member));
+    // A process that outlives its container's first process still holds the slice.
+    let all = !any && liveness::in_ledger(places, &record.slice).is_some();
+    let members = record.containers.iter();
+    let containers: Vec<ContainerStatus> = members
+        .filter(|member| all || lives(member))
+        .map(|member| ContainerStatus {
+            id: member.id.clone(),
+            name: member.name.clone(),
+            pid: member.owner.pid,
+            no_slice: besides.no_slice(&member.id),
+        })
+        .collect();
+    let first = containers.first()?;
+    let promised = record.unified();
+    let promise = promises::file_name(promised, &record.slice)
+        .filter(|_| promised > Bytes::ZERO)
+        .map(|name| places.promises().join(name));
+    Some(ContainerSlice {
+        file: places.container_root(&first.id).join("slice.json"),
+        files: Files {
+            ledger: places.ledger_file(&record.slice),
+            promise,
+        },
+        sealed: besides
+            .sealed()
+            .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
+        containers,
+    })
+}

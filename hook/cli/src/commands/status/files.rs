@@ -1,0 +1,114 @@
+//! Reads the files of a slice: its slice file, its ledger and its promise.
+//! Touches: these files, by reading them.
+
+use super::containers;
+use super::process::FileId;
+use super::users::{User, is_file_of};
+use crate::slice::{file as slice_file, ledger as slice_ledger};
+use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
+use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A number of bytes that exceeds the memory of every GPU and machine.
+const IMPOSSIBLE_BYTES: u64 = 1 << 50;
+/// A number of refusals that no slice can reach in its lifetime.
+const IMPOSSIBLE_COUNT: u64 = 1 << 48;
+
+/// The contents of a ledger.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The memory held by living processes.
+    pub(super) records: Vec<Record>,
+    /// The refused requests.
+    pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
+    /// The allocations for which the ledger had no room.
+    pub(super) uncounted: Option<u64>,
+    /// Whether impossible numbers were left out; no sum is known then.
+    pub(super) is_damaged: bool,
+}
+
+/// The files of a slice.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) slice: Option<Slice>,
+    pub(super) ledger: Option<PathBuf>,
+    /// The ledger's file, as processes have it mapped.
+    pub(super) mapped: Option<FileId>,
+    pub(super) told: Option<Told>,
+    /// The error message about the files that cannot be read.
+    pub(super) error: Option<String>,
+    /// Whether the files belong to another user and are not readable for this one.
+    pub(super) is_private: bool,
+}
+
+/// Reads the files of a slice. `there` is the place of a container's files; its slice file names
+/// them by their paths inside the container. Without root's rights, a file of another user's slice
+/// is read only if it belongs to that user.
+pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::Files>) -> Files {
+    let stranger = user.filter(|user| *user != User::own() && User::own() != User(0));
+    let is_safe = |path: &Path| stranger.is_none_or(|user| is_file_of(user, path));
+    let mut files = Files::default();
+    if !is_safe(file) {
+        files.error = Some("its slice file can be read by its user and by root only".to_owned());
+        files.is_private = true;
+        return files;
+    }
+    let slice = match slice_file::read(file) {
+        Ok(slice) => slice,
+        Err(error) => {
+            files.error = Some(format!("{:#}", anyhow::Error::new(error)));
+            return files;
+        }
+    };
+    files.ledger = match there {
+        Some(there) => Some(there.ledger.clone()),
+        None => slice_ledger::path(file, &slice),
+    };
+    files.slice = Some(slice);
+    let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
+        return files;
+    };
+    let mut bytes = vec![0; MAX_SIZE];
+    match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
+        Ok(snapshot) => {
+            let told = told(&snapshot);
+            files.mapped = FileId::of(&ledger);
+            files.error = told.is_damaged.then(|| DAMAGED.to_owned());
+            files.told = Some(told);
+        }
+        Err(error) => files.error = Some(error.to_string()),
+    }
+    files
+}
+
+const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";
+
+/// Returns the snapshot's contents, without impossible numbers.
+fn told(snapshot: &Snapshot<'_>) -> Told {
+    let mut is_damaged = false;
+    let mut possible = |is_possible: bool| {
+        is_damaged |= !is_possible;
+        is_possible
+    };
+    let alive = snapshot.slots().filter(|record| record.alive);
+    let records = alive
+        .filter(|record| possible(record.used < IMPOSSIBLE_BYTES))
+        .collect();
+    let refusals = snapshot
+        .refusals()
+        .filter(|(_, refusals)| {
+            let (count, regret) = (refusals.count, refusals.regret.get());
+            possible(count < IMPOSSIBLE_COUNT && regret < IMPOSSIBLE_BYTES)
+        })
+        .collect();
+    let uncounted = Some(snapshot.uncounted());
+    let uncounted = uncounted.filter(|count| possible(*count < IMPOSSIBLE_COUNT));
+    Told {
+        records,
+        refusals,
+        uncounted,
+        is_damaged,
+    }
+}

@@ -1,0 +1,178 @@
+//! The data that `gpuslice status` shows about a slice. The JSON has these fields in this order.
+//! Touches: nothing.
+
+use super::containers::ContainerStatus;
+use super::users::User;
+use crate::base::text;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// A slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct SliceStatus {
+    /// The slice's name.
+    pub(crate) name: String,
+    /// The command's process, if it is still running.
+    pub(crate) pid: Option<i32>,
+    /// The containers of the slice; empty for a run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) containers: Vec<ContainerStatus>,
+    /// The user who owns the slice; None in a container.
+    pub(crate) user: Option<User>,
+    /// The slice file.
+    #[serde(serialize_with = "text::serialize_path")]
+    pub(crate) file: PathBuf,
+    /// The reason why its programs do not load the library; the slice then limits nothing.
+    pub(crate) no_slice: Option<String>,
+    /// The ledger; None if no memory is counted.
+    #[serde(serialize_with = "text::serialize_some_path")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Whether the ledger is sealed, so that no program can truncate it; None if unknown.
+    pub(crate) sealed: Option<bool>,
+    /// Whether requests over the limit are refused.
+    pub(crate) enforce: bool,
+    /// The meaning of TOTAL.
+    pub(crate) total: &'static str,
+    /// The number of allocations for which the ledger had no room.
+    pub(crate) uncounted: Option<u64>,
+    /// The error message about files that cannot be read.
+    pub(crate) error: Option<String>,
+    /// Whether these files belong to another user and are not readable for this one.
+    #[serde(skip)]
+    pub(crate) is_private: bool,
+    /// The slice's promise on a unified-memory machine.
+    pub(crate) promise: Option<PromiseStatus>,
+    /// The slice's share of each device.
+    pub(crate) devices: Vec<DeviceStatus>,
+    /// The meminfo file that the slice names, if it belongs to this user.
+    #[serde(skip)]
+    pub(crate) meminfo: Option<PathBuf>,
+}
+
+impl SliceStatus {
+    /// Returns the slice's name if it should be readable but is not.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let is_unread = self.error.is_some() && !self.is_private;
+        is_unread.then(|| shown_name(&self.name, &self.file))
+    }
+
+    /// Checks whether a process is known to be in the slice.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        let mut first = self
+            .containers
+            .iter()
+            .map(|container| container.pid)
+            .chain(self.pid);
+        first.any(|first| u32::try_from(first) == Ok(pid))
+            || self.devices.iter().any(|device| {
+                let held = device.processes.iter().map(|one| one.pid);
+                let escaped = device.without_library.iter().map(|one| one.pid);
+                held.chain(escaped).any(|one| one == pid)
+            })
+    }
+}
+
+/// Returns the name to show for a slice: its name, or its file if it has no name.
+pub(crate) fn shown_name(name: &str, file: &Path) -> String {
+    match name {
+        "" => text::printable(&file.display().to_string()),
+        name => text::printable(name),
+    }
+}
+
+/// Returns the message about slices that could not be read; None if all could.
+pub(crate) fn not_read(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [name] => Some(format!("slice {name} could not be read")),
+        names => Some(format!(
+            "{} slices could not be read: {}",
+            names.len(),
+            names.join(", ")
+        )),
+    }
+}
+
+/// A slice's promise, and the memory that its host can still promise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PromiseStatus {
+    /// The promise's file.
+    #[serde(serialize_with = "text::serialize_path")]
+    pub(crate) file: PathBuf,
+    /// The promised memory.
+    pub(crate) budget: u64,
+    /// The part of it in use.
+    pub(crate) spent: u64,
+    /// The unused part.
+    pub(crate) unused: u64,
+    /// The memory available on the host.
+    pub(crate) host_available: Option<u64>,
+    /// The memory that the host can promise to another slice.
+    pub(crate) host_left: Option<u64>,
+}
+
+/// A slice's share of one device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct DeviceStatus {
+    /// The device's uuid; None for all devices that are not listed.
+    pub(crate) device: Option<String>,
+    /// Whether the device shares the host's memory, if known.
+    #[serde(skip)]
+    pub(crate) unified: Option<bool>,
+    /// The memory that the slice may hold; None if it is not limited.
+    pub(crate) limit: Option<u64>,
+    /// The limit for programs that start now, if the slice file was edited since.
+    pub(crate) pending_limit: Option<u64>,
+    /// The headroom: the amount withheld from the reported total.
+    pub(crate) headroom: u64,
+    /// Whether the headroom was learned from earlier runs.
+    pub(crate) headroom_learned: bool,
+    /// The memory in use; None if no memory is counted, or the ledger cannot be read.
+    pub(crate) used: Option<u64>,
+    /// The unused part of the limit.
+    pub(crate) left: Option<u64>,
+    /// The memory in use by kind; None if unknown.
+    pub(crate) by_kind: Option<Map<String, Value>>,
+    /// The refused requests.
+    pub(crate) refusals: Option<RefusalsShown>,
+    /// The processes that hold the memory.
+    pub(crate) processes: Vec<ProcessStatus>,
+    /// Processes of the slice that hold device memory but have not loaded the library.
+    pub(crate) without_library: Vec<Escaped>,
+}
+
+/// A process that holds device memory and is neither counted nor limited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Escaped {
+    /// The process id in this pid namespace.
+    pub(crate) pid: u32,
+    /// The process name.
+    pub(crate) name: Option<String>,
+    /// The memory that NVML reports for it; None if NVML does not report it.
+    pub(crate) used: Option<u64>,
+}
+
+/// The refused requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct RefusalsShown {
+    /// Their number.
+    pub(crate) count: u64,
+    /// The largest shortfall of a request.
+    pub(crate) worst_short_by: u64,
+}
+
+/// A process's memory on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ProcessStatus {
+    /// The process id in this pid namespace; in its own namespace if it is not visible here.
+    pub(crate) pid: u32,
+    /// The process name; None if the process is not visible here.
+    pub(crate) name: Option<String>,
+    /// The memory it holds.
+    pub(crate) used: u64,
+    /// The memory that NVML reports for the process; None if NVML does not report it.
+    pub(crate) driver_used: Option<u64>,
+    /// The memory it holds, by kind.
+    pub(crate) by_kind: Map<String, Value>,
+}

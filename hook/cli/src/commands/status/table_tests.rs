@@ -1,0 +1,191 @@
+//! The table of slices, as printed.
+
+use super::*;
+use crate::commands::status::containers::ContainerStatus;
+use crate::commands::status::model::{ProcessStatus, RefusalsShown};
+use serde_json::json;
+use std::path::PathBuf;
+
+const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+const GIB: u64 = 1 << 30;
+
+fn kinds_of(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn process(pid: u32, name: Option<&str>, used: u64) -> ProcessStatus {
+    ProcessStatus {
+        pid,
+        name: name.map(str::to_owned),
+        used,
+        driver_used: None,
+        by_kind: kinds_of(json!({"linear": used})),
+    }
+}
+
+fn eight(processes: Vec<ProcessStatus>) -> DeviceStatus {
+    let used = processes.iter().map(|process| process.used).sum();
+    DeviceStatus {
+        device: Some(UUID.to_owned()),
+        limit: Some(8 * GIB),
+        used: Some(used),
+        left: (8 * GIB).checked_sub(used),
+        by_kind: Some(kinds_of(json!({"linear": used}))),
+        refusals: Some(RefusalsShown {
+            count: 0,
+            worst_short_by: 0,
+        }),
+        processes,
+        ..DeviceStatus::default()
+    }
+}
+
+fn llama(devices: Vec<DeviceStatus>) -> SliceStatus {
+    SliceStatus {
+        name: "llama".to_owned(),
+        pid: Some(4711),
+        ledger: Some(PathBuf::from("/ledger")),
+        enforce: true,
+        uncounted: Some(0),
+        devices,
+        ..SliceStatus::default()
+    }
+}
+
+#[test]
+fn nothing_is_said_of_nothing() {
+    assert_eq!(table(&[]), "no slices are running\n");
+}
+
+#[test]
+fn who_holds_what_is_shown_and_what_all_hold_together() {
+    let two = [
+        process(4711, Some("python3"), 3 * GIB),
+        process(9, None, GIB),
+    ];
+    let mut refused = eight(two.to_vec());
+    refused.refusals = Some(RefusalsShown {
+        count: 3,
+        worst_short_by: 143 << 20,
+    });
+    refused.headroom = 41 << 20;
+    refused.headroom_learned = true;
+    let idle = llama(vec![eight(Vec::new())]);
+    assert_eq!(
+        table(&[llama(vec![refused]), idle]),
+        "\
+llama (pid 4711)
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 4.00 GiB, left 4.00 GiB, headroom 41.00 MiB (learned)
+    refused 3 times, at worst 143.00 MiB short
+    PID   USED      NAME     BY KIND
+    4711  3.00 GiB  python3  linear 3.00 GiB
+    9     1.00 GiB  -        linear 1.00 GiB
+    all   4.00 GiB           linear 4.00 GiB
+
+llama (pid 4711)
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 0 B, left 8.00 GiB
+"
+    );
+}
+
+#[test]
+fn the_containers_of_a_slice_are_named_as_engines_name_them() {
+    let container = |id: &str| ContainerStatus {
+        id: id.to_owned(),
+        name: "app".to_owned(),
+        pid: 4711,
+        no_slice: None,
+    };
+    let of = |ids: &[&str]| SliceStatus {
+        name: "team/app".to_owned(),
+        containers: ids.iter().map(|id| container(id)).collect(),
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        table(&[of(&["8e6f1c7f7a1be5f00d"]), of(&["one", "two"])]),
+        "team/app (container 8e6f1c7f7a1b, pid 4711)\n\n\
+         team/app (containers one two, pid 4711)\n"
+    );
+}
+
+#[test]
+fn what_was_promised_is_shown_with_what_the_host_still_can() {
+    let slice = SliceStatus {
+        promise: Some(PromiseStatus {
+            file: PathBuf::from("/promises/1.run"),
+            budget: 40 * GIB,
+            spent: 10 * GIB,
+            unused: 30 * GIB,
+            host_available: Some(60 * GIB),
+            host_left: Some(22 * GIB),
+        }),
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        table(&[slice]),
+        "\
+llama (pid 4711)
+  promised 40.00 GiB, 30.00 GiB of it not used; the host has 60.00 GiB available and can promise 22.00 GiB more
+"
+    );
+}
+
+#[test]
+fn a_slice_that_only_counts_shows_what_is_over_its_limit() {
+    let slice = SliceStatus {
+        enforce: false,
+        devices: vec![DeviceStatus {
+            used: Some(9 * GIB),
+            left: Some(0),
+            ..eight(Vec::new())
+        }],
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        table(&[slice]),
+        "\
+llama (pid 4711, only counted, not enforced)
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 9.00 GiB, over by 1.00 GiB
+"
+    );
+}
+
+#[test]
+fn what_is_not_counted_or_not_enforced_is_said() {
+    let slice = SliceStatus {
+        enforce: false,
+        uncounted: Some(2),
+        ..llama(Vec::new())
+    };
+    let none = SliceStatus {
+        pid: None,
+        ledger: None,
+        uncounted: None,
+        devices: vec![DeviceStatus {
+            limit: Some(8 * GIB),
+            ..DeviceStatus::default()
+        }],
+        ..slice.clone()
+    };
+    assert_eq!(
+        table(&[slice, none]),
+        "\
+llama (pid 4711, only counted, not enforced)
+  2 allocations could not be recorded in the ledger, which was full or locked, or is not on tmpfs
+
+llama (only counted, not enforced)
+  its slice file names no ledger: nothing is counted or refused
+  each GPU  limit 8.00 GiB
+"
+    );
+}
+
+#[test]
+fn a_process_cannot_write_to_the_terminal_by_its_name() {
+    let nasty = [process(1, Some("\u{1b}[2J\n"), GIB)];
+    let mut slice = llama(vec![eight(nasty.to_vec())]);
+    slice.name = "a\u{7}b".to_owned();
+    let shown = table(&[slice]);
+    assert!(shown.contains("a\\u{7}b") && shown.contains("\\u{1b}[2J\\n"));
+    assert!(!shown.contains(|letter: char| letter.is_control() && letter != '\n'));
+}

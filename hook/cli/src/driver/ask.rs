@@ -1,0 +1,337 @@
+//! Queries the driver for the inventory, in a child process that may hang or crash.
+//! Touches: one child process, without the preload and without variables that hide devices;
+//! standard error, if the driver is slow.
+//! Law: every wait is announced to the user and has an end.
+
+use super::cuda::CudaError;
+use super::inventory::Inventory;
+use super::probe::Answer;
+use crate::base::streams::tell;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::de::DeserializeOwned;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time that a driver may take. If no process keeps it loaded (no persistence mode), the first
+/// query waits until it has set up every GPU: tens of seconds for eight GPUs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The time after which the user is told about the wait.
+pub const QUIET: Duration = Duration::from_secs(5);
+
+/// The advice for a user whose driver hangs.
+pub const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
+                        --grep 'NVRM|Xid'";
+
+/// The time limits of a query.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// The time without a message.
+    quiet: Duration,
+    /// The total time.
+    patience: Duration,
+}
+
+const BOUNDS: Bounds = Bounds {
+    quiet: QUIET,
+    patience: PATIENCE,
+};
+
+/// Reasons why there is no inventory.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The driver returned an error.
+    #[error("{error}{said}")]
+    Driver {
+        /// The error.
+        error: CudaError,
+        /// The text it wrote on standard error, on a new line.
+        said: String,
+    },
+    /// The driver did not answer.
+    #[error("the NVIDIA driver does not answer: no answer after {} s ({why}); {LOOK}", after.as_secs())]
+    Silent {
+        /// The time waited.
+        after: Duration,
+        /// The reason for the query.
+        why: &'static str,
+    },
+    /// The driver crashed the child.
+    #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
+    Crashed {
+        /// The child's exit status.
+        status: ExitStatus,
+        /// The text it wrote, on a new line.
+        said: String,
+    },
+    /// The child could not be started.
+    #[error("cannot start a process to ask the NVIDIA driver")]
+    Start(#[source] io::Error),
+}
+
+/// Variables removed from the child's environment: it must see every device, as the driver lists
+/// them.
+const REMOVED: [&str; 4] = [
+    "LD_PRELOAD",
+    "GPUSLICE_CONFIG",
+    "GPUSLICE_SLICE",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// Queries the inventory, with `vars` added to the environment. `why` is shown to a waiting user.
+///
+/// # Errors
+/// [`AskError`] gives the reason why there is no list.
+pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
+    let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars, why)?;
+    answer.map_err(|error| AskError::Driver { error, said })
+}
+
+/// Like [`ask`], without messages and with a short time limit.
+///
+/// # Errors
+/// As for [`ask`], and when there is no answer in that time.
+pub fn within(
+    vars: &[(OsString, OsString)],
+    why: &'static str,
+    patience: Duration,
+) -> Result<Inventory, AskError> {
+    let answer: Answer = child_within(&["inventory-probe".as_ref()], vars, why, patience)?;
+    answer.map_err(|error| AskError::Driver {
+        error,
+        said: String::new(),
+    })
+}
+
+/// Starts gpuslice with these arguments as the child that queries the driver. Returns its answer
+/// (the last line of its output) and its standard error, on a new line.
+///
+/// # Errors
+/// When there is no answer.
+pub fn child<T: DeserializeOwned>(
+    arguments: &[&OsStr],
+    vars: &[(OsString, OsString)],
+    why: &'static str,
+) -> Result<(T, String), AskError> {
+    answer(command(arguments, vars), why, BOUNDS, &tell)
+}
+
+/// Like [`child`], for a query whose answer is optional: it waits without messages, and not long.
+///
+/// # Errors
+/// When there is no answer in that time.
+pub fn child_within<T: DeserializeOwned>(
+    arguments: &[&OsStr],
+    vars: &[(OsString, OsString)],
+    why: &'static str,
+    patience: Duration,
+) -> Result<T, AskError> {
+    let bounds = Bounds {
+        quiet: patience,
+        patience,
+    };
+    let answer = answer(command(arguments, vars), why, bounds, &|_| {});
+    answer.map(|(answer, _)| answer)
+}
+
+fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(arguments)
+        .envs(vars.iter().map(|(name, value)| (name, value)));
+    for name in REMOVED {
+        command.env_remove(OsStr::new(name));
+    }
+    command
+}
+
+/// Runs the child until it ends or the time limit is reached.
+fn answer<T: DeserializeOwned>(
+    mut command: Command,
+    why: &'static str,
+    bounds: Bounds,
+    tell: &dyn Fn(&str),
+) -> Result<(T, String), AskError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(AskError::Start)?;
+    let Some((answer, said, status)) = hear(&mut child, why, bounds, tell) else {
+        // A driver that hangs in the kernel cannot be killed, so there is no wait for its end.
+        let _ = child.kill();
+        let _ = child.try_wait();
+        let after = bounds.patience;
+        return Err(AskError::Silent { after, why });
+    };
+    let line = answer.lines().next_back().unwrap_or_default();
+    let said = match said.trim() {
+        "" => String::new(),
+        text => format!(":\n{text}"),
+    };
+    match serde_json::from_str(line) {
+        Ok(answer) if status.success() => Ok((answer, said)),
+        _ => Err(AskError::Crashed { status, said }),
+    }
+}
+
+/// Returns all that the child writes on standard output and error, and its exit status; None if it
+/// takes too long.
+///
+/// Uses no threads: starting one makes libc reserve a signal of the process. The command that
+/// `gpuslice run` becomes must find the signals as the caller left them.
+fn hear(
+    child: &mut Child,
+    why: &str,
+    bounds: Bounds,
+    tell: &dyn Fn(&str),
+) -> Option<(String, String, ExitStatus)> {
+    let start = Instant::now();
+    let mut told = false;
+    // Returns the time until the next action is due; None if the time limit is reached.
+    let mut left = || {
+        let waited = start.elapsed();
+        if !told && waited >= bounds.quiet {
+            told = true;
+            let (waited, end) = (bounds.quiet.as_secs(), bounds.patience.as_secs());
+            tell(&format!(
+                "waiting for the NVIDIA driver since {waited} s ({why}); given up after {end} s"
+            ));
+        }
+        let next = if told { bounds.patience } else { bounds.quiet };
+        next.checked_sub(waited).filter(|left| !left.is_zero())
+    };
+    let mut out = Pipe::new(child.stdout.take()?.into());
+    let mut err = Pipe::new(child.stderr.take()?.into());
+    while out.open || err.open {
+        let timeout = PollTimeout::try_from(left()?).unwrap_or(PollTimeout::MAX);
+        let mut wanted: Vec<PollFd<'_>> = [&out, &err]
+            .iter()
+            .filter(|pipe| pipe.open)
+            .map(|pipe| PollFd::new(pipe.file.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match poll(&mut wanted, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        out.take();
+        err.take();
+    }
+    // A child that has closed both pipes is about to end, unless the driver hangs while it is
+    // unloaded.
+    let mut pause = Duration::from_micros(50);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some((out.text(), err.text(), status)),
+            Ok(None) => std::thread::sleep(pause.min(left()?)),
+            Err(_) => return None,
+        }
+        pause = pause.saturating_mul(2).min(Duration::from_millis(20));
+    }
+}
+
+/// One end of a pipe, and the data read from it.
+struct Pipe {
+    file: File,
+    open: bool,
+    bytes: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(descriptor: OwnedFd) -> Pipe {
+        // If this fails, a read waits for the child instead of the clock, as it would without a
+        // limit.
+        // having no limit.
+        let _ = fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+        Pipe {
+            file: File::from(descriptor),
+            open: true,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Reads the available data.
+    fn take(&mut self) {
+        if !self.open {
+            return;
+        }
+        // `read_to_end` keeps the data that it has read when it stops for lack of more.
+        self.open = match self.file.read_to_end(&mut self.bytes) {
+            Ok(_) => false,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const SHORT: Bounds = Bounds {
+        quiet: Duration::from_millis(50),
+        patience: Duration::from_millis(400),
+    };
+
+    /// The result of a child with that script, and the messages shown meanwhile.
+    fn script(text: &str, bounds: Bounds) -> (Result<(u32, String), AskError>, Vec<String>) {
+        let said = RefCell::new(Vec::new());
+        let tell = |line: &str| said.borrow_mut().push(line.to_owned());
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        let answer = answer(command, "a test needs it", bounds, &tell);
+        (answer, said.into_inner())
+    }
+
+    #[test]
+    fn a_driver_that_hangs_is_named_once_and_given_up() {
+        // Includes a child that has closed its output, and one that ends only when killed.
+        for hangs in [
+            "exec sleep 1000",
+            "exec >&- 2>&-; exec sleep 1000",
+            "trap '' TERM; exec sleep 1000",
+        ] {
+            let start = Instant::now();
+            let (answer, told) = script(hangs, SHORT);
+            let error = answer.unwrap_err().to_string();
+            assert!(
+                error.starts_with("the NVIDIA driver does not answer: no answer after 0 s")
+                    && error.contains("(a test needs it); see whether nvidia-smi answers"),
+                "{error}"
+            );
+            assert!(start.elapsed() >= SHORT.patience);
+            assert!(start.elapsed() < Duration::from_secs(60), "{hangs}");
+            let line =
+                "waiting for the NVIDIA driver since 0 s (a test needs it); given up after 0 s";
+            assert_eq!(told, [line]);
+        }
+    }
+
+    #[test]
+    fn a_driver_that_is_slow_is_named_and_waited_for() {
+        let long = Bounds {
+            patience: Duration::from_secs(60),
+            ..SHORT
+        };
+        let (answer, told) = script("sleep 0.3; echo noise; echo 7", long);
+        assert_eq!(answer.unwrap(), (7, String::new()));
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn of_a_driver_that_answers_nothing_is_told() {
+        let (answer, told) = script("echo 7", BOUNDS);
+        assert_eq!((answer.unwrap().0, told.len()), (7, 0));
+        assert_eq!((QUIET.as_secs(), PATIENCE.as_secs()), (5, 120));
+    }
+}

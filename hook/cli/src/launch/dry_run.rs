@@ -1,0 +1,244 @@
+//! `gpuslice run --dry-run`: the plan of a run as text, and whether the run would be admitted.
+//! Touches: what `facts` touches; the records of other slices, by reading them. A simulated machine
+//! runs in a temporary folder, which is removed.
+//! Law: takes no lock, starts no watcher, and leaves no file.
+
+use crate::driver::ask::AskError;
+use crate::driver::sim::{self, Sim};
+use crate::driver::sim_host;
+use crate::launch::facts::{Facts, name_of};
+use crate::launch::plan::{NO_TMPFS, Plan};
+use crate::runs::promise::{self, Promises};
+use crate::runs::tenancy::{self, Admitted};
+use crate::runs::{private_dir, registry, run_dir};
+use crate::slice::options::SliceOptions;
+use anyhow::{Context, bail};
+use gpuslice_config::slice::{Slice, host_reserve};
+use gpuslice_config::words::paths;
+use gpuslice_config::words::units::Bytes;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The plan of a run, and what it would be admitted for at this moment.
+#[derive(Debug)]
+pub(crate) struct Preview {
+    /// The plan. Its warnings and gaps are those of the run.
+    pub(crate) plan: Plan,
+    /// The command and its arguments.
+    command: Vec<OsString>,
+    /// Whether the driver was queried.
+    is_queried: bool,
+    /// The path of the run's slice file, or the place of a folder that has no name yet.
+    file: Option<PathBuf>,
+    /// The folder of a simulated machine's state.
+    state: Option<PathBuf>,
+    /// The promise, and the folder of the promises.
+    promise: Option<(PathBuf, Bytes)>,
+    /// The records among the tenants of GPUs.
+    admitted: Admitted,
+    /// The folder of the run's link for `gpuslice status`.
+    registry: Option<PathBuf>,
+}
+
+impl Preview {
+    /// Plans the run that the options describe, and checks whether it would be admitted.
+    ///
+    /// # Errors
+    /// As the run itself.
+    pub(crate) fn make(options: &SliceOptions, command: &[OsString]) -> anyhow::Result<Preview> {
+        let scratch = options.sim.is_some().then(TempDir::new).transpose();
+        let scratch = scratch.context("cannot make a temporary folder")?;
+        let scratch = scratch.as_ref().map(TempDir::path);
+        // A machine that runs already is queried in its own folder.
+        let running = std::env::var_os(sim::STATE).map(PathBuf::from);
+        let is_started =
+            |state: &PathBuf| fs::read_dir(state).is_ok_and(|mut it| it.next().is_some());
+        let running = running.filter(|state| scratch.is_some() && is_started(state));
+        let facts = Facts::gather(options, running.as_deref().or(scratch));
+        let facts = facts.map_err(|error| explain(error, options, scratch))?;
+        let mut plan = Plan::make(options, &facts)?;
+
+        let meminfo = match (&facts.sim, scratch) {
+            (Some(sim), Some(scratch)) => meminfo(sim, running.as_deref(), scratch)?,
+            _ => None,
+        };
+        let records = facts.state.as_deref().or(scratch);
+        let promise = preview_promise(&mut plan, records, meminfo.as_deref())?;
+        let name = plan.slice.map(|slice| slice.name);
+        let name = name.as_ref().map_or("", |name| name.as_str());
+        let mut admitted = tenancy::preview(records, name, &plan.cards, plan.overcommit)?;
+        plan.warnings.append(&mut admitted.warnings);
+        let has_folder = plan.writes_file() || (facts.sim.is_some() && facts.state.is_none());
+        let place = match private_dir::place() {
+            None if has_folder => bail!("cannot make a private folder: no place can be written to"),
+            place => place.unwrap_or_default(),
+        };
+        if plan.writes_file() && !private_dir::is_on_tmpfs(&place) {
+            plan.gaps.push(NO_TMPFS.to_owned());
+        }
+        let folder = place.join(format!("{}XXXXXX", run_dir::PREFIX));
+        let state = facts.sim.is_some().then(|| {
+            let named = facts.state.clone();
+            named.unwrap_or_else(|| folder.join("sim"))
+        });
+        let own = plan.writes_file().then(|| folder.join(run_dir::SLICE));
+        Ok(Preview {
+            file: plan.file.clone().or(own),
+            state,
+            command: command.to_vec(),
+            is_queried: facts.inventory.is_some(),
+            promise,
+            admitted,
+            registry: plan.slice.is_some().then(registry::folder),
+            plan,
+        })
+    }
+}
+
+/// Replaces a driver error by the simulator's own message if the simulated machine does not exist.
+fn explain(error: anyhow::Error, options: &SliceOptions, scratch: Option<&Path>) -> anyhow::Error {
+    let (Some(machine), Some(scratch), true) = (&options.sim, scratch, error.is::<AskError>())
+    else {
+        return error;
+    };
+    let beside = std::env::current_exe().unwrap_or_default();
+    let beside = beside.parent().unwrap_or(&beside);
+    let Ok(sim) = Sim::find(machine, beside) else {
+        return error;
+    };
+    let started = sim_host::start(&sim.driver, &sim.machine, scratch);
+    started.err().map_or(error, Into::into)
+}
+
+/// Returns the meminfo of a simulated machine, if its GPUs share the host's memory. Starts the
+/// machine in the temporary folder unless it runs already.
+fn meminfo(sim: &Sim, running: Option<&Path>, scratch: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let running = running.map(|state| state.join("meminfo"));
+    match running.filter(|meminfo| meminfo.exists()) {
+        Some(meminfo) => Ok(Some(meminfo)),
+        None => Ok(sim_host::start(&sim.driver, &sim.machine, scratch)?),
+    }
+}
+
+/// Returns the promise that the run would make, and its folder.
+fn preview_promise(
+    plan: &mut Plan,
+    simulated: Option<&Path>,
+    meminfo: Option<&Path>,
+) -> anyhow::Result<Option<(PathBuf, Bytes)>> {
+    let (Some(budget), Some(slice)) = (plan.promise, &plan.slice) else {
+        return Ok(None);
+    };
+    let host = promise::host(meminfo.unwrap_or(Path::new(promise::MEMINFO)))?;
+    let reserve = slice.reserve;
+    let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
+    let promises = Promises::of(simulated);
+    let name = slice.name.as_str();
+    if let Some(pid) = promises.run_called(name) {
+        plan.warnings.push(tenancy::same_name(name, pid));
+    }
+    let promised = promises.preview(budget, &host, reserve, plan.overcommit)?;
+    let overcommitted = promised.overcommitted.map(|full| full.to_string());
+    plan.warnings.extend(overcommitted);
+    Ok(Some((promises.folder().to_owned(), promised.memory)))
+}
+
+impl fmt::Display for Preview {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.command.iter().map(quoted).collect();
+        writeln!(out, "program\n  {}", words.join(" "))?;
+        if let Some(library) = &self.plan.library {
+            writeln!(out, "\nlibrary\n  {}", library.display())?;
+        }
+        writeln!(out, "\nenvironment")?;
+        for (name, value) in &self.plan.vars {
+            variable(out, name, value.as_deref())?;
+        }
+        if let Some(state) = &self.state {
+            variable(out, sim::STATE.as_ref(), Some(state.as_os_str()))?;
+        }
+        let file = self.file.as_deref().map(Path::as_os_str);
+        variable(out, &name_of(paths::CONFIG), file)?;
+        let carried = file.map(|_| OsStr::new("(the slice file, on one line)"));
+        variable(out, &name_of(paths::SLICE), carried)?;
+        if let (Some(slice), Some(file)) = (&self.plan.slice, &self.file) {
+            writeln!(out, "\nfiles")?;
+            self.files(out, slice, file)?;
+        }
+        let queried = if self.is_queried {
+            "was queried"
+        } else {
+            "was not queried"
+        };
+        writeln!(
+            out,
+            "\nThe driver {queried}. Nothing was written, locked or started."
+        )
+    }
+}
+
+fn variable(out: &mut fmt::Formatter<'_>, name: &OsStr, value: Option<&OsStr>) -> fmt::Result {
+    match value {
+        Some(value) => writeln!(out, "  {}={}", name.display(), value.display()),
+        None => writeln!(out, "  {} is removed", name.display()),
+    }
+}
+
+impl Preview {
+    fn files(&self, out: &mut fmt::Formatter<'_>, slice: &Slice, file: &Path) -> fmt::Result {
+        let devices = self.plan.devices;
+        let devices = format!("{devices} device{}", if devices == 1 { "" } else { "s" });
+        if self.plan.writes_file() {
+            writeln!(
+                out,
+                "  {}, with paths of its ledger and records added:",
+                file.display()
+            )?;
+            let text = slice.to_json();
+            text.lines()
+                .try_for_each(|line| writeln!(out, "    {line}"))?;
+            let folder = file.parent().unwrap_or(file).display();
+            writeln!(out, "  {folder}/ledger: the ledger, for {devices}")?;
+        } else {
+            writeln!(
+                out,
+                "  {}: the slice file, which stays as it is",
+                file.display()
+            )?;
+            if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
+                let ledger = ledger.as_str();
+                writeln!(
+                    out,
+                    "  {ledger}: the ledger, for {devices}, unless it exists"
+                )?;
+            }
+        }
+        if let Some((folder, memory)) = &self.promise {
+            writeln!(out, "  {}/: a promise of {memory}", folder.display())?;
+        }
+        for budget in &self.admitted.budgets {
+            writeln!(
+                out,
+                "  a record of {} among the tenants of {}",
+                budget.memory, budget.uuid
+            )?;
+        }
+        if let Some(folder) = &self.registry {
+            writeln!(out, "  {}/: a link for gpuslice status", folder.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// Quotes a word of a command as a shell needs it.
+fn quoted(word: &OsString) -> String {
+    let word = crate::base::text::printable(&word.to_string_lossy());
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./=:,@%+".contains(letter);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}

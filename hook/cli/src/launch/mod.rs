@@ -1,0 +1,9 @@
+//! Plans and prepares the start of a program in a slice.
+//! Touches: the environment, the driver (in a child), the files of runs.
+
+pub(crate) mod apply;
+pub(crate) mod dry_run;
+pub(crate) mod facts;
+pub(crate) mod plan;
+pub mod prepare;
+pub mod program;

@@ -1,0 +1,79 @@
+//! Former slices of this process. `gpuslice run` became a command, and that command became another
+//! `gpuslice run` (by `exec`, for instance behind `gpuslice run --bare`).
+//! Touches: /proc; the private folders that environments name.
+//! Law: a former slice that no other process uses has ended; any other former slice keeps its
+//! place.
+
+use crate::runs::{folder_users, run_dir};
+use gpuslice_config::words::paths;
+use gpuslice_host::machine::process::ProcessId;
+use nix::unistd::Pid;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The processes that can own a run's records.
+#[derive(Clone, Copy, Debug)]
+pub struct Owners {
+    /// The process that becomes the command.
+    pub own: ProcessId,
+    /// The run's watcher. It owns the new record if a former slice's record has this process as its
+    /// owner.
+    pub watcher: Option<ProcessId>,
+}
+
+impl Owners {
+    /// Returns the owners for this process and its watcher.
+    #[must_use]
+    pub fn of(watcher: Option<i32>) -> Owners {
+        let pid = Pid::this().as_raw();
+        let own = ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
+        Owners {
+            own,
+            watcher: watcher.and_then(ProcessId::of),
+        }
+    }
+
+    /// Returns the owner of a new record. `is_taken` says that a former slice's record has this
+    /// process as its owner.
+    #[must_use]
+    pub fn of_record(&self, is_taken: bool) -> ProcessId {
+        let watcher = self.watcher.filter(|_| is_taken);
+        watcher.unwrap_or(self.own)
+    }
+}
+
+/// Checks whether any other process is in the slice of this `record`. A slice's private folder has
+/// a link named `link` to its record.
+#[must_use]
+pub fn is_used(record: &Path, link: &str) -> bool {
+    others_in_a_run()
+        .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| file == record))
+}
+
+/// Checks whether any other process is in the slice of a private folder.
+#[must_use]
+pub fn is_used_by_others(private: &Path) -> bool {
+    others_in_a_run().any(|used| used == private)
+}
+
+/// Returns the private folders that the environments of other processes name.
+fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
+    let own = Pid::this().as_raw();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(move |pid| *pid != own).filter_map(|pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let file = variables.find_map(|variable| {
+            variable
+                .strip_prefix(paths::CONFIG.to_bytes())?
+                .strip_prefix(b"=")
+        })?;
+        let private = run_dir::private_folder(Path::new(OsStr::from_bytes(file)))?;
+        let ledger = folder_users::ledger_of(private);
+        let uses = folder_users::uses(pid, &environment, private, ledger.as_ref());
+        uses.then(|| private.to_owned())
+    })
+}

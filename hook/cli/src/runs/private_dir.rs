@@ -1,0 +1,143 @@
+//! A private folder: only its user can read it, and it is removed when the last process that uses
+//! it has ended, in whatever way. A folder that root makes can be entered by any process that knows
+//! the names in it. A program that changes to another user must still reach its ledger.
+//! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
+
+use crate::runs::run_dir;
+use crate::runs::watcher::{self, Watcher};
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::unistd::{AccessFlags, access, geteuid};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// The folder. Dropping it removes the folder. If this process becomes another program or is
+/// killed, a watcher removes the folder once that program and all processes it started have ended.
+///
+/// The watcher creates the folder, so the folder never exists without a process that will remove
+/// it.
+#[derive(Debug)]
+pub struct PrivateDir {
+    path: PathBuf,
+    watcher: Watcher,
+}
+
+impl PrivateDir {
+    /// Starts a watcher, which creates the folder.
+    ///
+    /// # Errors
+    /// When no place can be written to, or the watcher cannot be started.
+    pub fn create() -> io::Result<PrivateDir> {
+        // The watcher inherits the mask, so that only SIGKILL can end it from the start.
+        let mut before = SigSet::empty();
+        let set = Some(&SigSet::all());
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
+        let made = make();
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+        made.map(|(path, watcher)| PrivateDir { path, watcher })
+    }
+
+    /// Returns the folder's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the watcher's process id, if known.
+    #[must_use]
+    pub fn watcher(&self) -> Option<i32> {
+        self.watcher.pid()
+    }
+
+    /// Makes the watcher keep a file of this folder open, and returns its path: `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+        self.watcher.keep(file)
+    }
+
+    /// Makes the watcher lock a file that represents the run elsewhere, as long as it watches.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+        self.watcher.hold(file)
+    }
+
+    /// Checks that the folder is on tmpfs, so that it can hold a ledger.
+    #[must_use]
+    pub fn is_on_tmpfs(&self) -> bool {
+        is_on_tmpfs(self.path())
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        // The watcher removes the rest.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The tmpfs that is mounted on nearly every Linux, and in every container.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Returns the place in which a run's folder will be created, unless the place cannot be written to.
+#[must_use]
+pub fn place() -> Option<PathBuf> {
+    let writable = |place: &PathBuf| access(place, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
+    places().into_iter().find(writable)
+}
+
+/// Returns the places for a run's folder, the preferred ones first.
+fn places() -> Vec<PathBuf> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
+    // A ledger lives on tmpfs. On other file systems a lock may not stay with a mapping, and every
+    // written page goes to a disk. A folder elsewhere is still better than none: the runtime folder
+    // may be another user's, left by `su`, and /dev/shm may not exist.
+    let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
+    let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
+    // Programs started by root may change to another user, who must be able to enter the place.
+    let root = geteuid().is_root();
+    first.sort_by_key(|place| root && !everybody_comes_to(place));
+    first.extend(usual);
+    first
+}
+
+fn make() -> io::Result<(PathBuf, Watcher)> {
+    let mut random = [0; 6];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let letters = random.map(|byte| char::from(b'a'.saturating_add(byte % 26)));
+    let name = format!("{}{}", run_dir::PREFIX, String::from_iter(letters));
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for place in places() {
+        let folder = place.join(&name);
+        match watcher::start(&folder) {
+            Ok(watcher) => return Ok((folder, watcher)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// Checks that any user can pass through the folder and all its ancestors.
+fn everybody_comes_to(place: &Path) -> bool {
+    let passable = |folder: &Path| {
+        let facts = folder.metadata();
+        facts.is_ok_and(|facts| facts.permissions().mode() & 0o001 != 0)
+    };
+    let place = place.canonicalize();
+    place.is_ok_and(|place| place.ancestors().all(passable))
+}
+
+/// Checks that a folder is on tmpfs.
+#[must_use]
+pub fn is_on_tmpfs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+}

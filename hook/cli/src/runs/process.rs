@@ -1,0 +1,91 @@
+//! Waits for processes that are not children of this one.
+//! Touches: /proc, descriptors of processes (pidfd).
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A process that the watcher waits for.
+pub(crate) enum Process {
+    /// Identified by a pidfd, which can never refer to another process.
+    Descriptor(OwnedFd),
+    /// Identified by process id and start time, on kernels before 5.3.
+    Number(Pid, String),
+}
+
+/// The polling interval for a process without a pidfd.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
+
+impl Process {
+    /// Finds a running process.
+    pub(crate) fn open(pid: Pid) -> io::Result<Process> {
+        // SAFETY: pidfd_open takes two numbers and no pointer.
+        let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+        match RawFd::try_from(number) {
+            Ok(number) if number >= 0 => {
+                // SAFETY: the kernel has just created this descriptor, and no other code owns it.
+                let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+                Ok(Process::Descriptor(descriptor))
+            }
+            _ if Errno::last() == Errno::ESRCH => Err(Errno::ESRCH.into()),
+            _ => start_time(pid)
+                .map(|started| Process::Number(pid, started))
+                .ok_or_else(|| Errno::ESRCH.into()),
+        }
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&self) {
+        match self {
+            Process::Descriptor(descriptor) => {
+                let mut wanted = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+                while poll(&mut wanted, PollTimeout::NONE) == Err(Errno::EINTR) {}
+            }
+            Process::Number(pid, started) => {
+                while start_time(*pid).as_ref() == Some(started) {
+                    std::thread::sleep(INTERVAL);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the start time of a running process; None if it has ended, even if it is not reaped yet.
+pub(crate) fn start_time(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The process name may contain any character, but no later field has a parenthesis.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?;
+    (state != "Z").then(|| started.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_although_nobody_has_reaped_it() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let by_number = Process::Number(pid, start_time(pid).unwrap());
+        let by_descriptor = Process::open(pid).unwrap();
+        drop(child.stdin.take());
+        by_number.wait();
+        by_descriptor.wait();
+        assert_eq!(start_time(pid), None);
+        child.wait().unwrap();
+        assert!(Process::open(pid).is_err());
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_got_since_is_not_waited_for() {
+        Process::Number(Pid::this(), "0".to_owned()).wait();
+    }
+}

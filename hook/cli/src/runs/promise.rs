@@ -1,0 +1,434 @@
+//! The promise of a run on unified memory: a file that records the memory the slice was admitted
+//! for. The slice records in it the memory it has used.
+//! Touches: the promises' folder and the lock beside it; /proc; the registry.
+//!
+//! All slices of a machine share the folder. A promise lasts as long as its run. The watcher
+//! removes it; if the watcher was killed too, the next run that makes a promise removes it.
+
+use crate::base::host_files;
+use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
+use crate::runs::former::{self, Owners};
+use crate::runs::registry::{self, Remains};
+use crate::runs::run_dir;
+use gpuslice_config::host::meminfo::{self, HostMemory};
+use gpuslice_config::promises::{self, ReadPromise, SIZE};
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::run_folder;
+use gpuslice_host::slices::tenants;
+use nix::fcntl::OFlag;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The folder's name, at every place.
+pub const FOLDER: &str = "promises";
+
+/// The OCI hook's folder for the promises of containers.
+const CONTAINERS: &str = "/run/gpuslice/promises";
+
+/// The longest time a run waits for memory that another run is about to give back. A restarted
+/// service needs this.
+const PATIENCE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Reasons why no promise can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PromiseError {
+    /// The host's memory cannot be read.
+    #[error("cannot read what memory the host has ({path})")]
+    Host {
+        /// The path of the meminfo file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The promise's file cannot be created.
+    #[error("cannot make a promise in {folder}, where the slices of this machine see each other's")]
+    Make {
+        /// The promises' folder.
+        folder: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The slice does not fit on the host.
+    #[error(
+        "{0}\n--overcommit starts it all the same; its FREE is then the memory that is available on \
+         the host"
+    )]
+    Full(Full),
+}
+
+/// The promises of one machine.
+#[derive(Clone, Debug)]
+pub struct Promises {
+    folder: PathBuf,
+    /// A second folder whose promises count too: that of containers.
+    containers: Option<PathBuf>,
+    simulated: bool,
+    /// The owners of a new promise. None if former slices of this process count like any other.
+    owners: Option<Owners>,
+}
+
+/// A run's own promise. Dropping it withdraws the promise. If the run becomes its command, its
+/// watcher withdraws the promise instead.
+#[derive(Debug)]
+pub struct OwnPromise {
+    /// The promise's file; None for a slice that was promised no memory.
+    pub file: Option<PathBuf>,
+    /// The folder that holds the promises of all slices.
+    pub folder: PathBuf,
+    /// The reason why the promise is smaller than the slice's budget, if it is.
+    pub overcommitted: Option<Full>,
+}
+
+impl Drop for OwnPromise {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+impl Promises {
+    /// Returns the promises of this user's slices. A simulated machine has promises of its own.
+    #[must_use]
+    pub fn of(simulated: Option<&Path>) -> Promises {
+        match simulated {
+            Some(state) => Promises {
+                owners: Some(Owners::of(None)),
+                ..Promises::in_folder(&state.join(FOLDER))
+            },
+            None => {
+                let folder = registry::shared_folder().join(FOLDER);
+                let containers = Some(PathBuf::from(CONTAINERS));
+                Promises {
+                    containers: containers.filter(|containers| *containers != folder),
+                    folder,
+                    simulated: false,
+                    owners: Some(Owners::of(None)),
+                }
+            }
+        }
+    }
+
+    /// Returns the promises in one folder, without those of containers.
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Promises {
+        Promises {
+            folder: folder.to_owned(),
+            containers: None,
+            simulated: true,
+            owners: None,
+        }
+    }
+
+    /// Makes the run's watcher the owner of its promise if a former slice of this process still has
+    /// one.
+    #[must_use]
+    pub fn watched_by(self, watcher: Option<i32>) -> Promises {
+        Promises {
+            owners: self.owners.map(|_| Owners::of(watcher)),
+            ..self
+        }
+    }
+
+    /// Checks whether a promise belongs to a former slice of this process that has ended.
+    fn has_ended(&self, held: &ReadPromise) -> bool {
+        let own = self.owners.map(|owners| owners.own);
+        let is_own = own.is_some() && owner(&held.slice).map(|maker| maker.process) == own;
+        is_own
+            && self
+                .file(held)
+                .is_some_and(|file| !former::is_used(&file, run_dir::PROMISE))
+    }
+
+    fn file(&self, held: &ReadPromise) -> Option<PathBuf> {
+        let name = promises::file_name(held.budget, &held.slice)?;
+        Some(self.folder.join(name))
+    }
+
+    /// Returns the promises in force. Removes the promises of runs that have ended.
+    #[must_use]
+    pub fn standing(&self) -> Vec<Neighbour> {
+        self.standing_and(Remains::Remove)
+    }
+
+    fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let containers = self.containers.as_deref().map(promises::read_folder);
+        let living = own.into_iter().filter(|held| {
+            let lives = tenants::stands(&self.folder, held)
+                || owner(&held.slice)
+                    .is_some_and(|owner| owner.has_left_something(&self.folder, remains));
+            let removes = !lives && remains == Remains::Remove;
+            if removes && let Some(file) = self.file(held) {
+                let _ = fs::remove_file(file);
+            }
+            lives && !self.has_ended(held)
+        });
+        let all = living.chain(containers.into_iter().flatten().flatten());
+        all.map(|held| Neighbour {
+            name: owner(&held.slice).map_or_else(|| held.slice.clone(), |owner| owner.shown()),
+            budget: held.budget,
+            unused: held.unused,
+        })
+        .collect()
+    }
+
+    /// Returns the first process of a run with that name, if any.
+    #[must_use]
+    pub fn run_called(&self, name: &str) -> Option<i32> {
+        let held = tenants::promised(&self.folder).unwrap_or_default();
+        let others = held.iter().filter(|held| !self.has_ended(held));
+        let mut makers = others.filter_map(|held| owner(&held.slice));
+        let same = makers.find(|maker| maker.name == name.replace('/', "_"));
+        same.map(|maker| maker.process.pid)
+    }
+
+    /// Admits a slice and records its promise. A lock ensures that only one slice is admitted at a
+    /// time.
+    ///
+    /// # Errors
+    /// When the slice does not fit and `overcommit` is false; when the host's memory cannot be read
+    /// or the folder cannot be used.
+    pub fn make(
+        &self,
+        name: &str,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+    ) -> Result<OwnPromise, PromiseError> {
+        let failed = |source| PromiseError::Make {
+            folder: self.folder.clone(),
+            source,
+        };
+        // The decision counts only under the lock: a plan that was made before it may be outdated.
+        let (_lock, promised) =
+            self.decide(budget, host, reserve, overcommit, Remains::Remove, || {
+                self.lock().map_err(failed)
+            })?;
+        self.withdraw_ended();
+        let file = promises::file_name(promised.memory, &self.own_id(name));
+        let file = file.map(|file| self.folder.join(file));
+        if let Some(path) = &file {
+            write(path).map_err(failed)?;
+        }
+        Ok(OwnPromise {
+            file,
+            folder: self.folder.clone(),
+            overcommitted: promised.overcommitted,
+        })
+    }
+
+    /// Returns what [`Promises::make`] would promise at this moment. Takes no lock and changes no
+    /// file, so another run may be admitted before this one.
+    ///
+    /// # Errors
+    /// When the slice does not fit and `overcommit` is false.
+    pub fn preview(
+        &self,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+    ) -> Result<Promised, PromiseError> {
+        let decided = self.decide(budget, host, reserve, overcommit, Remains::Keep, || Ok(()));
+        decided.map(|((), promised)| promised)
+    }
+
+    /// Returns the folder that holds the promises.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Decides what a slice is promised, under a lock. Waits for memory that a run is about to give
+    /// back.
+    fn decide<L>(
+        &self,
+        budget: Bytes,
+        host: &HostMemory,
+        reserve: Bytes,
+        overcommit: bool,
+        remains: Remains,
+        lock: impl Fn() -> Result<L, PromiseError>,
+    ) -> Result<(L, Promised), PromiseError> {
+        let start = Instant::now();
+        loop {
+            // The OCI hook takes this lock too, and waits for it only briefly, so it is dropped
+            // before sleeping.
+            let lock = lock()?;
+            let lingering = self.lingering() && start.elapsed() < PATIENCE;
+            let room = Room::on(host, reserve, self.standing_and(remains));
+            if !lingering || room.admit(budget).is_ok() {
+                let promised = admission::promise(&room, budget, overcommit);
+                return Ok((lock, promised.map_err(PromiseError::Full)?));
+            }
+            drop(lock);
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Checks whether any promise belongs to a run whose command has ended. Its watcher is about to
+    /// withdraw that promise, unless the command has left processes in the background.
+    fn lingering(&self) -> bool {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let mut owners = own.iter().filter_map(|held| owner(&held.slice));
+        owners.any(|maker| !maker.process.lives())
+    }
+
+    /// Withdraws the promises of former slices of this process that have ended.
+    fn withdraw_ended(&self) {
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let ended = own.iter().filter(|held| self.has_ended(held));
+        for file in ended.filter_map(|held| self.file(held)) {
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    /// Returns the id of a new promise, which names its owner.
+    fn own_id(&self, name: &str) -> String {
+        let owners = self.owners.unwrap_or_else(|| Owners::of(None));
+        let own = promises::read_folder(&self.folder).unwrap_or_default();
+        let is_taken = self.owners.is_some()
+            && own
+                .iter()
+                .any(|held| owner(&held.slice).is_some_and(|maker| maker.process == owners.own));
+        tenants::promise_id(&owners.of_record(is_taken), &name.replace('/', "_"))
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let beside = self.folder.parent().unwrap_or(&self.folder);
+        if self.folder == Path::new(CONTAINERS) {
+            return lock_beside_containers(beside);
+        }
+        if !self.simulated {
+            registry::make(beside)?;
+        }
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        lock_in(beside)
+    }
+}
+
+/// Locks the folder that root's runs share with containers. Creates it as the OCI hook does.
+fn lock_beside_containers(folder: &Path) -> io::Result<File> {
+    let places = HostPaths::default();
+    run_folder::make(&places).map_err(io::Error::other)?;
+    let lock = lock_in(folder)?;
+    run_folder::make_promises_if_host(&places).map_err(io::Error::other)?;
+    Ok(lock)
+}
+
+fn lock_in(folder: &Path) -> io::Result<File> {
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(folder.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// The meminfo file of this host.
+pub const MEMINFO: &str = "/proc/meminfo";
+
+/// Reads the host's memory from a meminfo file.
+///
+/// # Errors
+/// When the file does not exist or cannot be parsed.
+pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
+    let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
+    let read =
+        host_files::read_unhooked(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
+    read.map_err(|source| PromiseError::Host {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Links a run's promise into its private folder, for the watcher.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
+    match &promise.file {
+        Some(file) => symlink(file, private.join(run_dir::PROMISE)),
+        None => Ok(()),
+    }
+}
+
+/// Withdraws the promise of a run that has ended, unless a later run of the same process has it by
+/// now.
+pub fn forget(private: &Path) {
+    let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
+        return;
+    };
+    let name = file.file_name().and_then(|name| name.to_str());
+    let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
+    let ours = slice.is_some_and(|id| owner(id).is_some());
+    let is_promise = ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
+    if is_promise && !former::is_used(&file, run_dir::PROMISE) {
+        let _ = fs::remove_file(file);
+    }
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(path)?;
+    // The mode must not depend on the umask: slices of other users that cannot read the file would
+    // count the whole promise as unused.
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    file.set_len(SIZE as u64)
+}
+
+/// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
+struct Maker<'a> {
+    process: ProcessId,
+    name: &'a str,
+    id: &'a str,
+}
+
+/// Returns the maker that a promise's id names. A container's promise has no maker: the OCI hook
+/// manages it.
+fn owner(id: &str) -> Option<Maker<'_>> {
+    let (process, name) = tenants::promise_owner(id)?;
+    Some(Maker { process, name, id })
+}
+
+impl Maker<'_> {
+    /// Checks whether processes that the command left behind still use its slice.
+    fn has_left_something(&self, folder: &Path, remains: Remains) -> bool {
+        registry::running_and(remains).iter().any(|entry| {
+            run_dir::private_folder(&entry.file)
+                .and_then(|private| fs::read_link(private.join(run_dir::PROMISE)).ok())
+                .is_some_and(|file| {
+                    let name = file.file_name().and_then(|name| name.to_str());
+                    let id = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
+                    file.parent() == Some(folder) && id == Some(self.id)
+                })
+        })
+    }
+
+    fn shown(&self) -> String {
+        format!("{} (pid {})", self.name, self.process.pid)
+    }
+}
+
+#[cfg(test)]
+#[path = "promise_tests.rs"]
+mod tests;

@@ -1,0 +1,342 @@
+//! The registry of this user's running slices: one symbolic link per slice, to its slice file.
+//! Touches: the registry's folder; the private folders that its links lead to; /proc.
+//!
+//! A link outlives a run that was killed together with its watcher, so a link alone proves nothing.
+//! A run counts as running while its watcher holds the lock on its private folder. It also counts
+//! as running while any process that its ledger or an environment names is alive.
+
+use crate::runs::run_dir::{self, private_folder};
+use crate::runs::{folder_users, former, watcher};
+use crate::slice::{file as slice_file, ledger as slice_ledger};
+use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
+use nix::unistd::{Pid, geteuid};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+/// A run, as the registry lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The registry's link.
+    pub link: PathBuf,
+    /// The slice file.
+    pub file: PathBuf,
+    /// The process of the command, which was gpuslice before `exec`.
+    pub pid: Option<Pid>,
+}
+
+/// A registry link; dropping it removes the link, for a command that could not be started.
+#[derive(Debug)]
+pub struct Registration {
+    link: PathBuf,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.link);
+    }
+}
+
+/// Registers this process's slice. `own` says that its file is in this process's private folder,
+/// which `watcher` watches. The link's name carries the watcher's process id if a former slice of
+/// this process has the usual name and still has processes.
+///
+/// # Errors
+/// When no folder can be used.
+pub fn register(
+    name: &str,
+    file: &Path,
+    own: bool,
+    watcher: Option<i32>,
+) -> io::Result<Registration> {
+    let name = match name {
+        "" => "slice".to_owned(),
+        name => name.replace('/', "_"),
+    };
+    let link_in = |folder: &Path| {
+        let link = folder.join(format!("{name}-{}", std::process::id()));
+        let former = fs::read_link(&link).ok();
+        let former = former.as_deref().and_then(private_folder);
+        match watcher.filter(|_| former.is_some_and(former::is_used_by_others)) {
+            Some(watcher) => folder.join(format!("{name}-{watcher}")),
+            None => link,
+        }
+    };
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for folder in folders() {
+        let link = link_in(&folder);
+        match make(&folder).and_then(|()| link_to(file, &link)) {
+            Ok(()) => {
+                if let Some(private) = private_folder(file).filter(|_| own) {
+                    symlink(&link, private.join(run_dir::ENTRY))?;
+                }
+                return Ok(Registration { link });
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Returns the registry link that leads to a private folder, as recorded in that folder.
+pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
+    fs::read_link(private.join(run_dir::ENTRY)).ok()
+}
+
+/// Removes the registry link that leads to a private folder.
+pub(crate) fn forget(link: &Path, private: &Path) {
+    if fs::read_link(link).is_ok_and(|file| file.parent() == Some(private)) {
+        let _ = fs::remove_file(link);
+    }
+}
+
+/// The treatment of what ended runs have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// They are removed.
+    Remove,
+    /// They stay, because the caller must not change any file.
+    Keep,
+}
+
+/// Returns the running runs, sorted by name. Removes the remains of all other runs.
+#[must_use]
+pub fn running() -> Vec<Entry> {
+    running_and(Remains::Remove)
+}
+
+/// Returns the running runs, sorted by name.
+#[must_use]
+pub fn running_and(remains: Remains) -> Vec<Entry> {
+    let found = folders().into_iter().filter(|folder| is_ours(folder));
+    let mut entries: Vec<Entry> = found
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flat_map(|links| links.filter_map(|link| Entry::read(link.ok()?.path())))
+        .collect();
+    entries.sort_by(|one, other| one.link.file_name().cmp(&other.link.file_name()));
+    let (running, left): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(Entry::is_running);
+    if remains == Remains::Remove {
+        left.iter().for_each(Entry::clean);
+    }
+    running
+}
+
+impl Entry {
+    pub(crate) fn read(link: PathBuf) -> Option<Entry> {
+        let file = fs::read_link(&link).ok()?;
+        let name = link.file_name()?.to_str()?;
+        let (_, pid) = name.rsplit_once('-')?;
+        let pid = pid.parse().ok().map(Pid::from_raw);
+        Some(Entry { link, file, pid })
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        // The program may have removed the slice file, but the watcher still holds the folder's
+        // lock.
+        if private_folder(&self.file).is_some_and(is_watched) {
+            return true;
+        }
+        if !self.file.exists() {
+            return false;
+        }
+        holds_something(&self.file) || folder_users::another_user(&self.file).is_some()
+            // In the moment between the link and `exec`, the process is still gpuslice.
+            || self.pid.is_some_and(is_gpuslice)
+    }
+
+    fn clean(&self) {
+        if let Some(private) = private_folder(&self.file).filter(|private| is_ours(private)) {
+            watcher::finish(private, link_of(private).as_deref());
+        }
+        let _ = fs::remove_file(&self.link);
+    }
+}
+
+fn is_watched(private: &Path) -> bool {
+    let locked = |folder: File| matches!(folder.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(private).is_ok_and(locked)
+}
+
+/// Checks whether any process that the ledger lists is alive.
+fn holds_something(file: &Path) -> bool {
+    let ledger = slice_file::read(file)
+        .ok()
+        .and_then(|slice| slice_ledger::path(file, &slice));
+    let mut bytes = vec![0; MAX_SIZE];
+    ledger.is_some_and(|ledger| {
+        Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes)
+            .is_ok_and(|snapshot| snapshot.slots().any(|record| record.alive))
+    })
+}
+
+fn is_gpuslice(pid: Pid) -> bool {
+    let executable = fs::read_link(format!("/proc/{pid}/exe"));
+    executable.is_ok_and(|path| Some(path) == fs::read_link("/proc/self/exe").ok())
+}
+
+/// The folders that are searched for links. New links go into the first one that can be created.
+fn folders() -> Vec<PathBuf> {
+    let uid = geteuid();
+    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let given = given.filter(|path| path.is_absolute() && is_ours(path));
+    folders_of(given.as_deref(), uid.as_raw())
+}
+
+/// Root's folder, which the OCI hook uses too.
+const ROOTS: &str = "/run/gpuslice";
+
+/// The most names that are tried for a user's folder in /tmp.
+const NAMES: u32 = 64;
+
+/// Returns a user's folder in /tmp, for sessions without a runtime folder. Any user may have
+/// created some of these names, so every session takes the first name that does not belong to
+/// another user.
+fn temporary(place: &Path, uid: u32) -> PathBuf {
+    let first = place.join(format!("gpuslice-{uid}"));
+    let more = (1..NAMES).map(|count| place.join(format!("gpuslice-{uid}-{count}")));
+    let usable = |folder: &PathBuf| match fs::symlink_metadata(folder) {
+        Ok(facts) => facts.is_dir() && facts.uid() == uid,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    let mut names = std::iter::once(first.clone()).chain(more);
+    names.find(usable).unwrap_or(first)
+}
+
+/// Returns the folders of one user's registry. A runtime folder at an unusual place is used alone.
+/// Otherwise one user's sessions and services see each other's slices, although only some of them
+/// are given a runtime folder.
+fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
+    let usual = PathBuf::from(format!("/run/user/{uid}"));
+    let without = match uid {
+        0 => PathBuf::from(ROOTS),
+        _ => temporary(Path::new("/tmp"), uid),
+    };
+    match given {
+        Some(chosen) if chosen != usual => vec![chosen.join("gpuslice")],
+        _ => vec![usual.join("gpuslice"), without],
+    }
+}
+
+/// Checks whether the user has chosen a runtime folder at an unusual place, which is used alone.
+pub(crate) fn stands_alone() -> bool {
+    folders().len() == 1
+}
+
+/// Returns the registries of other users, with their user ids. Only root can read them.
+pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
+    let listed = |folder| fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |name: &str| name.parse::<u32>().ok();
+    let of_sessions = listed("/run/user").filter_map(|entry| {
+        let user = number(entry.file_name().to_str()?)?;
+        Some((user, entry.path().join("gpuslice")))
+    });
+    let without = listed("/tmp").filter_map(|entry| {
+        // The user id may be followed by a counter, if the first name was not free.
+        let name = entry.file_name();
+        let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
+        let user = number(numbers.split('-').next()?)?;
+        Some((user, entry.path()))
+    });
+    let is_the_users = |(user, folder): &(u32, PathBuf)| {
+        let facts = fs::symlink_metadata(folder);
+        facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == *user)
+    };
+    let own = geteuid().as_raw();
+    let all = of_sessions.chain(without);
+    all.filter(|found| found.0 != own && is_the_users(found))
+        .collect()
+}
+
+/// Returns the one folder that every session of this user shares. It stays the same as long as the
+/// machine runs.
+#[must_use]
+pub fn shared_folder() -> PathBuf {
+    let root = Path::new(ROOTS);
+    let folders = folders();
+    let always = folders.iter().find(|folder| folder.as_path() == root);
+    let there = |folder: &&PathBuf| folder.parent().is_some_and(is_ours);
+    always
+        .or_else(|| folders.iter().find(there))
+        .or(folders.last())
+        .cloned()
+        .unwrap_or_else(|| root.to_owned())
+}
+
+/// Returns the folder in which a run of this user is registered, unless it cannot be created.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let folders = folders();
+    let usable = |folder: &&PathBuf| is_ours(folder) || folder.parent().is_some_and(Path::is_dir);
+    let first = folders.iter().find(usable).or(folders.first());
+    first.cloned().unwrap_or_else(|| ROOTS.into())
+}
+
+/// Creates a folder that only this user can enter. Refuses a folder in /tmp that another user has
+/// created.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        // The OCI hook's folder: users of containers must be able to pass through it.
+        Ok(()) if folder == Path::new(ROOTS) => {
+            fs::set_permissions(folder, Permissions::from_mode(0o711))
+        }
+        _ if is_ours(folder) => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "{} is another user's",
+            folder.display()
+        ))),
+    }
+}
+
+/// Creates a registry link. Replaces a link left by an earlier process with this process id.
+fn link_to(file: &Path, link: &Path) -> io::Result<()> {
+    match symlink(file, link) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(link)?;
+            symlink(file, link)
+        }
+        done => done,
+    }
+}
+
+/// Checks that this is a folder of this user, and not a symbolic link.
+fn is_ours(folder: &Path) -> bool {
+    let facts = fs::symlink_metadata(folder);
+    facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_with_and_without_a_runtime_folder_see_each_other() {
+        let names = |given: Option<&str>, uid| folders_of(given.map(Path::new), uid);
+        let root = ["/run/user/0/gpuslice", "/run/gpuslice"].map(PathBuf::from);
+        let user = ["/run/user/7/gpuslice", "/tmp/gpuslice-7"].map(PathBuf::from);
+        assert_eq!(names(None, 0), root);
+        assert_eq!(names(Some("/run/user/0"), 0), root);
+        assert_eq!(names(None, 7), user);
+        assert_eq!(names(Some("/run/user/7"), 7), user);
+        assert_eq!(
+            names(Some("/chosen"), 7),
+            [PathBuf::from("/chosen/gpuslice")]
+        );
+    }
+
+    #[test]
+    fn a_folder_that_another_user_has_made_in_tmp_does_not_stop_a_user() {
+        let place = tempfile::tempdir().unwrap();
+        let uid = geteuid().as_raw();
+        let name = |end: &str| place.path().join(format!("gpuslice-{uid}{end}"));
+        assert_eq!(temporary(place.path(), uid), name(""));
+        // Neither a file nor a link counts as this user's folder.
+        fs::write(name(""), "").unwrap();
+        symlink(place.path(), name("-1")).unwrap();
+        assert_eq!(temporary(place.path(), uid), name("-2"));
+        make(&name("-2")).unwrap();
+        assert_eq!(temporary(place.path(), uid), name("-2"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Names in a run's private folder: its slice file, and the links to its records elsewhere.
+//! Touches: its arguments.
+
+use std::path::Path;
+
+/// The prefix of every private folder's name. No other folder is ever removed.
+pub const PREFIX: &str = "gpuslice-";
+
+/// The slice file.
+pub const SLICE: &str = "slice.json";
+
+/// The link to the folder's link in the registry.
+pub const ENTRY: &str = "entry";
+
+/// The link to the run's promise.
+pub const PROMISE: &str = "promise";
+
+/// The link to the run's record among the tenants of its GPUs.
+pub const TENANT: &str = "tenant";
+
+/// The link to the file with the headroom. It exists only for a run whose slice has a name that can
+/// recur.
+pub const HEADROOM: &str = "headroom";
+
+/// Returns the folder of a slice file, if gpuslice has created that folder for a run.
+#[must_use]
+pub fn private_folder(file: &Path) -> Option<&Path> {
+    let folder = file.parent()?;
+    let ours = folder.file_name()?.to_str()?.starts_with(PREFIX);
+    (ours && file.file_name()? == SLICE).then_some(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_gpuslice_has_made_is_a_private_folder() {
+        let folder = |file| private_folder(Path::new(file));
+        let own = "/dev/shm/gpuslice-abc";
+        assert_eq!(
+            folder("/dev/shm/gpuslice-abc/slice.json"),
+            Some(Path::new(own))
+        );
+        assert_eq!(folder("/dev/shm/gpuslice-abc/other.json"), None);
+        assert_eq!(folder("/home/me/slice.json"), None);
+        assert_eq!(folder("/slice.json"), None);
+    }
+}

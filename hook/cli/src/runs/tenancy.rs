@@ -1,0 +1,442 @@
+//! Admits a run on GPUs with memory of their own: checks its limits beside those of the other
+//! slices, and records them.
+//! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
+//! Law: a card's slices never add up to more than its driver's total, unless --overcommit is given.
+//!
+//! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created that
+//! folder, and otherwise in a folder of this user's. A simulated machine has a folder of its own.
+
+use crate::driver::inventory::{Inventory, Target};
+use crate::runs::former::{self, Owners};
+use crate::runs::registry::{self, Remains};
+use crate::runs::run_dir;
+use crate::slice::visible_gpus;
+use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::admission::{AdmissionError, Holders};
+use gpuslice_host::slices::records::{DeviceBudget, Registry};
+use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
+use nix::unistd::geteuid;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A GPU, and the memory that a run asks for on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    uuid: DeviceUuid,
+    shown: String,
+    total: Bytes,
+    asked: Bytes,
+}
+
+/// A GPU has no room for the run.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
+     memory that is free on the GPU"
+)]
+pub struct NoRoom {
+    name: String,
+    full: AdmissionError,
+    hint: String,
+}
+
+/// A run's own place on its GPUs. Dropping it gives the place back. If the run becomes its command,
+/// its watcher gives the place back instead.
+#[derive(Debug, Default)]
+pub struct Tenancy {
+    /// The record's file; None for a run that was admitted for no memory.
+    pub file: Option<PathBuf>,
+    /// Messages for the user.
+    pub warnings: Vec<String>,
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Returns the GPUs with memory of their own on which a slice counts. These are the GPUs that are
+/// `named` with a limit of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves
+/// visible.
+#[must_use]
+pub fn cards(
+    named: &[DeviceUuid],
+    inventory: &Inventory,
+    slice: &Slice,
+    visible: Option<&str>,
+) -> Vec<Card> {
+    let visible = visible.and_then(|text| visible_gpus::named(text, inventory));
+    let is_seen = |uuid: &DeviceUuid| visible.as_ref().is_none_or(|seen| seen.contains(uuid));
+    let card = |target: Target<'_>| {
+        let memory = slice.device(target.uuid)?.memory;
+        let counts = named.contains(&target.uuid) || is_seen(&target.uuid);
+        // A device that does not report its memory cannot be full.
+        let known = target.total > Bytes::ZERO;
+        (counts && known && !target.integrated).then(|| Card {
+            uuid: target.uuid,
+            shown: target.to_string(),
+            total: target.total,
+            asked: memory.at_most(target.total),
+        })
+    };
+    inventory.targets().filter_map(card).collect()
+}
+
+/// The longest time a run waits for the lock, and for memory that another run is about to release.
+const PATIENCE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Admits a run and records the memory it was admitted for. `simulated` is the state folder of a
+/// simulated machine, which has tenants of its own.
+///
+/// # Errors
+/// When a GPU has no room and `overcommit` is false.
+pub fn claim(
+    simulated: Option<&Path>,
+    name: &str,
+    cards: &[Card],
+    overcommit: bool,
+    owners: Owners,
+) -> Result<Tenancy, Box<NoRoom>> {
+    if cards.is_empty() {
+        return Ok(Tenancy::default());
+    }
+    let folders = Folders::of(simulated);
+    // The decision counts only under the lock: a plan that was made before it may be outdated.
+    let (lock, held) = wait_for_room(cards, || {
+        let lock = folders.lock();
+        (lock, folders.tenants(owners.own, Remains::Remove))
+    });
+    let Tenants { ended, held } = held;
+    let Admitted {
+        mut warnings,
+        budgets,
+    } = decide(name, cards, &held, overcommit)?;
+    let mut tenancy = Tenancy::default();
+    tenancy.warnings.append(&mut warnings);
+    if !budgets.is_empty() {
+        let is_taken = held.iter().any(|tenant| tenant.owner == Some(owners.own));
+        match folders.write(&owners.of_record(is_taken), name, &budgets) {
+            Ok(file) => tenancy.file = Some(file),
+            Err(error) => tenancy.warnings.push(format!(
+                "other runs cannot count this run: cannot write to {}: {error}",
+                folders.own.display()
+            )),
+        }
+    }
+    // Removes the records of ended former slices of this process, unless the new record has
+    // replaced them.
+    for former in ended
+        .iter()
+        .filter(|file| tenancy.file.as_ref() != Some(*file))
+    {
+        let _ = fs::remove_file(former);
+    }
+    drop(lock);
+    Ok(tenancy)
+}
+
+/// Returns the outcome of [`claim`] at this moment. Takes no lock and changes no file, so another
+/// run may be admitted before this one.
+///
+/// # Errors
+/// When a GPU has no room and `overcommit` is false.
+pub fn preview(
+    simulated: Option<&Path>,
+    name: &str,
+    cards: &[Card],
+    overcommit: bool,
+) -> Result<Admitted, Box<NoRoom>> {
+    if cards.is_empty() {
+        return Ok(Admitted::default());
+    }
+    let folders = Folders::of(simulated);
+    let own = Owners::of(None).own;
+    let ((), tenants) = wait_for_room(cards, || ((), folders.tenants(own, Remains::Keep)));
+    decide(name, cards, &tenants.held, overcommit)
+}
+
+/// The outcome of an admission.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Messages for the user.
+    pub warnings: Vec<String>,
+    /// The memory that is recorded for each GPU.
+    pub budgets: Vec<DeviceBudget>,
+}
+
+/// Decides whether a run fits beside the slices that hold memory of its GPUs.
+///
+/// # Errors
+/// When a GPU has no room and `overcommit` is false.
+fn decide(
+    name: &str,
+    cards: &[Card],
+    held: &[Tenant],
+    overcommit: bool,
+) -> Result<Admitted, Box<NoRoom>> {
+    let mut warnings = Vec::new();
+    let own = geteuid().as_raw();
+    let mut others = held
+        .iter()
+        .filter(|tenant| tenant.uid == own && tenant.name == name);
+    if let Some(owner) = others.find_map(|tenant| tenant.owner) {
+        warnings.push(same_name(name, owner.pid));
+    }
+    match full(cards, held) {
+        Some(full) if !overcommit => return Err(Box::new(no_room(name, full, cards))),
+        Some(full) => warnings.push(format!(
+            "{full}; the run starts all the same, and slices on this GPU can be refused memory below \
+             their limits"
+        )),
+        None => {}
+    }
+    // A larger record would take memory from slices that were already admitted.
+    let budgets = cards.iter().map(|card| DeviceBudget {
+        uuid: card.uuid,
+        memory: card.asked.at_most(card.left(held).0),
+        integrated: false,
+    });
+    let budgets = budgets.filter(|budget| budget.memory > Bytes::ZERO);
+    Ok(Admitted {
+        warnings,
+        budgets: budgets.collect(),
+    })
+}
+
+/// Reads the tenants, under a lock, until the run fits, no run is about to give its place back, or
+/// the wait has taken too long.
+fn wait_for_room<L>(cards: &[Card], read: impl Fn() -> (L, Tenants)) -> (L, Tenants) {
+    let start = Instant::now();
+    loop {
+        let (lock, tenants) = read();
+        // The watcher of an ending run is about to give its place back, unless the command has left
+        // processes in the background.
+        let waits = full(cards, &tenants.held).is_some()
+            && start.elapsed() < PATIENCE
+            && tenants.held.iter().any(is_ending);
+        if !waits {
+            return (lock, tenants);
+        }
+        drop(lock);
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Returns the warning about another run of that name.
+#[must_use]
+pub fn same_name(name: &str, pid: i32) -> String {
+    let name = crate::base::text::printable(name);
+    format!("another slice is called {name} already (pid {pid}); each has a limit of its own")
+}
+
+fn is_ending(tenant: &Tenant) -> bool {
+    tenant.owner.is_some_and(|owner| !owner.lives())
+}
+
+impl Card {
+    /// Returns the memory that other slices leave on the GPU, and those slices.
+    fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
+        let reader = geteuid().as_raw();
+        let holders = held
+            .iter()
+            .map(|tenant| (tenant.shown(reader), tenant.of_card(self.uuid, self.total)));
+        let holders: Vec<_> = holders
+            .filter(|(_, memory)| *memory > Bytes::ZERO)
+            .collect();
+        let sum = holders
+            .iter()
+            .fold(Bytes::ZERO, |sum, (_, memory)| sum.plus(*memory));
+        (self.total.minus(sum), Holders(holders))
+    }
+}
+
+/// Returns the error for the first GPU that has no room, if any.
+fn full(cards: &[Card], held: &[Tenant]) -> Option<AdmissionError> {
+    cards.iter().find_map(|card| {
+        let (left, holders) = card.left(held);
+        (card.asked > left).then(|| AdmissionError::Full {
+            device: card.shown.clone(),
+            left,
+            asked: card.asked,
+            holders,
+        })
+    })
+}
+
+fn no_room(name: &str, full: AdmissionError, cards: &[Card]) -> NoRoom {
+    let hint = match cards {
+        [_] => String::new(),
+        cards => format!(
+            "\nits memory counts on {} GPUs: --device GPU=SIZE or CUDA_VISIBLE_DEVICES names those \
+             that it uses",
+            cards.len()
+        ),
+    };
+    NoRoom {
+        name: crate::base::text::printable(name),
+        full,
+        hint,
+    }
+}
+
+/// The folders in which tenants are recorded.
+struct Folders {
+    /// The machine's folder, which root creates.
+    machine: Option<PathBuf>,
+    /// This user's folder, or the simulated machine's.
+    own: PathBuf,
+}
+
+/// The tenants of a machine.
+struct Tenants {
+    /// The records of this process's former slices that have ended.
+    ended: Vec<PathBuf>,
+    /// All other tenants.
+    held: Vec<Tenant>,
+}
+
+/// The locks held while a run is admitted.
+struct Lock<'a> {
+    _hooks: Option<Registry<'a>>,
+    _folder: Option<File>,
+}
+
+impl Folders {
+    fn of(simulated: Option<&Path>) -> Folders {
+        match simulated {
+            Some(state) => Folders {
+                machine: None,
+                own: state.join(FOLDER),
+            },
+            None => {
+                let machine = machine().run().join(FOLDER);
+                let own = registry::shared_folder().join(FOLDER);
+                Folders {
+                    machine: (machine != own).then(|| machine.clone()),
+                    own,
+                }
+            }
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.machine.is_none() && self.own != machine().run().join(FOLDER)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &PathBuf> {
+        self.machine.iter().chain([&self.own])
+    }
+
+    /// Reads the tenants of all folders.
+    fn tenants(&self, own: ProcessId, remains: Remains) -> Tenants {
+        if remains == Remains::Remove {
+            self.each().for_each(|folder| tenants::remove_dead(folder));
+        }
+        let living = self.each().flat_map(|folder| tenants::living(folder));
+        let user = geteuid().as_raw();
+        let has_ended = |tenant: &Tenant| {
+            tenant.owner == Some(own)
+                && tenant.uid == user
+                && !former::is_used(&tenant.file, run_dir::TENANT)
+        };
+        let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
+        Tenants {
+            ended: ended.into_iter().map(|tenant| tenant.file).collect(),
+            held,
+        }
+    }
+
+    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
+    fn lock(&self) -> Lock<'static> {
+        let hooks = match geteuid().is_root() && !self.is_simulated() {
+            // `Registry::lock` also creates the machine's folders.
+            true => Registry::lock(machine()).ok(),
+            false => None,
+        };
+        self.make();
+        let mut folders = self.each().filter_map(|folder| File::open(folder).ok());
+        let folder = folders.next();
+        let start = Instant::now();
+        while let Some(folder) = &folder
+            && folder.try_lock().is_err()
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(INTERVAL);
+        }
+        Lock {
+            _hooks: hooks,
+            _folder: folder,
+        }
+    }
+
+    /// Creates the folders. A failure is reported later, when a record is written to the folder.
+    fn make(&self) {
+        if !self.is_simulated() {
+            if let Some(above) = self.own.parent() {
+                let _ = registry::make(above);
+            }
+            if geteuid().is_root() {
+                let _ = tenants::make(machine());
+            }
+        }
+        let _ = DirBuilder::new().mode(0o700).create(&self.own);
+    }
+
+    fn write(
+        &self,
+        owner: &ProcessId,
+        name: &str,
+        budgets: &[DeviceBudget],
+    ) -> io::Result<PathBuf> {
+        let machine = self.machine.as_ref();
+        if let Some(Ok(written)) =
+            machine.map(|folder| tenants::write(folder, owner, name, budgets))
+        {
+            return Ok(written);
+        }
+        tenants::write(&self.own, owner, name, budgets)
+    }
+}
+
+fn machine() -> &'static HostPaths {
+    static PLACES: std::sync::LazyLock<HostPaths> = std::sync::LazyLock::new(HostPaths::default);
+    &PLACES
+}
+
+/// Links a run's record into its private folder, for the watcher.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
+    match &tenancy.file {
+        Some(file) => symlink(file, private.join(run_dir::TENANT)),
+        None => Ok(()),
+    }
+}
+
+/// Removes the record of a run that has ended, unless a later run of the same process has it by
+/// now.
+pub fn forget(private: &Path) {
+    let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) else {
+        return;
+    };
+    let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
+    if is_record && !former::is_used(&file, run_dir::TENANT) {
+        let _ = fs::remove_file(file);
+    }
+}
+
+#[cfg(test)]
+#[path = "tenancy_tests.rs"]
+mod tests;

@@ -1,0 +1,307 @@
+//! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
+//! start after the folder was removed, and removes the folder after its last user has ended.
+//! Touches: the folder; everything `headroom_store`, `promise`, `tenancy` and `registry` touch; /proc.
+//! Never: the terminal, the caller's files, the caller's processes.
+//!
+//! `gpuslice run` becomes its command, so that signals, job control and exit status need no
+//! translation. Another process must therefore remove the folder. The folder's users are the
+//! process that created it and every process whose environment names it. For a process of another
+//! user, its environment must also name the ledger's random name. A server that the command left in
+//! the background must still find its slice.
+//!
+//! If the watcher is killed too, as with a command that is process 1 of a container, the folder
+//! stays. The next `gpuslice status` of this user removes it.
+
+use crate::base::exit;
+use crate::runs::folder_users::another_user;
+use crate::runs::process::{INTERVAL, Process};
+use crate::runs::run_dir::PREFIX;
+use crate::runs::{headroom_store, promise, registry, tenancy};
+use anyhow::{Context, bail};
+use gpuslice_host::slices::tenants;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+
+/// `gpuslice tidy-up FOLDER PID`: watches for the process that calls it.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The folder, which is made
+    pub folder: PathBuf,
+    /// The process that calls
+    pub user: i32,
+}
+
+/// A handle to a running watcher, for the process that started it.
+#[derive(Debug)]
+pub struct Watcher {
+    pid: String,
+    told: Option<ChildStdin>,
+}
+
+impl Watcher {
+    /// Makes the watcher keep a file open as long as it watches, and returns a path to the open
+    /// file. Processes can then reach the file after its folder was removed: a user's files in
+    /// `/dev/shm` are removed when the user's last session ends.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+        self.tell(KEEP, file)?;
+        Ok(format!("/proc/{}/fd/0", self.pid).into())
+    }
+
+    /// Makes the watcher hold a write lock on a file as long as it watches. The lock shows other
+    /// runs that this run is alive.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+        self.tell(HOLD, file)
+    }
+
+    /// Returns the watcher's process id, if known.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.pid.parse().ok()
+    }
+
+    fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
+        let told = self.told.as_mut();
+        let told = told.ok_or_else(|| io::Error::other("the run's watcher accepts no messages"))?;
+        let mut message = vec![what];
+        message.extend(file.as_os_str().as_bytes());
+        message.push(0);
+        told.write_all(&message)
+    }
+}
+
+/// The first byte of a message to the watcher; the file's path and a zero byte follow.
+const KEEP: u8 = b'k';
+const HOLD: u8 = b'h';
+
+/// Starts a watcher for this process. Returns once it has created the folder and watches it.
+///
+/// # Errors
+/// When the watcher cannot be started, or the folder cannot be created.
+pub fn start(folder: &Path) -> io::Result<Watcher> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("gpuslice")
+        .arg("tidy-up")
+        .arg(folder)
+        .arg(Pid::this().to_string())
+        // The watcher's environment must not name the folder of an enclosing run.
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let told = child.stdin.take();
+    // The watcher's first process prints the process id of the second, and exits.
+    let said = child.wait_with_output()?;
+    match said.status.success() {
+        true => Ok(Watcher {
+            pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+            told,
+        }),
+        // The watcher cannot report the cause: its standard error is /dev/null. Creating the folder
+        // here finds out.
+        false => Err(match fs::create_dir(folder) {
+            Err(error) => error,
+            Ok(()) => {
+                fs::remove_dir(folder)?;
+                io::Error::other("its watcher does not start")
+            }
+        }),
+    }
+}
+
+/// Returns the folder and the command's process id from a watcher's command line; None if the
+/// command line is another program's.
+pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let is_watcher = words.next()? == b"gpuslice" && words.next()? == b"tidy-up";
+    let folder = Path::new(OsStr::from_bytes(words.next()?));
+    let name = folder.file_name().unwrap_or_default();
+    let is_ours = is_watcher && name.as_bytes().starts_with(PREFIX.as_bytes());
+    let command = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    is_ours.then(|| (folder.to_owned(), command))
+}
+
+/// Runs the watcher. Its first process exits as soon as the second one watches. No process waits
+/// for the second.
+///
+/// # Errors
+/// When the folder cannot be created or watched.
+pub fn main(args: &Args) -> anyhow::Result<u8> {
+    let name = args.folder.file_name().unwrap_or_default();
+    if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
+        bail!("{} is not a private folder of ours", args.folder.display());
+    }
+    // Only SIGKILL ends the watcher early. A service manager that stops all processes stops the
+    // folder's users too.
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
+    close_inherited();
+    let user = Process::open(getppid()).context("cannot watch the caller")?;
+    // If the caller has ended by now, this process has another parent.
+    if getppid() != Pid::from_raw(args.user) {
+        bail!("process {} is not the caller", args.user);
+    }
+    // `create` fails if the folder exists: a user may try this command by hand, and a folder that
+    // the watcher did not create must not be removed.
+    let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
+    let made = DirBuilder::new().mode(mode).create(&args.folder);
+    // The mode must not depend on the umask: a program that changes to another user must still
+    // reach its ledger.
+    let made = made.and_then(|()| fs::set_permissions(&args.folder, Permissions::from_mode(mode)));
+    made.with_context(|| format!("cannot make {}", args.folder.display()))?;
+    // The lock lasts until this process ends, in whatever way. A process that finds the folder
+    // unlocked knows that it has no watcher.
+    let watched = File::open(&args.folder).and_then(|folder| folder.lock().map(|()| folder));
+    let watched = watched.or_else(|error| {
+        fs::remove_dir(&args.folder)?;
+        Err(error)
+    });
+    let watched = watched.context("cannot watch the folder")?;
+    // SAFETY: this process has one thread.
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        let mut stdout = io::stdout();
+        stdout.write_all(child.to_string().as_bytes())?;
+        stdout.flush()?;
+        return Ok(exit::SUCCESS);
+    }
+    setsid()?;
+    prctl::set_name(c"gpuslice-tidy")?;
+    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    let held = serve_messages();
+    // Read the link now: it is stored in the folder, and the command may remove the folder.
+    let link = registry::link_of(&args.folder);
+    user.wait();
+    while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
+        user.wait();
+    }
+    finish(&args.folder, link.as_deref());
+    // A run that was killed while it started may have left a child whose environment only now names
+    // the folder. That child's simulated machine creates the folder again, so remove it once more.
+    std::thread::sleep(INTERVAL);
+    remove(&args.folder);
+    drop((watched, held));
+    Ok(exit::SUCCESS)
+}
+
+/// Cleans up after a run that has ended: learns headroom from its ledger, then removes the `link`
+/// to its folder, its records and the folder.
+pub fn finish(folder: &Path, link: Option<&Path>) {
+    // There is no user to report a failure to; `gpuslice headroom` reports the obstacle.
+    let _ = headroom_store::learn(folder);
+    if let Some(link) = link {
+        registry::forget(link, folder);
+    }
+    promise::forget(folder);
+    tenancy::forget(folder);
+    remove(folder);
+}
+
+/// Processes the caller's messages until the caller becomes the command or ends. A file that cannot
+/// be kept open is reachable by its path only, as long as the path exists. A record whose file
+/// cannot be locked counts only as long as the command lives.
+fn serve_messages() -> Vec<File> {
+    let mut held = Vec::new();
+    let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
+        return held;
+    };
+    // Replaces standard input, so that the watcher keeps no end of a pipe open.
+    keep(Path::new("/dev/null"));
+    for message in io::BufReader::new(File::from(pipe)).split(0) {
+        let Ok(message) = message else { break };
+        let Some((what, path)) = message.split_first() else {
+            continue;
+        };
+        let path = Path::new(OsStr::from_bytes(path));
+        match *what {
+            KEEP => keep(path),
+            HOLD => {
+                let file = File::options().write(true).open(path);
+                held.extend(file.and_then(|file| tenants::lock(&file).map(|()| file)));
+            }
+            _ => {}
+        }
+    }
+    held
+}
+
+/// Keeps a file open as standard input.
+fn keep(path: &Path) {
+    if let Ok(file) = File::options().read(true).write(true).open(path) {
+        let _ = dup2_stdin(file);
+    }
+}
+
+/// Closes inherited descriptors: the caller may be waiting for the end of a pipe that this process
+/// inherited.
+fn close_inherited() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers: Vec<RawFd> = open
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2)
+        .collect();
+    for number in numbers {
+        // The list also holds the descriptor of the folder just read, which is closed already.
+        let _ = nix::unistd::close(number);
+    }
+}
+
+fn remove(folder: &Path) {
+    // A process that is being reaped may still create files for a moment.
+    for _ in 0..10 {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(INTERVAL),
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_process_whose_environment_names_the_folder_uses_it() {
+        let folder = Path::new("/nowhere/gpuslice-in-an-environment");
+        assert!(another_user(folder).is_none());
+        let mut command = Command::new("cat");
+        command
+            .env("ANY", folder.join("slice.json"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // The echo proves that the child runs and its environment is in place: the parent may
+        // continue while `exec` is still in progress.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let mut echo = [0; 1];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut echo)
+            .unwrap();
+        assert!(another_user(folder).is_some());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(another_user(folder).is_none());
+    }
+}
