@@ -263,6 +263,7 @@ pub(super) const LOCKS_AT: usize = offset_of!(Header, locks);
 pub(super) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(super) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(super) const NOTED_AT: usize = offset_of!(Header, noted);
+pub(super) const ID_AT: usize = offset_of!(Header, id);
 
 /// The UUID that three words of the table encode.
 pub(super) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

@@ -92,7 +92,8 @@ impl From<Foreign> for LedgerError {
 pub enum Open {
     /// The ledger must exist.
     Existing,
-    /// The ledger must exist, with this id from [`Ledger::identify`].
+    /// The ledger must exist, with this id from [`Ledger::identify`]. Where another process's
+    /// descriptor of the ledger is given and can be read, a copy of the ledger is refused.
     Known(u64),
     /// The ledger is created if it is missing, with exactly this mode, whatever the umask.
     Create {
@@ -299,7 +300,9 @@ impl Ledger {
             mapped.header.begin(slots);
         }
         let checked = mapped.header.check(slots).map_err(LedgerError::from);
-        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id));
+        // An exact copy of the ledger has its id too.
+        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id)
+            || elsewhere::holds_another(descriptor.as_c_str(), id, &stat));
         let begins = match checked {
             Ok(begins) if !is_another => begins,
             checked => {

@@ -88,6 +88,7 @@ const O_NOCTTY: usize = 0o400;
 /// A pipe or a device in the file's place must not block a program.
 const O_NONBLOCK: usize = 0o4000;
 const O_CLOEXEC: usize = 0o2_000_000;
+const O_PATH: usize = 0o10_000_000;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const F_DUPFD_CLOEXEC: usize = 1030;
@@ -212,6 +213,14 @@ impl Fd {
         unsafe { syscall(number::OPENAT, [AT_FDCWD, path, flags, 0, 0, 0]) }
             .map(Fd)?
             .not_standard()
+    }
+
+    /// Opens the target of a link that the kernel provides, for `stat` alone: nothing is done to a
+    /// pipe or a device.
+    pub(super) fn open_path(path: &CStr) -> Result<Fd, Errno> {
+        let path = path.as_ptr() as usize;
+        // SAFETY: the path ends in NUL (CStr).
+        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, O_PATH | O_CLOEXEC, 0, 0, 0]) }.map(Fd)
     }
 
     /// Moves the descriptor above 2. If a program has closed its standard error, its error output
