@@ -11,7 +11,7 @@ use crate::place::Places;
 use crate::plan::{Decision, Given, Plan, PlanError, decide};
 use crate::policy::{self, DriverLimits, OnError, Policy};
 use crate::registry::{self, Member, Registry};
-use crate::spec::{self, Spec};
+use crate::spec::{self, Spec, SpecError};
 use crate::state::State;
 use crate::{annotations, command, container, driver_limit, gc, hook_sizes, host, toolkit_limit};
 use anyhow::{Context, bail};
@@ -93,7 +93,8 @@ fn decided(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Deci
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
-            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
+            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec))
+        || spec.as_ref().is_err_and(SpecError::requests_twice);
     let policy = policy::read(&given.places)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
     let on = Outcomes::of(&policy, annotated);
