@@ -2,6 +2,7 @@
 //! Touches: everything below.
 
 mod injection;
+pub mod unsliced;
 
 use crate::arguments::Arguments;
 use crate::beside::{Beside, HostUnread, Wanted};
@@ -138,6 +139,7 @@ pub fn would(
     let on = decided.on;
     let records = registry::records(&given.places).map_err(|error| on.by_host(error))?;
     let records = gc::without_dead(&given.places, records);
+    let records = unsliced::without(&given.places, records, &state.id);
     let wanted = Wanted {
         plan: &decided.plan,
         devices: &decided.devices,
@@ -330,6 +332,7 @@ impl Run<'_> {
         let registry = Registry::lock(places).map_err(|error| on.by_host(error))?;
         given.steps.reached("locked");
         let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
+        let records = unsliced::forget(&registry, records, &state.id);
         self.report.lines.extend(collected.failures);
         let wanted = Wanted {
             plan,

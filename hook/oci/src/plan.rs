@@ -45,7 +45,7 @@ fn pod_slice(sandbox: &str) -> String {
 
 /// Whether a container's id could be taken for the id of a pod's slice, or of a run's promise
 /// (`run.PID.START.NAME`).
-fn is_reserved(id: &str) -> bool {
+pub(crate) fn is_reserved(id: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let pod = id.strip_prefix(POD);
     let mut parts = id.splitn(4, '.');

@@ -3,7 +3,7 @@
 
 use crate::arguments::{self, Arguments, Asked};
 use crate::container;
-use crate::create::{self, Failure, Lines, Report, Stage, create};
+use crate::create::{self, Failure, Lines, Report, Stage, create, unsliced};
 use crate::delete::delete;
 use crate::policy::OnError;
 use crate::state::{self, State};
@@ -103,6 +103,10 @@ fn stage(arguments: &Arguments) -> u8 {
             let line = format!("{} starts without a slice: {error:#}", state.id);
             log.tell(&line);
             tell(&line);
+            let recorded = unsliced::record(&state, stage, arguments, &format!("{error:#}"));
+            if let Err(error) = recorded {
+                tell(&format!("gpuslice status does not show {}: {error:#}", state.id));
+            }
             SUCCESS
         }
     }
