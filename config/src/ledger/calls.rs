@@ -66,6 +66,8 @@ pub(super) struct Calls<'a> {
     insists: bool,
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
+    /// Why the kernel gave no lock, where another process does not have it.
+    lock_failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
     pub(super) hold: Cell<Option<Hold>>,
 }
@@ -88,6 +90,7 @@ impl<'a> Calls<'a> {
             owned: Cell::new(0),
             insists: false,
             failure: Cell::new(None),
+            lock_failure: Cell::new(None),
             hold: Cell::new(None),
         }
     }
@@ -104,6 +107,11 @@ impl<'a> Calls<'a> {
     /// Why the file could not be opened, if it could not.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.failure.get()
+    }
+
+    /// Why the kernel gave no lock, if another process does not have it.
+    pub(super) fn lock_failure(&self) -> Option<Errno> {
+        self.lock_failure.get()
     }
 
     /// Opens the file that carries the locks. Its path may by now lead to another file, or to none.
@@ -226,7 +234,11 @@ impl<'a> Kernel for Calls<'a> {
             if self.flight.get().is_none() {
                 self.flight.set(self.ledger.flights.enter(fd));
             }
-            Ok(fd.lock(self.seat_byte(slot)))
+            let locked = fd.try_lock(self.seat_byte(slot));
+            Ok(locked.unwrap_or_else(|why| {
+                self.lock_failure.set(Some(why));
+                false
+            }))
         });
         (got == Ok(true)).then(|| Seat { calls: self, slot })
     }

@@ -28,6 +28,9 @@ pub enum LedgerError {
     /// The file cannot be opened, or its path is a symbolic link.
     #[error("cannot open the ledger: {0}")]
     Open(#[source] Errno),
+    /// It cannot be examined.
+    #[error("cannot examine the ledger: fstat fails with {0}{hint}", hint = .0.hint())]
+    Examine(#[source] Errno),
     /// It is a directory, a pipe, a device.
     #[error("the ledger is not a regular file")]
     NotAFile,
@@ -130,6 +133,9 @@ pub enum NoSlot {
     /// The file cannot be opened, so there is nothing to lock.
     #[error("it cannot be opened again: {0}")]
     Unreachable(#[source] Errno),
+    /// The kernel refuses locks on its file.
+    #[error("it cannot be locked: {0}{hint}", hint = .0.hint())]
+    Unlockable(#[source] Errno),
     /// The file system drops locks that a mapping should keep.
     #[error("it is not on tmpfs, and its file system drops locks")]
     LocksDoNotStay,
@@ -281,7 +287,7 @@ impl Ledger {
             there.map_err(|_| why)
         });
         let fd = fd.map_err(LedgerError::Open)?;
-        let mut stat = fd.stat().map_err(LedgerError::Open)?;
+        let mut stat = fd.stat().map_err(LedgerError::Examine)?;
         if !stat.regular {
             return Err(LedgerError::NotAFile);
         }
@@ -668,7 +674,9 @@ impl Ledger {
             if !failure.is_some_and(Errno::is_passing) {
                 until.store(now.saturating_add(1), Relaxed);
             }
-            return Err(failure.map_or(full, NoSlot::Unreachable));
+            let unlockable = calls.lock_failure().map(NoSlot::Unlockable);
+            let unreachable = failure.map(NoSlot::Unreachable);
+            return Err(unreachable.or(unlockable).unwrap_or(full));
         };
         let give_up = || {
             protocol::give_up(self.table, slot);

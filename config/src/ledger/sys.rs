@@ -16,6 +16,19 @@ impl Errno {
     pub(super) fn is_passing(self) -> bool {
         matches!(self.0, 4 | 12 | 23 | 24)
     }
+
+    /// Whether a lock is refused because another open file description has it: EAGAIN, EACCES.
+    fn is_locked(self) -> bool {
+        matches!(self.0, 11 | 13)
+    }
+
+    /// The hint at what makes the kernel refuse a call that needs no permission: EPERM, ENOSYS.
+    pub(super) fn hint(self) -> &'static str {
+        match self.0 {
+            1 | 38 => " (a seccomp filter may forbid it)",
+            _ => "",
+        }
+    }
 }
 
 impl core::fmt::Display for Errno {
@@ -220,7 +233,13 @@ impl Fd {
     pub(super) fn open_path(path: &CStr) -> Result<Fd, Errno> {
         let path = path.as_ptr() as usize;
         // SAFETY: the path ends in NUL (CStr).
-        unsafe { syscall(number::OPENAT, [AT_FDCWD, path, O_PATH | O_CLOEXEC, 0, 0, 0]) }.map(Fd)
+        unsafe {
+            syscall(
+                number::OPENAT,
+                [AT_FDCWD, path, O_PATH | O_CLOEXEC, 0, 0, 0],
+            )
+        }
+        .map(Fd)
     }
 
     /// Moves the descriptor above 2. If a program has closed its standard error, its error output
@@ -297,6 +316,15 @@ impl Fd {
     /// Locks one byte for this open file description, unless another one has locked it.
     pub(super) fn lock(&self, byte: usize) -> bool {
         self.set_lock(byte, F_WRLCK).is_ok()
+    }
+
+    /// Like [`Fd::lock`], with an error if the kernel gives no locks at all.
+    pub(super) fn try_lock(&self, byte: usize) -> Result<bool, Errno> {
+        match self.set_lock(byte, F_WRLCK) {
+            Ok(()) => Ok(true),
+            Err(why) if why.is_locked() => Ok(false),
+            Err(why) => Err(why),
+        }
     }
 
     fn set_lock(&self, byte: usize, kind: i16) -> Result<(), Errno> {

@@ -57,7 +57,13 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
     let slice: Value = serde_json::from_str(&json.0).unwrap();
     let slice = &slice["slices"][0];
     assert_eq!(
-        json!([slice["name"], slice["no_slice"], slice["error"], slice["ledger"], slice["devices"]]),
+        json!([
+            slice["name"],
+            slice["no_slice"],
+            slice["error"],
+            slice["ledger"],
+            slice["devices"]
+        ]),
         json!(["team/server", WHY, null, null, []])
     );
     assert_eq!(slice["containers"][0]["no_slice"], WHY);

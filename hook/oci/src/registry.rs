@@ -95,7 +95,8 @@ impl Record {
     /// recorded without budgets, and has no files.
     #[must_use]
     pub fn has_slice(&self, places: &Places) -> bool {
-        let is_made = |one: &Member| one.no_slice.is_none() || places.container_root(&one.id).exists();
+        let is_made =
+            |one: &Member| one.no_slice.is_none() || places.container_root(&one.id).exists();
         !self.devices.is_empty() || self.containers.iter().any(is_made)
     }
 

@@ -105,7 +105,10 @@ fn stage(arguments: &Arguments) -> u8 {
             tell(&line);
             let recorded = unsliced::record(&state, stage, arguments, &format!("{error:#}"));
             if let Err(error) = recorded {
-                tell(&format!("gpuslice status does not show {}: {error:#}", state.id));
+                tell(&format!(
+                    "gpuslice status does not show {}: {error:#}",
+                    state.id
+                ));
             }
             SUCCESS
         }

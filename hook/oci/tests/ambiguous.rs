@@ -55,7 +55,10 @@ fn an_annotation_that_appears_twice_with_one_size_is_used() {
     configured(&container, same);
     container.is_given_its_slice();
     let slice = fs::read_to_string(container.inside(".gpuslice/slice.json")).unwrap();
-    assert!(slice.contains("8589934592") || slice.contains("8GiB"), "{slice}");
+    assert!(
+        slice.contains("8589934592") || slice.contains("8GiB"),
+        "{slice}"
+    );
 }
 
 #[test]
@@ -82,7 +85,10 @@ fn a_state_with_two_sizes_is_refused() {
     let host = Host::new();
     let container = host.container("c1");
     let state = container.state();
-    let state = format!(r#"{},"annotations":{{{TWICE}}}}}"#, state.strip_suffix('}').unwrap());
+    let state = format!(
+        r#"{},"annotations":{{{TWICE}}}}}"#,
+        state.strip_suffix('}').unwrap()
+    );
     let said = support::hook(&host, &["createRuntime"], &state);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let told = String::from_utf8(said.stderr).unwrap();

@@ -22,6 +22,10 @@ pub(crate) use stderr::write_stderr;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) u32);
 
+/// The call is forbidden.
+pub(crate) const EPERM: Errno = Errno(1);
+/// The kernel has no such call.
+pub(crate) const ENOSYS: Errno = Errno(38);
 /// There is no such file.
 pub(crate) const ENOENT: Errno = Errno(2);
 /// This user may not open the file.
