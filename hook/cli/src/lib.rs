@@ -39,6 +39,7 @@ pub mod sizes;
 pub mod slice_file;
 pub mod slice_ledger;
 pub mod slice_options;
+pub mod stack;
 pub mod stale_devices;
 pub mod standard_streams;
 pub mod status;
