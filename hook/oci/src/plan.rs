@@ -257,17 +257,22 @@ fn plan(
         each: mut devices,
         note,
     } = budgets;
-    // The containers of a pod must agree on their slice.
     let lowered = match asked.shared {
-        false => toolkit_limit::lower(given.spec, &mut devices),
-        true => None,
+        false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
+            format!(
+                "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
+                toolkit enforces"
+            )
+        }),
+        // The containers of a pod must agree on their slice: a smaller one would refuse this
+        // container what it may still take beside the others.
+        true => toolkit_limit::lower(given.spec, &mut devices.clone()).map(|limit| {
+            format!(
+                "NVIDIA's toolkit limits this container alone to {limit} \
+                 (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's larger slice"
+            )
+        }),
     };
-    let lowered = lowered.map(|limit| {
-        format!(
-            "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
-            toolkit enforces"
-        )
-    });
     let notes: Vec<String> = note.into_iter().chain(lowered).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();
