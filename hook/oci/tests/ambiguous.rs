@@ -2,7 +2,7 @@
 //! disagree about which of them counts.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod support;
 

@@ -2,7 +2,7 @@
 //! (NVIDIA_GPU_MEMORY_LIMIT).
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod support;
 
@@ -29,7 +29,8 @@ fn of_pod<'a>(host: &'a Host, id: &str) -> Container<'a> {
 fn memory(container: &Container<'_>) -> u64 {
     let slice = fs::read(container.inside(".gpuslice/slice.json")).unwrap();
     let slice: Value = serde_json::from_slice(&slice).unwrap();
-    slice["devices"][0]["memory"].as_u64().unwrap()
+    let memory = slice.pointer("/devices/0/memory");
+    memory.and_then(Value::as_u64).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! recorded, so that `gpuslice status` shows it.
 //! Touches: mount namespaces of its own. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod support;
 
