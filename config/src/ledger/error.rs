@@ -16,6 +16,9 @@ pub enum LedgerError {
     /// The file cannot be opened, or its path is a symbolic link.
     #[error("cannot open the ledger: {0}")]
     Open(#[source] Errno),
+    /// It cannot be examined.
+    #[error("cannot examine the ledger: fstat fails with {0}{hint}", hint = .0.hint())]
+    Examine(#[source] Errno),
     /// It is a directory, a pipe, a device.
     #[error("the ledger is not a regular file")]
     NotAFile,
@@ -84,6 +87,9 @@ pub enum NoSlot {
     /// The file cannot be opened, so there is nothing to lock.
     #[error("it cannot be opened again: {0}")]
     Unreachable(#[source] Errno),
+    /// The kernel refuses locks on its file.
+    #[error("it cannot be locked: {0}{hint}", hint = .0.hint())]
+    Unlockable(#[source] Errno),
     /// The file system drops locks that a mapping should keep.
     #[error("it is not on tmpfs, and its file system drops locks")]
     LocksDoNotStay,

@@ -20,7 +20,8 @@ use core::sync::atomic::Ordering::Relaxed;
 pub enum Open {
     /// The ledger must exist.
     Existing,
-    /// The ledger must exist, with this id from [`Ledger::identify`].
+    /// The ledger must exist, with this id from [`Ledger::identify`]. Where another process's
+    /// descriptor of the ledger is given and can be read, a copy of the ledger is refused.
     Known(u64),
     /// The ledger is created if it is missing, with exactly this mode, whatever the umask.
     Create {
@@ -101,7 +102,7 @@ impl Ledger {
             there.map_err(|_| why)
         });
         let fd = fd.map_err(LedgerError::Open)?;
-        let mut stat = fd.stat().map_err(LedgerError::Open)?;
+        let mut stat = fd.stat().map_err(LedgerError::Examine)?;
         if !stat.regular {
             return Err(LedgerError::NotAFile);
         }
@@ -120,7 +121,9 @@ impl Ledger {
             mapped.header.begin(slots);
         }
         let checked = mapped.header.check(slots).map_err(LedgerError::from);
-        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id));
+        // An exact copy of the ledger has its id too.
+        let is_another = matches!(open, Open::Known(id) if !mapped.header.is(id)
+            || reopen::holds_another(descriptor, id, &stat));
         let begins = match checked {
             Ok(begins) if !is_another => begins,
             checked => {

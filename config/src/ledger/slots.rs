@@ -110,7 +110,9 @@ impl Ledger {
             if !failure.is_some_and(Errno::is_passing) {
                 until.store(now.saturating_add(1), Relaxed);
             }
-            return Err(failure.map_or(full, NoSlot::Unreachable));
+            let unlockable = session.lock_failure().map(NoSlot::Unlockable);
+            let unreachable = failure.map(NoSlot::Unreachable);
+            return Err(unreachable.or(unlockable).unwrap_or(full));
         };
         let give_up = || {
             slots::give_up(self.table, slot);

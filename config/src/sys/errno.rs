@@ -5,6 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+/// The call is not permitted.
+pub const EPERM: Errno = Errno(libc::EPERM);
 /// There is no such file.
 pub const ENOENT: Errno = Errno(libc::ENOENT);
 /// There is no such process or thread.
@@ -27,6 +29,10 @@ pub const EMFILE: Errno = Errno(libc::EMFILE);
 pub const EFBIG: Errno = Errno(libc::EFBIG);
 /// The path is a link, and links are not followed.
 pub const ELOOP: Errno = Errno(libc::ELOOP);
+/// Another open file description has the lock.
+pub const EAGAIN: Errno = Errno(libc::EAGAIN);
+/// The kernel does not have the call.
+pub const ENOSYS: Errno = Errno(libc::ENOSYS);
 /// The time is over.
 pub const ETIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
 /// The file at this path is not the expected one.
@@ -37,6 +43,20 @@ impl Errno {
     #[must_use]
     pub const fn is_passing(self) -> bool {
         matches!(self, EINTR | ENOMEM | ENFILE | EMFILE)
+    }
+
+    /// Whether a lock is refused because another open file description has it.
+    pub(super) const fn is_locked(self) -> bool {
+        matches!(self, EAGAIN | EACCES)
+    }
+
+    /// The hint at what makes the kernel refuse a call that needs no permission.
+    #[must_use]
+    pub const fn hint(self) -> &'static str {
+        match self {
+            EPERM | ENOSYS => " (a seccomp filter may forbid it)",
+            _ => "",
+        }
     }
 }
 

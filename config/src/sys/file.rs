@@ -73,6 +73,15 @@ impl Fd {
         Fd::open_at(libc::AT_FDCWD, path, libc::O_RDWR, 0)?.not_standard()
     }
 
+    /// Opens the target of a link that the kernel provides, for `stat` alone: nothing is done to a
+    /// pipe or a device.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open_path(path: &CStr) -> Result<Fd, Errno> {
+        Fd::open_at(libc::AT_FDCWD, path, libc::O_PATH, 0)
+    }
+
     /// Opens a file of a folder. A pipe or a device in the file's place does not block, and the
     /// descriptor ends at execve.
     ///
@@ -161,6 +170,18 @@ impl Fd {
     #[must_use]
     pub fn lock(&self, byte: usize) -> bool {
         set_lock(self.0, Lock::Write, byte as u64, 1).is_ok()
+    }
+
+    /// Like [`Fd::lock`], with an error if the kernel gives no locks at all.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_lock(&self, byte: usize) -> Result<bool, Errno> {
+        match set_lock(self.0, Lock::Write, byte as u64, 1) {
+            Ok(()) => Ok(true),
+            Err(why) if why.is_locked() => Ok(false),
+            Err(why) => Err(why),
+        }
     }
 
     /// Unlocks the byte.

@@ -14,8 +14,8 @@ mod stat;
 
 pub use call::{int, syscall};
 pub use errno::{
-    EACCES, EFBIG, EINTR, EINVAL, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOTDIR, ESRCH, ESTALE,
-    ETIMEDOUT, Errno,
+    EACCES, EAGAIN, EFBIG, EINTR, EINVAL, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSYS, ENOTDIR,
+    EPERM, ESRCH, ESTALE, ETIMEDOUT, Errno,
 };
 pub use file::{Access, Fd, file_system, read_link};
 pub use lock::{Lock, is_locked, set_lock};

@@ -123,11 +123,21 @@ impl Account {
             self.ledger
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
-        let closed = self.slice.enforces() && own_row() != Claim::Granted;
-        if closed {
-            self.slice.ledger_again();
+        if !self.slice.enforces() {
+            return false;
         }
-        closed
+        match own_row() {
+            Claim::Granted => return false,
+            // Why the whole ledger cannot be used was logged when it was opened.
+            Claim::NoSlot(ledger::NoSlot::Closed) | Claim::Private(ledger::NoSlot::Closed) => {
+                self.slice.ledger_again();
+            }
+            Claim::NoSlot(why) | Claim::Private(why) => {
+                self.without_slot(why, Bytes::ZERO, None);
+            }
+            Claim::Refused { .. } => self.slice.ledger_again(),
+        }
+        true
     }
 
     /// Records imported memory. It exists already, so the host is not queried. It is charged to a

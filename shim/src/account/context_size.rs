@@ -29,7 +29,7 @@ const PROCESSES: usize = 64;
 const SIZES: core::ops::RangeInclusive<u64> = (16 << 20)..=(768 << 20);
 /// The size assumed for a context whose measured size is implausible. Most known contexts take 254
 /// or 256 MiB; an Orin's takes 76 MiB less.
-const USUAL: u64 = 256 << 20;
+pub(crate) const USUAL: u64 = 256 << 20;
 /// The number of readings of free memory. The highest counts, so that a neighbour's short-lived
 /// allocation usually appears in neither sample.
 const READINGS: usize = 4;

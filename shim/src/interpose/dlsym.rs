@@ -142,7 +142,10 @@ fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
     if unsafe { image::symbol(caller, name.to_bytes()) }.is_some() {
         return PASS;
     }
-    let address = dl::within(caller.path(), name);
+    let address = match elf::beside_in_namespace(name.to_bytes()) {
+        Some(address) => address as *mut c_void,
+        None => dl::within(caller.path(), name),
+    };
     match address.is_null() {
         true => PASS,
         false => stand_in(row, address),
@@ -151,6 +154,9 @@ fn after(caller: Option<&Object>, row: Row, name: &CStr) -> *mut c_void {
 
 /// The definition that a look-up in the global scope would find if this library were not loaded.
 fn behind_us(handle: *mut c_void, name: &CStr, caller: Option<&Object>) -> *mut c_void {
+    if let Some(address) = elf::beside_in_namespace(name.to_bytes()) {
+        return address as *mut c_void;
+    }
     let address = dl::next(name);
     if !address.is_null() || handle != RTLD_DEFAULT {
         return address;

@@ -200,6 +200,11 @@ pub(crate) fn has(library: &CStr) -> bool {
 
 /// Looks a name up in a loaded library and its dependencies. Loads nothing.
 pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
+    // A look-up that fails in a namespace of dlmopen ends the process before glibc 2.34.
+    let is_apart = !elf::is_from_the_start(elf::own_dynamic());
+    if is_apart && elf::defined_by_others(name.to_bytes()).is_none() {
+        return core::ptr::null_mut();
+    }
     let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
         return core::ptr::null_mut();
     };

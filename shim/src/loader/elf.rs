@@ -303,6 +303,18 @@ pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
     address
 }
 
+/// The first definition of a symbol by another object of a namespace of dlmopen, in which this copy
+/// of the library comes first. None: there is none, or this copy is the program's.
+///
+/// Before glibc 2.34 a failed look-up there ends the process, and the look-up of a name that only
+/// this library defines in the searched scope is such a one.
+pub(crate) fn beside_in_namespace(name: &[u8]) -> Option<usize> {
+    match is_from_the_start(own_dynamic()) {
+        true => None,
+        false => defined_by_others(name),
+    }
+}
+
 /// The definition of a symbol that follows ours in the loader's search order, found without calling
 /// any function. Its callers may be in a signal handler, between fork and exec, or in a process
 /// whose other thread holds the loader's lock.

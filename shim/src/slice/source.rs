@@ -101,8 +101,18 @@ fn read<'a>(file: &File, path: &CStr, text: &'a mut [u8; MAX_FILE]) -> Option<&'
             unusable(path, b"larger than a slice file can be");
             return None;
         }
-        Err(_) => {
+        Err(sys::EINVAL) => {
             unusable(path, b"not a regular file");
+            return None;
+        }
+        Err(why) => {
+            let mut text = log::Text::<96>::new();
+            let _ = write!(
+                text,
+                "cannot be examined (fstat fails with {why}{hint})",
+                hint = why.hint()
+            );
+            unusable(path, text.as_bytes());
             return None;
         }
     };

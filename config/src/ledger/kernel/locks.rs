@@ -32,6 +32,8 @@ pub(crate) struct Session<'a> {
     insists: bool,
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
+    /// Why the kernel gave no lock, where another process does not have it.
+    lock_failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
     hold: Cell<Option<Hold>>,
 }
@@ -60,6 +62,7 @@ impl<'a> Session<'a> {
             owned: Cell::new(0),
             insists: false,
             failure: Cell::new(None),
+            lock_failure: Cell::new(None),
             hold: Cell::new(None),
         }
     }
@@ -76,6 +79,11 @@ impl<'a> Session<'a> {
     /// Why the file could not be opened, if it could not.
     pub(crate) fn failure(&self) -> Option<Errno> {
         self.failure.get()
+    }
+
+    /// Why the kernel gave no lock, if another process does not have it.
+    pub(crate) fn lock_failure(&self) -> Option<Errno> {
+        self.lock_failure.get()
     }
 
     /// Runs `act` with the call's descriptor.
@@ -184,7 +192,11 @@ impl<'a> Kernel for Session<'a> {
             if self.note.get().is_none() {
                 self.note.set(self.file.open_fds.note(fd));
             }
-            Ok(fd.lock(self.slot_lock_byte(slot)))
+            let locked = fd.try_lock(self.slot_lock_byte(slot));
+            Ok(locked.unwrap_or_else(|why| {
+                self.lock_failure.set(Some(why));
+                false
+            }))
         });
         (got == Ok(true)).then(|| SlotLock {
             session: self,

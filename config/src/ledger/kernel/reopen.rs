@@ -1,12 +1,14 @@
-//! Reopens a ledger whose path no longer leads to it: the folder of a run was removed while the run
-//! continued.
+//! Finds a ledger through another process's descriptor of it: where the folder of a run was removed
+//! while the run continued, and where another file lies at the ledger's path.
 //! Touches: /proc, of the process that has the ledger open.
 //! Law: the file that is opened was once at that path. The process's pid may by now belong to
 //! another process.
 
 use core::ffi::CStr;
 
-use crate::sys::{ESTALE, Errno, Fd, read_link};
+use crate::ledger::protocol::header::ID_AT;
+use crate::ledger::protocol::layout::MAGIC;
+use crate::sys::{ESTALE, Errno, Fd, Stat, read_link};
 
 /// The kernel's suffix for the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
@@ -20,6 +22,32 @@ pub(crate) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
         true => Fd::open_link(descriptor),
         false => Err(ESTALE),
     }
+}
+
+/// Whether another process's descriptor, `/proc/PID/fd/N`, is of a ledger with this id that is not
+/// this file: the file is then a copy of the ledger. False where the descriptor cannot be read, as
+/// another user's cannot, and where it is of some other file: its process may have ended, and its
+/// pid may belong to another process.
+pub(crate) fn holds_another(descriptor: &CStr, id: u64, stat: &Stat) -> bool {
+    let Ok(there) = Fd::open_path(descriptor).and_then(|fd| fd.stat()) else {
+        return false;
+    };
+    let is_same = there.identity == stat.identity;
+    there.regular && !is_same && is_ledger(descriptor, id)
+}
+
+/// Whether the file of a descriptor is a ledger with this id.
+#[cold]
+fn is_ledger(descriptor: &CStr, id: u64) -> bool {
+    let Ok(fd) = Fd::open_link(descriptor) else {
+        return false;
+    };
+    let is_word = |at: usize, wanted: u64| {
+        let mut word = [0; size_of::<u64>()];
+        let read = fd.read(&mut word, at);
+        read == Ok(word.len()) && u64::from_ne_bytes(word) == wanted
+    };
+    is_word(0, MAGIC) && is_word(ID_AT, id)
 }
 
 /// Whether two paths end in the same folder and file; the rest may differ between mount namespaces.

@@ -263,6 +263,7 @@ pub(crate) const LOCKS_AT: usize = offset_of!(Header, locks);
 pub(crate) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(crate) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(crate) const NOTED_AT: usize = offset_of!(Header, noted);
+pub(crate) const ID_AT: usize = offset_of!(Header, id);
 
 /// The UUID that three words of the table encode.
 pub(crate) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

@@ -7,5 +7,6 @@ pub mod exit;
 pub mod hook_entry;
 pub mod host_files;
 pub mod sigchld;
+pub mod stack;
 pub mod streams;
 pub mod text;

@@ -8,5 +8,5 @@ use std::ffi::{c_char, c_int};
 /// program that `gpuslice run` becomes must find the signals as the caller left them.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
-    gpuslice_cli::cli::main()
+    gpuslice_cli::base::stack::with_room(gpuslice_cli::cli::main)
 }

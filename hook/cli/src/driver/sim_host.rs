@@ -8,6 +8,7 @@
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
@@ -57,10 +58,23 @@ pub fn start(
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().trim_start_matches("Error: ");
-        return Err(SimHostError::Refused(said.to_owned()));
+        return Err(SimHostError::Refused(match output.status.signal() {
+            // The simulator maps a file for which there is no room.
+            Some(libc::SIGBUS) => full(state),
+            _ if said.is_empty() => format!("the simulator ended with {}", output.status),
+            _ => said.to_owned(),
+        }));
     }
     let meminfo = state.join("meminfo");
-    Ok(meminfo.exists().then_some(meminfo))
+    match fs::metadata(&meminfo) {
+        Ok(file) if file.len() == 0 => Err(SimHostError::Refused(full(state))),
+        Ok(_) => Ok(Some(meminfo)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn full(state: &Path) -> String {
+    format!("the file system of {} is full", state.display())
 }
 
 /// Mounts the machine's meminfo at `/proc/meminfo` for this process and all processes it starts.

@@ -92,6 +92,15 @@ impl SliceRecord {
     /// The version that this code writes and reads.
     pub const VERSION: u32 = 1;
 
+    /// Whether a slice was made. A container that started without one because of a failure is
+    /// recorded without budgets, and has no files.
+    #[must_use]
+    pub fn has_slice(&self, places: &HostPaths) -> bool {
+        let is_made =
+            |one: &Member| one.no_slice.is_none() || places.container_root(&one.id).exists();
+        !self.devices.is_empty() || self.containers.iter().any(is_made)
+    }
+
     /// The host memory that it was promised.
     #[must_use]
     pub fn unified(&self) -> Bytes {

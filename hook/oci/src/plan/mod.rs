@@ -43,7 +43,7 @@ fn pod_slice(sandbox: &str) -> String {
 
 /// Whether a container's id could be taken for the id of a pod's slice, or of a run's promise
 /// (`run.PID.START.NAME`).
-fn is_reserved(id: &str) -> bool {
+pub(crate) fn is_reserved(id: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let pod = id.strip_prefix(POD);
     let mut parts = id.splitn(4, '.');
@@ -176,17 +176,22 @@ fn plan(
         each: mut devices,
         note,
     } = budgets;
-    // The containers of a pod must agree on their slice.
     let lowered = match asked.shared {
-        false => toolkit_limit::lower(given.spec, &mut devices),
-        true => None,
+        false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
+            format!(
+                "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
+                toolkit enforces"
+            )
+        }),
+        // The containers of a pod must agree on their slice: a smaller one would refuse this
+        // container what it may still take beside the others.
+        true => toolkit_limit::lower(given.spec, &mut devices.clone()).map(|limit| {
+            format!(
+                "NVIDIA's toolkit limits this container alone to {limit} \
+                 (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's larger slice"
+            )
+        }),
     };
-    let lowered = lowered.map(|limit| {
-        format!(
-            "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
-            toolkit enforces"
-        )
-    });
     let notes: Vec<String> = note.into_iter().chain(lowered).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();

@@ -4,7 +4,7 @@
 //! arguments, foreign annotations) are skipped, whatever their length.
 
 use crate::request::annotations;
-use crate::request::json_filter::{self, Keep};
+use crate::request::json_filter::{self, Ambiguous, Keep};
 use gpuslice_host::base::read;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -225,6 +225,15 @@ pub enum SpecError {
         #[source]
         source: io::Error,
     },
+    /// A member appears twice, with two values.
+    #[error("{path} contradicts itself")]
+    Ambiguous {
+        /// Its path.
+        path: PathBuf,
+        /// The member.
+        #[source]
+        source: io::Error,
+    },
     /// The state names `/` as the bundle.
     #[error(
         "the container's state names / as its bundle, which has no config.json: crun before 1.27 does this for \
@@ -234,6 +243,18 @@ pub enum SpecError {
     /// The state names no bundle.
     #[error("the container's state names no bundle")]
     NoBundle,
+}
+
+impl SpecError {
+    /// Whether the annotations are given twice, with a request for a slice among them.
+    #[must_use]
+    pub fn requests_twice(&self) -> bool {
+        let SpecError::Ambiguous { source, .. } = self else {
+            return false;
+        };
+        let name = Ambiguous::of(source).map(|found| found.name.as_str());
+        name.is_some_and(|name| name.starts_with(annotations::PREFIX) || name == "annotations")
+    }
 }
 
 /// Reads the config.json of a bundle.
@@ -250,7 +271,10 @@ pub fn read(bundle: &Path) -> Result<Spec, SpecError> {
             Err(SpecError::RootBundle)
         }
         Err(source) => Err(SpecError::Read { path, source }),
-        Ok(file) => reduced(file).map_err(|source| SpecError::Content { path, source }),
+        Ok(file) => reduced(file).map_err(|source| match Ambiguous::of(&source) {
+            Some(_) => SpecError::Ambiguous { path, source },
+            None => SpecError::Content { path, source },
+        }),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::base::syslog::Log;
 use crate::request::arguments::{self, Arguments, Invocation};
 use crate::request::state::{self, State};
-use crate::stage::create::create;
+use crate::stage::create::{create, unsliced};
 use crate::stage::delete::delete;
 use gpuslice_host::machine::policy::OnError;
 use std::ffi::OsString;
@@ -107,6 +107,13 @@ fn stage(arguments: &Arguments) -> u8 {
             let line = format!("{} starts without a slice: {error:#}", state.id);
             log.tell(&line);
             tell(&line);
+            let recorded = unsliced::record(&state, stage, arguments, &format!("{error:#}"));
+            if let Err(error) = recorded {
+                tell(&format!(
+                    "gpuslice status does not show {}: {error:#}",
+                    state.id
+                ));
+            }
             SUCCESS
         }
     }

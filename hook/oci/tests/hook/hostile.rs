@@ -339,6 +339,9 @@ fn the_policy_says_what_becomes_of_a_container_when_something_breaks() {
     // For want of room nobody starts, whatever is said of errors.
     let more = host.asking("more", &[("gpuslice.io/memory", "88GiB")]);
     assert!(more.is_refused().contains("88.00 GiB is more than GPU 0"));
+    // The record is what `gpuslice status` shows.
+    assert_eq!(host.left(), ["slices/annotated.json"]);
+    assert!(annotated.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
 }
 
@@ -359,5 +362,5 @@ fn a_container_that_starts_all_the_same_has_nothing_of_a_slice_in_it() {
         fs::read_dir(container.inside(".gpuslice")).unwrap().count(),
         0
     );
-    assert_eq!(host.left(), Vec::<String>::new());
+    assert_eq!(host.left(), ["slices/c1.json"]);
 }

@@ -9,6 +9,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod ambiguous;
 mod binary;
 mod crash;
 mod damaged;
@@ -19,8 +20,10 @@ mod images;
 mod inject;
 mod namespaces;
 mod page_cache;
+mod pod_limit;
 mod seal;
 mod shared;
 mod support;
 mod syslog;
+mod unsliced;
 mod wrapper;

@@ -1,10 +1,12 @@
 //! Contexts: charges the memory that a context takes, and releases the memory that ends with it.
 //! Touches: the real function, then the ledger; NVML, for the first context of a slice.
 //!
-//! The first context of a slice is measured and never refused, because its size is not known
-//! before. An implausible size is due to a neighbour, and the usual size is taken instead; so it is
-//! if the size cannot be measured. The ledger remembers the size, and every later context claims it
-//! before it is created.
+//! The first context of a slice is measured, because its size is not known before. It claims the
+//! usual size before it is created, and is refused if that does not fit beside what the slice holds.
+//! A slice that holds nothing may be smaller than the usual size, and its first context is granted.
+//! An implausible size is due to a neighbour, and the usual size is taken instead; so it is if the
+//! size cannot be measured. The ledger remembers the size, and every later context claims it before
+//! it is created.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
@@ -176,10 +178,17 @@ pub(crate) fn make(
         None => None,
     };
     let measures = known.is_none() && !there;
+    let early = match measures.then(|| ahead(account)) {
+        Some(Err(())) => {
+            turn.take().map(ManuallyDrop::into_inner);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        early => early.and_then(Result::ok).unwrap_or(Bytes::ZERO),
+    };
     let meter = measures.then(|| account.meter(copy, ordinal));
     let before = meter.map(|meter| meter.sample(|| account.host()));
     let code = ask();
-    let mut held = claimed;
+    let mut held = claimed.or(measures.then_some(early));
     let context = if code == SUCCESS { handle() } else { None };
     if let (Some(meter), Some(before)) = (meter, before) {
         let measured = match code {
@@ -188,10 +197,16 @@ pub(crate) fn make(
         };
         meter.close();
         if code == SUCCESS {
-            let alone = || context_size::afterwards(copy, context, ledger.sum(listed));
+            let others = || ledger.sum(listed).minus(early);
+            let alone = || context_size::afterwards(copy, context, others());
             let size = believed(measured.unwrap_or_else(alone));
             ledger.learn_context(listed, size);
-            held = account.record(size, Kind::Context).then_some(size);
+            if size < early {
+                account.release(early.minus(size), Kind::Context);
+                held = Some(size);
+            } else if account.record(size.minus(early), Kind::Context) {
+                held = Some(size);
+            }
         }
     }
     turn.take().map(ManuallyDrop::into_inner);
@@ -208,6 +223,22 @@ pub(crate) fn make(
         None => account.release(held.unwrap_or(Bytes::ZERO), Kind::Context),
     }
     code
+}
+
+/// Claims the usual size for a context of unknown size. Returns what was claimed, or an error if
+/// the slice holds memory and that size does not fit beside it.
+#[cold]
+fn ahead(account: &Account) -> Result<Bytes, ()> {
+    let usual = Bytes::new(context_size::USUAL);
+    match account.try_claim(usual, Kind::Context) {
+        Outcome::Granted => Ok(usual),
+        Outcome::Uncounted => Ok(Bytes::ZERO),
+        Outcome::Refused(_) if account.ledger.sum(account.listed) == Bytes::ZERO => Ok(Bytes::ZERO),
+        Outcome::Refused(refusal) => {
+            account.refuse(usual, refusal);
+            Err(())
+        }
+    }
 }
 
 /// The size to record for a measurement; logs an implausible one.

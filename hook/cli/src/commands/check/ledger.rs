@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct LedgerSeen {
     path: PathBuf,
     descriptor: Option<PathBuf>,
+    open: Open,
     is_enforced: bool,
     fault: Option<Fault>,
 }
@@ -58,6 +59,7 @@ impl LedgerSeen {
         };
         Some(LedgerSeen {
             descriptor: slice.ledger_descriptor.map(|path| path.as_str().into()),
+            open: slice.ledger_id.map_or(Open::Existing, Open::Known),
             is_enforced: slice.enforce,
             path,
             fault,
@@ -114,12 +116,7 @@ impl LedgerSeen {
 
     fn open(&self) -> Result<Ledger, LedgerError> {
         let descriptor = self.descriptor.as_deref().unwrap_or(Path::new(""));
-        Ledger::open_with(
-            &c_path(&self.path),
-            &c_path(descriptor),
-            Open::Existing,
-            &OWN,
-        )
+        Ledger::open_with(&c_path(&self.path), &c_path(descriptor), self.open, &OWN)
     }
 
     /// Returns how full the slice is on a device.

@@ -33,6 +33,8 @@ pub(super) struct ContainerSlice {
     pub(super) containers: Vec<ContainerStatus>,
     /// Whether the ledger is sealed; None if the record does not say.
     pub(super) sealed: Option<bool>,
+    /// The name of a container for which the hook could make no slice, and so no files.
+    pub(super) unmade: Option<String>,
 }
 
 impl ContainerSlice {
@@ -149,6 +151,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
         sealed: besides
             .sealed()
             .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
+        unmade: (!record.has_slice(places)).then(|| record.name.clone()),
         containers,
     })
 }

@@ -167,6 +167,10 @@ impl Look<'_> {
             status.containers = held.containers.clone();
             status.no_slice = held.no_slice();
             status.sealed = held.sealed;
+            if let Some(name) = &held.unmade {
+                status.name.clone_from(name);
+                return status;
+            }
         }
         let rights = found.user.unwrap_or_else(User::own);
         let files = with_rights_of(rights, || files::read(&found.file, found.user, there));

@@ -35,7 +35,7 @@ fn slice(slice: &SliceStatus) -> String {
     if let Some(user) = slice.user.filter(|user| *user != User::own()) {
         about.push(format!("user {}", text::printable(&user.name())));
     }
-    if !slice.enforce && slice.error.is_none() {
+    if !slice.enforce && slice.error.is_none() && slice.no_slice.is_none() {
         about.push("only counted, not enforced".to_owned());
     }
     match slice.sealed {
@@ -51,7 +51,7 @@ fn slice(slice: &SliceStatus) -> String {
     let mut note = |text: &str| said.push_str(&format!("  {text}\n"));
     if let Some(error) = &slice.error {
         note(&text::printable(error));
-    } else if slice.ledger.is_none() {
+    } else if slice.ledger.is_none() && slice.no_slice.is_none() {
         note("its slice file names no ledger: nothing is counted or refused");
     }
     for line in no_slice(slice.no_slice.as_deref(), &slice.containers) {

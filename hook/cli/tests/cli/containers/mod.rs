@@ -4,3 +4,4 @@
 mod engines;
 mod runtime;
 mod shown;
+mod unsliced;

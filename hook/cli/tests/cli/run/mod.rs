@@ -2,6 +2,7 @@
 //! Touches: children on simulated machines.
 
 mod dry_run;
+mod full_shm;
 mod gpus;
 mod inside;
 mod private_dir;
@@ -9,5 +10,6 @@ mod process;
 mod programs;
 mod rights;
 mod slice_file;
+mod small_stack;
 mod standard_streams;
 mod start;

@@ -2,12 +2,16 @@
 //! does not matter.
 //! Touches: its arguments.
 //! Law: memory is bounded by the cap and nesting by [`scan::DEPTH`], for every text. Kept text is copied
-//! byte for byte, and a strict parser checks it; the rest is only skipped.
+//! byte for byte, and a strict parser checks it; the rest is only skipped. A member that is kept has
+//! one value: parsers disagree about which of two values counts.
 
 mod scan;
 
+use gpuslice_host::base::text::shown;
 use scan::{Scanner, malformed};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::ops::Range;
 
 /// The part of a value to keep. A value of another type is kept whole, so that the parser refuses
 /// it.
@@ -29,11 +33,29 @@ pub(crate) enum Keep {
     Starting(&'static [&'static str]),
 }
 
+/// A member appears twice, with two values.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} appears twice, as {one} and as {other} (remove one)", name = shown(name))]
+pub(crate) struct Ambiguous {
+    /// Its name.
+    pub(crate) name: String,
+    one: String,
+    other: String,
+}
+
+impl Ambiguous {
+    /// The cause of an error of [`reduce`], if it is this one.
+    #[must_use]
+    pub(crate) fn of(error: &io::Error) -> Option<&Ambiguous> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
 /// Copies the parts to keep of the one value in the text.
 ///
 /// # Errors
-/// When the text cannot be read, is not JSON as far as it is checked, or has more than `cap` bytes
-/// to keep.
+/// When the text cannot be read, is not JSON as far as it is checked, has more than `cap` bytes
+/// to keep, or is [`Ambiguous`] in a member to keep.
 pub(crate) fn reduce(from: impl Read, keep: &Keep, cap: usize) -> io::Result<Vec<u8>> {
     let mut filter = Scanner::new(from, cap);
     filter.value(keep)?;
@@ -72,6 +94,7 @@ impl<R: Read> Scanner<R> {
         self.bump();
         self.keep(b"{")?;
         let mut is_first = true;
+        let mut seen = BTreeMap::<Vec<u8>, Range<usize>>::new();
         if self.after_blanks()? == Some(b'}') {
             self.bump();
             return self.keep(b"}");
@@ -85,7 +108,8 @@ impl<R: Read> Scanner<R> {
                 return Err(malformed("a member has no value"));
             }
             self.bump();
-            match keep(&plain(&raw)) {
+            let name = plain(&raw);
+            match keep(&name) {
                 Some(_) if !is_whole => return Err(malformed("the name of a member is too long")),
                 Some(keep) => {
                     if !std::mem::take(&mut is_first) {
@@ -94,7 +118,12 @@ impl<R: Read> Scanner<R> {
                     self.keep(b"\"")?;
                     self.keep(&raw)?;
                     self.keep(b"\":")?;
+                    let start = self.kept().len();
                     self.value(keep)?;
+                    let value = start..self.kept().len();
+                    if let Some(before) = seen.insert(name, value.clone()) {
+                        self.agree(&raw, before, value)?;
+                    }
                 }
                 None => self.skip()?,
             }
@@ -102,6 +131,22 @@ impl<R: Read> Scanner<R> {
                 return self.keep(b"}");
             }
         }
+    }
+
+    /// Checks that a member that appears twice has the same value both times.
+    fn agree(&self, raw: &[u8], one: Range<usize>, other: Range<usize>) -> io::Result<()> {
+        let [one, other] = [one, other].map(|place| self.kept().get(place).unwrap_or_default());
+        if one == other {
+            return Ok(());
+        }
+        // Quotation marks need no escape, unlike control characters.
+        let cut = |value: &[u8]| shown(&String::from_utf8_lossy(value)).replace("\\\"", "\"");
+        let ambiguous = Ambiguous {
+            name: String::from_utf8_lossy(&plain(raw)).into_owned(),
+            one: cut(one),
+            other: cut(other),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidData, ambiguous))
     }
 
     /// Reads an array; an element's index decides which part of it is kept.

@@ -71,6 +71,11 @@ impl<R: Read> Scanner<R> {
         }
     }
 
+    /// The bytes that are kept so far.
+    pub(super) fn kept(&self) -> &[u8] {
+        &self.kept
+    }
+
     /// The kept bytes.
     pub(super) fn into_kept(self) -> Vec<u8> {
         self.kept

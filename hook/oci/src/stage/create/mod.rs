@@ -3,12 +3,14 @@
 
 mod injection;
 
+pub(crate) mod unsliced;
+
 use crate::apply::{command, container, driver_limit, host_dirs};
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::plan::neighbours::{Admission, Candidate, HostUnread};
 use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
 use crate::request::arguments::Arguments;
-use crate::request::spec::{self, Spec};
+use crate::request::spec::{self, Spec, SpecError};
 use crate::request::state::State;
 use crate::request::{annotations, hook_sizes, toolkit_limit};
 use anyhow::{Context, bail};
@@ -66,7 +68,8 @@ fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decid
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
-            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec));
+            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec))
+        || spec.as_ref().is_err_and(SpecError::requests_twice);
     let policy = policy::read(&given.paths)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
     let on = Outcomes::of(&policy, annotated);
@@ -110,6 +113,7 @@ pub(crate) fn dry_run(
     let on = decided.on;
     let records = records::records(&given.paths).map_err(|error| on.by_host(error))?;
     let records = gc::without_dead(&given.paths, records);
+    let records = unsliced::without(&given.paths, records, &state.id);
     let candidate = Candidate {
         plan: &decided.plan,
         devices: &decided.devices,
@@ -307,6 +311,7 @@ impl Run<'_> {
         let registry = Registry::lock(paths).map_err(|error| on.by_host(error))?;
         given.crash_points.reached("locked");
         let (records, collected) = gc::drop_dead(&registry).map_err(|error| on.by_host(error))?;
+        let records = unsliced::forget(&registry, records, &state.id);
         self.report.lines.extend(collected.failures);
         let candidate = Candidate {
             plan,

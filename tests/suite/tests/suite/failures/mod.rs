@@ -2,5 +2,7 @@
 //! Touches: broken slice files and ledgers, on simulated machines.
 
 mod bad_input;
+mod copied_ledger;
+mod filtered;
 mod log_lines;
 mod lost_folder;

@@ -3,6 +3,7 @@
 
 mod budgets;
 mod enforcement;
+mod first_context;
 mod graphs;
 mod headroom;
 mod idle_memory;

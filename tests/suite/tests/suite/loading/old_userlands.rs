@@ -165,3 +165,24 @@ fn every_old_userland_opens_files_in_a_namespace_and_sees_the_slice() {
         every_test_of(name);
     }
 }
+
+/// In such a namespace this library comes first, so that its own definition was found where the
+/// driver's is, and no other in its scope.
+#[test]
+fn look_ups_in_a_namespace_of_its_own_find_the_driver() {
+    let userland = Userland::new("bionic");
+    let machine = Machine::new("rtx3090");
+    let slice = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+    let folder = format!("-L{}", userland.folder.join("sim").display());
+    let source = "c/lookups_apart.c";
+    let driver = [&folder, "-l:libcuda.so.1", "-ldl"];
+    let plugin = [&["-DPLUGIN", "-shared", "-fPIC"], &driver[..]].concat();
+    let plugin = userland.client(source, "lookups-apart-plugin.so", &plugin);
+    let program = userland.client(source, "lookups-apart", &["-ldl"]);
+    for route in ["default", "next", "handle"] {
+        let run = || machine.place(userland.run(&program).arg(&plugin).arg(route));
+        assert_eq!(run().answer().clean(), "25438126080\n", "{route}, bare");
+        let sliced = run().with_shim().slice(&slice).answer();
+        assert_eq!(sliced.clean(), format!("{}\n", 8 * GIB), "{route}");
+    }
+}

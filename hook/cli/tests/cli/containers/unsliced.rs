@@ -1,0 +1,65 @@
+//! `gpuslice status` of a container that started without its slice because the host
+//! failed (`on-error` = `"start"`), on a host of its own.
+
+use crate::support::{Home, Installation, told};
+use gpuslice_hook::owner::Owner;
+use gpuslice_hook::place::Places;
+use gpuslice_hook::registry::{Member, Record, Registry};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+const WHY: &str = "no list of GPUs exists (run gpuslice devices --write)";
+
+#[test]
+fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
+    let (home, here) = (Home::new(), Installation::new("unsliced"));
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let places = Places::below(root.path());
+    let mut sleep = Command::new("sleep");
+    let mut process = sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap();
+    let pid = process.id();
+    let member = Member {
+        id: "c1".to_owned(),
+        name: "team/server".to_owned(),
+        owner: Owner::of(i32::try_from(pid).unwrap()).unwrap(),
+        bundle: "/bundle".into(),
+        drops: Vec::new(),
+        no_slice: Some(WHY.to_owned()),
+    };
+    let record = Record {
+        version: Record::VERSION,
+        slice: "c1".to_owned(),
+        name: "team/server".to_owned(),
+        namespace: None,
+        shared: false,
+        sandbox: None,
+        devices: Vec::new(),
+        promised: None,
+        containers: vec![member],
+    };
+    Registry::lock(&places).unwrap().write(&record).unwrap();
+    let said = |words: &[&str]| {
+        let mut command = here.gpuslice();
+        command.args(words).arg("--root").arg(root.path());
+        told(home.of(&mut command))
+    };
+    let shown = format!("team/server (container c1, pid {pid})\n  no slice: {WHY}\n");
+    let status = said(&["status"]);
+    let json = said(&["status", "--json"]);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(status, (shown, String::new(), 0));
+    let slice: Value = serde_json::from_str(&json.0).unwrap();
+    let slice = &slice["slices"][0];
+    assert_eq!(
+        json!([
+            slice["name"],
+            slice["no_slice"],
+            slice["error"],
+            slice["ledger"],
+            slice["devices"]
+        ]),
+        json!(["team/server", WHY, null, null, []])
+    );
+    assert_eq!(slice["containers"][0]["no_slice"], WHY);
+}

@@ -1,0 +1,90 @@
+//! A container that starts without its slice because the host failed (`on-error` = `"start"`) is
+//! recorded, so that `gpuslice status` shows it.
+//! Touches: mount namespaces of its own. Needs root.
+
+use crate::support::{Container, Host, is_root};
+use serde_json::Value;
+use std::fs;
+
+const START: &str = "[on-error]\nannotated = \"start\"\n";
+
+fn record(host: &Host, id: &str) -> Value {
+    let text = fs::read_to_string(host.run(&format!("slices/{id}.json"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn starts(container: &Container<'_>) -> String {
+    let said = container.hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8(said.stderr).unwrap()
+}
+
+#[test]
+fn a_container_that_starts_because_the_host_failed_is_recorded() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(START);
+    let devices = fs::read(host.run("devices.json")).unwrap();
+    fs::write(host.run("devices.json"), "garbage").unwrap();
+    let container = host.asking(
+        "c1",
+        &[
+            ("gpuslice.io/memory", "8GiB"),
+            ("io.kubernetes.cri.container-name", "server"),
+        ],
+    );
+    let said = starts(&container);
+    let (_, why) = said.trim().split_once(" starts without a slice: ").unwrap();
+    let kept = record(&host, "c1");
+    assert_eq!(kept["containers"][0]["no_slice"], why, "{kept}");
+    assert_eq!(kept["containers"][0]["pid"], container.pid());
+    assert_eq!(kept["name"], "server");
+    assert_eq!(kept["devices"], serde_json::json!([]));
+
+    // It takes no memory from others.
+    fs::write(host.run("devices.json"), devices).unwrap();
+    host.asking("c2", &[("gpuslice.io/memory", "24GiB")])
+        .is_given_its_slice();
+    host.collect();
+    assert!(host.run("slices/c1.json").exists());
+    assert!(container.hook(&["poststop"]).status.success());
+    assert!(!host.run("slices/c1.json").exists());
+}
+
+#[test]
+fn a_container_whose_second_hook_succeeds_has_its_slice_and_one_record() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(START);
+    let devices = fs::read(host.run("devices.json")).unwrap();
+    fs::write(host.run("devices.json"), "garbage").unwrap();
+    let container = host.container("c1");
+    starts(&container);
+    fs::write(host.run("devices.json"), devices).unwrap();
+    container.is_given_its_slice();
+    let kept = record(&host, "c1");
+    assert_eq!(kept["containers"][0]["no_slice"], Value::Null, "{kept}");
+    assert_eq!(kept["devices"][0]["memory"], 8u64 << 30, "{kept}");
+    // Its first process holds the memory: a container of 24 GiB does not fit beside it.
+    host.asking("c2", &[("gpuslice.io/memory", "24GiB")])
+        .is_refused();
+}
+
+#[test]
+fn a_container_that_is_dead_is_forgotten() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(START);
+    fs::write(host.run("devices.json"), "garbage").unwrap();
+    let mut container = host.container("c1");
+    starts(&container);
+    container.dies();
+    host.collect();
+    assert_eq!(host.left(), Vec::<String>::new());
+}
