@@ -8,7 +8,7 @@ use std::fmt;
 
 /// All GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inventory {
+pub(crate) struct Inventory {
     /// The driver's version, if NVML reports it.
     pub driver: Option<String>,
     /// The GPUs, in the order of their indices.
@@ -17,7 +17,7 @@ pub struct Inventory {
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub(crate) struct Device {
     /// The number that users know: the index in nvidia-smi or, without NVML, CUDA's ordinal.
     pub index: u32,
     /// CUDA's ordinal if no variable hides devices. None if CUDA does not list the device, as with
@@ -44,7 +44,7 @@ pub struct Device {
 
 /// A part of a GPU that MIG divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigInstance {
+pub(crate) struct MigInstance {
     /// Its identity.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
@@ -58,7 +58,7 @@ pub struct MigInstance {
 
 /// A device that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// Its identity.
     pub uuid: DeviceUuid,
     /// All its memory.
@@ -73,7 +73,7 @@ pub struct Target<'a> {
 
 impl Device {
     /// Returns the devices that programs allocate from: the GPU itself, or its instances.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         let own = self.mig.is_empty().then_some(Target {
             uuid: self.uuid,
             total: Bytes::new(self.total),
@@ -94,7 +94,7 @@ impl Device {
 
 impl Inventory {
     /// Returns all devices that can have a budget.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.devices.iter().flat_map(Device::targets)
     }
 }

@@ -9,11 +9,11 @@ use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 
 /// Headroom by device.
-pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
+pub(crate) type Headrooms = BTreeMap<DeviceUuid, Bytes>;
 
 /// Reasons why the options do not describe a slice on this machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BudgetError {
+pub(crate) enum BudgetError {
     /// The driver works but lists no GPU.
     #[error("the NVIDIA driver lists no GPU here")]
     NoDevices,
@@ -73,7 +73,7 @@ pub enum BudgetError {
 
 /// A slice, and the warnings about it.
 #[derive(Debug, PartialEq)]
-pub struct DescribedSlice {
+pub(crate) struct DescribedSlice {
     /// The slice; the caller fills in its `meminfo`.
     pub slice: Slice,
     /// Warnings for the user.
@@ -84,7 +84,7 @@ pub struct DescribedSlice {
 
 /// A GPU with less memory than the limit for all GPUs, which therefore does not limit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooSmall {
+pub(crate) struct TooSmall {
     /// The GPU.
     pub uuid: DeviceUuid,
     /// The message for the user.
@@ -96,7 +96,7 @@ pub struct TooSmall {
 ///
 /// # Errors
 /// When the options name a GPU that does not exist, or a limit that exceeds a GPU's memory.
-pub fn budget(
+pub(crate) fn budget(
     options: &SliceOptions,
     inventory: &Inventory,
     name: &str,
@@ -254,7 +254,7 @@ fn named<'a>(
 ///
 /// # Errors
 /// When it does not exist, or when it is a GPU that programs cannot allocate from.
-pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
+pub(crate) fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
     let direct = inventory.targets().find(|target| match selector {
         Selector::Uuid(uuid) => target.uuid == uuid,
         Selector::Index(index) => target.device.index == index && target.uuid == target.device.uuid,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a slice file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SliceFileError {
+pub(crate) enum SliceFileError {
     /// The file cannot be read.
     #[error("cannot read slice file {path}")]
     Read {
@@ -64,7 +64,7 @@ pub enum SliceFileError {
 ///
 /// # Errors
 /// [`SliceFileError`] names the file, and the line if there is one.
-pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
+pub(crate) fn read(path: &Path) -> Result<Slice, SliceFileError> {
     read_file(path).or_else(|error| carried(path).ok_or(error))
 }
 
@@ -120,7 +120,7 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
 /// # Errors
 /// When it lists a GPU that does not exist, or a limit that exceeds a GPU's memory: that limit
 /// would silently have no effect.
-pub fn compare(
+pub(crate) fn compare(
     path: &Path,
     slice: &Slice,
     inventory: &Inventory,
@@ -161,7 +161,7 @@ const MEMORY: &str = "\"memory\"";
 /// Returns the devices with a limit of their own. A run's slice file also lists devices with the
 /// limit of all.
 #[must_use]
-pub fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
+pub(crate) fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
     let listed = slice.devices();
     let own = listed.filter(|listed| listed.memory.is_some() && listed.memory != slice.memory);
     own.map(|listed| listed.uuid).collect()
