@@ -23,10 +23,8 @@ pub(crate) struct Device {
     /// CUDA's ordinal if no variable hides devices. None if CUDA does not list the device, as with
     /// a GPU that MIG divides.
     pub cuda_ordinal: Option<u32>,
-    /// Its identity.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
-    /// Its name.
     pub name: String,
     /// The memory that its programs can use in total, in bytes.
     pub total: u64,
@@ -45,12 +43,10 @@ pub(crate) struct Device {
 /// A part of a GPU that MIG divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MigInstance {
-    /// Its identity.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
     /// CUDA's ordinal, if CUDA lists it (by default it lists at most one instance).
     pub cuda_ordinal: Option<u32>,
-    /// Its name.
     pub name: String,
     /// Its memory in bytes.
     pub total: u64,
@@ -59,7 +55,6 @@ pub(crate) struct MigInstance {
 /// A device that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    /// Its identity.
     pub uuid: DeviceUuid,
     /// All its memory.
     pub total: Bytes,

@@ -61,7 +61,6 @@ pub(crate) enum PreloadError {
      ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
 )]
 pub(crate) struct Unnameable {
-    /// The path.
     pub path: PathBuf,
     /// The environment variable.
     pub variable: &'static str,

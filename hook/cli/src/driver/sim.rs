@@ -34,7 +34,6 @@ pub(crate) enum SimError {
     Scenario {
         /// The scenario file's path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },

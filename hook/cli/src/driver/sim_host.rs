@@ -20,7 +20,6 @@ pub(crate) enum SimHostError {
     Tool {
         /// Its expected path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -43,7 +43,6 @@ pub(crate) enum Reason {
 pub(crate) struct Unreached {
     /// The program's file: that of the command, or of the interpreter of its script.
     pub program: PathBuf,
-    /// The reason.
     pub reason: Reason,
 }
 

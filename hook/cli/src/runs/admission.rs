@@ -97,7 +97,6 @@ pub(crate) fn promise(room: &Room, budget: Bytes, overcommit: bool) -> Result<Pr
 /// A budget that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) struct Full {
-    /// The budget.
     pub budget: Bytes,
     /// The room on the host.
     pub room: Room,

@@ -36,18 +36,14 @@ pub(crate) enum HeadroomError {
     /// The file cannot be read or replaced.
     #[error("cannot {verb} {path}, where learned headroom is remembered")]
     File {
-        /// The operation.
         verb: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The file does not hold learned headroom.
     #[error("{path} does not hold learned headroom: {why} (`gpuslice headroom reset` removes it)")]
     Garbled {
-        /// The file.
         path: PathBuf,
         /// The fault in it.
         why: String,

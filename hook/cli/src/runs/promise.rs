@@ -42,7 +42,6 @@ pub(crate) enum PromiseError {
     Host {
         /// The path of the meminfo file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -51,7 +50,6 @@ pub(crate) enum PromiseError {
     Make {
         /// The promises' folder.
         folder: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -43,7 +43,6 @@ pub(crate) enum BudgetError {
         option: &'static str,
         /// The option's value, with enough digits to differ from the GPU's memory.
         limit: String,
-        /// The GPU.
         target: String,
         /// The GPU's memory in whole MiB.
         most: u64,
@@ -63,7 +62,6 @@ pub(crate) enum BudgetError {
     Headroom {
         /// The headroom's value.
         headroom: Bytes,
-        /// The limit.
         limit: Bytes,
     },
     /// More GPUs than one slice file can list.
@@ -85,7 +83,6 @@ pub(crate) struct DescribedSlice {
 /// A GPU with less memory than the limit for all GPUs, which therefore does not limit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TooSmall {
-    /// The GPU.
     pub uuid: DeviceUuid,
     /// The message for the user.
     pub message: String,

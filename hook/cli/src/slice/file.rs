@@ -21,22 +21,16 @@ pub(crate) enum SliceFileError {
     /// The file cannot be read.
     #[error("cannot read slice file {path}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// It is a directory, a pipe or a device.
     #[error("slice file {path} is not a regular file")]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// The file is longer than a slice file can be.
     #[error("slice file {path} is {length} bytes, more than a slice file can be (64 KiB)")]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// Its length in bytes.
         length: u64,
@@ -44,19 +38,13 @@ pub(crate) enum SliceFileError {
     /// The text has a fault.
     #[error("slice file {path}, {fault}")]
     Parse {
-        /// The file.
         path: PathBuf,
         /// The line and the fault.
         fault: SliceError,
     },
     /// The file names a GPU that does not exist here.
     #[error("slice file {path}: {fault}")]
-    Device {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        fault: BudgetError,
-    },
+    Device { path: PathBuf, fault: BudgetError },
 }
 
 /// Reads the slice file at `path`. A run's own file may be missing or another user's: the slice

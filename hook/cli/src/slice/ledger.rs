@@ -81,18 +81,14 @@ pub(crate) enum SliceLedgerError {
     /// The ledger cannot be created.
     #[error("cannot make {path}, the ledger of the slice")]
     Make {
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The file is not a usable ledger.
     #[error("cannot use {path} as the ledger of the slice")]
     Use {
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: LedgerError,
     },
