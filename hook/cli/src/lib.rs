@@ -3,7 +3,7 @@
 pub mod base;
 pub mod cli;
 pub mod commands;
-pub mod driver;
-pub mod launch;
-pub mod runs;
-pub mod slice;
+mod driver;
+mod launch;
+mod runs;
+mod slice;

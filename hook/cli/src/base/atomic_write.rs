@@ -14,12 +14,12 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The mode of a new file that every user may read.
-pub const READABLE: u32 = 0o644;
+pub(crate) const READABLE: u32 = 0o644;
 
 /// The reason why a file could not be replaced.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}")]
-pub struct ReplaceError {
+pub(crate) struct ReplaceError {
     /// The file.
     pub path: PathBuf,
     /// The cause.
@@ -29,7 +29,7 @@ pub struct ReplaceError {
 
 /// Whether the new text must survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
+pub(crate) enum Durability {
     /// The text must survive: a configuration.
     Synced,
     /// The text may be lost: a picture that is drawn again each second.
@@ -41,7 +41,7 @@ pub enum Durability {
 ///
 /// # Errors
 /// When the file cannot be written; a regular file is then unchanged.
-pub fn replace(path: &Path, text: &[u8]) -> Result<(), ReplaceError> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), ReplaceError> {
     replace_with(path, text, Durability::Synced)
 }
 
@@ -49,7 +49,11 @@ pub fn replace(path: &Path, text: &[u8]) -> Result<(), ReplaceError> {
 ///
 /// # Errors
 /// As for [`replace`].
-pub fn replace_with(path: &Path, text: &[u8], durability: Durability) -> Result<(), ReplaceError> {
+pub(crate) fn replace_with(
+    path: &Path,
+    text: &[u8],
+    durability: Durability,
+) -> Result<(), ReplaceError> {
     let write = || match destination::find(path)? {
         Destination::Stream(mut stream) => stream.write_all(text),
         Destination::File { folder, name, old } => {
@@ -131,7 +135,7 @@ impl Drop for Temporary<'_> {
 ///
 /// # Errors
 /// When the folder does not exist and cannot be created.
-pub fn make_folder_of(path: &Path, mode: u32) -> Result<Option<PathBuf>, ReplaceError> {
+pub(crate) fn make_folder_of(path: &Path, mode: u32) -> Result<Option<PathBuf>, ReplaceError> {
     let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

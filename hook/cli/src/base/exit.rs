@@ -4,29 +4,29 @@
 use std::fmt;
 
 /// Success.
-pub const SUCCESS: u8 = 0;
+pub(crate) const SUCCESS: u8 = 0;
 /// `check`: the answers disagree.
-pub const INCONSISTENT: u8 = 1;
+pub(crate) const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: a part of a file is left, or its state is unknown.
-pub const LEFT: u8 = 1;
+pub(crate) const LEFT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
-pub const UNREAD: u8 = 1;
+pub(crate) const UNREAD: u8 = 1;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: no NVIDIA driver works.
-pub const NO_DRIVER: u8 = 2;
+pub(crate) const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver does not support limits.
-pub const NO_DRIVER_LIMIT: u8 = 3;
+pub(crate) const NO_DRIVER_LIMIT: u8 = 3;
 /// gpuslice itself failed or was called incorrectly, as with `env` and `timeout`.
-pub const FAILED: u8 = 125;
+pub(crate) const FAILED: u8 = 125;
 /// `run`: the command exists but cannot be executed.
-pub const CANNOT_EXECUTE: u8 = 126;
+pub(crate) const CANNOT_EXECUTE: u8 = 126;
 /// `run`: the command does not exist.
-pub const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// A status, the commands that return it (none: all commands), and its meaning.
-pub type Meaning = (u8, &'static [&'static str], &'static str);
+pub(crate) type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub const MEANINGS: [Meaning; 9] = [
+pub(crate) const MEANINGS: [Meaning; 9] = [
     (SUCCESS, &[], "Success."),
     (
         INCONSISTENT,
@@ -64,7 +64,7 @@ pub const MEANINGS: [Meaning; 9] = [
 
 /// An error with another exit status than [`FAILED`]: attach it as context.
 #[derive(Debug)]
-pub struct Status {
+pub(crate) struct Status {
     /// The exit status.
     pub status: u8,
     /// The message for the user.
@@ -81,7 +81,7 @@ impl std::error::Error for Status {}
 
 /// Returns the exit status that an error carries.
 #[must_use]
-pub fn status_of(error: &anyhow::Error) -> u8 {
+pub(crate) fn status_of(error: &anyhow::Error) -> u8 {
     error
         .downcast_ref::<Status>()
         .map_or(FAILED, |wanted| wanted.status)

@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The errors of `open` and `read`.
-pub fn read_unhooked(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_unhooked(path: &Path) -> io::Result<Vec<u8>> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: a C string, and flags that create no file.

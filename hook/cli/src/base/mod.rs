@@ -1,12 +1,12 @@
 //! Standard streams, exit statuses, text and files, which every room uses.
 //! Touches: descriptors, files.
 
-pub mod atomic_write;
+pub(crate) mod atomic_write;
 pub(crate) mod destination;
-pub mod exit;
+pub(crate) mod exit;
 pub mod hook_entry;
-pub mod host_files;
-pub mod sigchld;
+pub(crate) mod host_files;
+pub(crate) mod sigchld;
 pub mod stack;
-pub mod streams;
-pub mod text;
+pub(crate) mod streams;
+pub(crate) mod text;

@@ -16,7 +16,7 @@ const STANDARD_ERROR: i32 = 2;
 /// would replace it.
 ///
 /// A placeholder can be neither read nor written, and is closed in every other program.
-pub fn fill_closed() {
+pub(crate) fn fill_closed() {
     let nothing = || open("/", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
     // Each placeholder gets the lowest free descriptor. If it cannot be opened, no other file can
     // be either.
@@ -33,7 +33,7 @@ pub fn fill_closed() {
 /// # Errors
 /// When it cannot be written: the disk is full, or standard output is closed, which [`io::Stdout`]
 /// does not report.
-pub fn print(text: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn print(text: &[u8]) -> anyhow::Result<()> {
     let out = io::stdout().as_fd().try_clone_to_owned();
     out.map(File::from)
         .and_then(|mut out| out.write_all(text))
@@ -41,12 +41,12 @@ pub fn print(text: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Prints a message for the user on standard error, after the program's name.
-pub fn tell(message: &str) {
+pub(crate) fn tell(message: &str) {
     tell_as("gpuslice", message);
 }
 
 /// Prints a message of `program` on standard error.
-pub fn tell_as(program: &str, message: &str) {
+pub(crate) fn tell_as(program: &str, message: &str) {
     // A caller may have closed standard error on purpose.
     let _ = writeln!(io::stderr(), "{program}: {message}");
 }

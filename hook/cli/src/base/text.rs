@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Returns a name or message from another source without characters that move the cursor or change
 /// the text direction.
 #[must_use]
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     if !text.contains(is_unsafe) {
         return text.to_owned();
     }
@@ -41,7 +41,7 @@ fn is_unsafe(letter: char) -> bool {
 
 /// Formats folders as a list in a sentence: `a, b or c`.
 #[must_use]
-pub fn alternatives(folders: &[PathBuf]) -> String {
+pub(crate) fn alternatives(folders: &[PathBuf]) -> String {
     let names: Vec<String> = folders
         .iter()
         .map(|path| path.display().to_string())
@@ -56,7 +56,7 @@ pub fn alternatives(folders: &[PathBuf]) -> String {
 /// Returns a path as text. In a path that is not valid text, the bytes that are not ASCII are
 /// escaped, so that two paths never look alike.
 #[must_use]
-pub fn escaped_path(path: &Path) -> String {
+pub(crate) fn escaped_path(path: &Path) -> String {
     match path.to_str() {
         Some(text) => text.to_owned(),
         None => path.as_os_str().as_bytes().escape_ascii().to_string(),
@@ -67,7 +67,7 @@ pub fn escaped_path(path: &Path) -> String {
 ///
 /// # Errors
 /// When the serializer fails.
-pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&escaped_path(path))
 }
 
@@ -75,7 +75,7 @@ pub fn serialize_path<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Er
 ///
 /// # Errors
 /// When the serializer fails.
-pub fn serialize_some_path<S: Serializer>(
+pub(crate) fn serialize_some_path<S: Serializer>(
     path: &Option<PathBuf>,
     out: S,
 ) -> Result<S::Ok, S::Error> {
@@ -87,7 +87,7 @@ pub fn serialize_some_path<S: Serializer>(
 
 /// Formats rows as columns, each as wide as its widest cell; the last column is not padded.
 #[must_use]
-pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

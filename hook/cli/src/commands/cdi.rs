@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// The kind of the devices, the first part of their names: `gpuslice.io/slice=24gib`.
-pub const KIND: &str = "gpuslice.io/slice";
+pub(crate) const KIND: &str = "gpuslice.io/slice";
 
 /// The lowest CDI version that lets a device's name begin with a digit. A reader refuses versions
 /// newer than itself.
-pub const VERSION: &str = "0.5.0";
+pub(crate) const VERSION: &str = "0.5.0";
 
 /// `gpuslice cdi`.
 #[derive(clap::Args, Debug)]
@@ -82,7 +82,7 @@ pub enum Format {
 /// # Errors
 /// When there is no hook, when there is neither a working driver nor a size, or when the file
 /// cannot be written.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Generate(args) = &args.verb;
     if let Some(file) = &args.output {
         devices_file::refuse_simulated(args.sim.as_deref(), file)?;

@@ -29,7 +29,7 @@ for hosts where none starts for a long time: gpuslice-gc.timer runs it.";
 ///
 /// # Errors
 /// When remains that no process uses cannot be removed.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // Listing the runs removes the remains of ended runs.
     let runs = registry::running().len();
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();

@@ -45,7 +45,7 @@ Examples:
 ///
 /// # Errors
 /// When the stored headroom cannot be read or changed, or the list cannot be printed.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let place = headroom_store::place()?;
     let said = match &args.verb {
         None => {

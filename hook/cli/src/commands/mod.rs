@@ -1,15 +1,15 @@
 //! The commands, each in a file or folder of its own.
 //! Touches: the rooms below.
 
-pub mod cache;
-pub mod cdi;
-pub mod check;
-pub mod devices;
+pub(crate) mod cache;
+pub(crate) mod cdi;
+pub(crate) mod check;
+pub(crate) mod devices;
 pub mod docs;
-pub mod driver_limit;
-pub mod engines;
-pub mod gc;
-pub mod headroom;
-pub mod report;
-pub mod run;
-pub mod status;
+pub(crate) mod driver_limit;
+pub(crate) mod engines;
+pub(crate) mod gc;
+pub(crate) mod headroom;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod status;

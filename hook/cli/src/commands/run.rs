@@ -72,7 +72,7 @@ Examples:
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
-pub fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
+pub(crate) fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     if let Some(mounted) = current_slice::mounted() {
         return Err(InSliceError::Mounted(mounted).into());
     }

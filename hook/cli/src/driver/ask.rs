@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 /// The time that a driver may take. If no process keeps it loaded (no persistence mode), the first
 /// query waits until it has set up every GPU: tens of seconds for eight GPUs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The time after which the user is told about the wait.
-pub const QUIET: Duration = Duration::from_secs(5);
+pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
 /// The advice for a user whose driver hangs.
-pub const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
+pub(crate) const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
                         --grep 'NVRM|Xid'";
 
 /// The time limits of a query.
@@ -45,7 +45,7 @@ const BOUNDS: Bounds = Bounds {
 
 /// Reasons why there is no inventory.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub(crate) enum AskError {
     /// The driver returned an error.
     #[error("{error}{said}")]
     Driver {
@@ -88,7 +88,7 @@ const REMOVED: [&str; 4] = [
 ///
 /// # Errors
 /// [`AskError`] gives the reason why there is no list.
-pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
+pub(crate) fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
     let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars, why)?;
     answer.map_err(|error| AskError::Driver { error, said })
 }
@@ -97,7 +97,7 @@ pub fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory
 ///
 /// # Errors
 /// As for [`ask`], and when there is no answer in that time.
-pub fn within(
+pub(crate) fn within(
     vars: &[(OsString, OsString)],
     why: &'static str,
     patience: Duration,
@@ -114,7 +114,7 @@ pub fn within(
 ///
 /// # Errors
 /// When there is no answer.
-pub fn child<T: DeserializeOwned>(
+pub(crate) fn child<T: DeserializeOwned>(
     arguments: &[&OsStr],
     vars: &[(OsString, OsString)],
     why: &'static str,
@@ -126,7 +126,7 @@ pub fn child<T: DeserializeOwned>(
 ///
 /// # Errors
 /// When there is no answer in that time.
-pub fn child_within<T: DeserializeOwned>(
+pub(crate) fn child_within<T: DeserializeOwned>(
     arguments: &[&OsStr],
     vars: &[(OsString, OsString)],
     why: &'static str,

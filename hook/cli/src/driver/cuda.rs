@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 /// A device, as CUDA reports it.
 #[derive(Clone, Debug)]
-pub struct CudaDevice {
+pub(crate) struct CudaDevice {
     /// The sixteen bytes of its uuid; on a GPU that MIG divides, the instance's uuid.
     pub uuid: [u8; 16],
     /// Its name.
@@ -20,7 +20,7 @@ pub struct CudaDevice {
 
 /// Reasons why there is no list.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
-pub enum CudaError {
+pub(crate) enum CudaError {
     /// There is no driver.
     #[error("no NVIDIA driver here: libcuda.so.1 cannot be loaded ({0})")]
     NoLibrary(String),
@@ -99,7 +99,7 @@ impl Driver {
 ///
 /// # Errors
 /// When there is no driver, or it does not work.
-pub fn list() -> Result<Vec<CudaDevice>, CudaError> {
+pub(crate) fn list() -> Result<Vec<CudaDevice>, CudaError> {
     type Init = unsafe extern "C" fn(c_uint) -> CUresult;
     type GetCount = unsafe extern "C" fn(*mut c_int) -> CUresult;
     let driver = Driver::load()?;

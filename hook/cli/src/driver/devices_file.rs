@@ -13,7 +13,7 @@ use gpuslice_host::slices::tenants;
 use std::path::{Path, PathBuf};
 
 /// The path from which the hook reads the list.
-pub const DEVICES: &str = "/run/gpuslice/devices.json";
+pub(crate) const DEVICES: &str = "/run/gpuslice/devices.json";
 
 /// The mode of the hook's folder: any user may pass through it, and only root may list it.
 const FOLDER_MODE: u32 = 0o711;
@@ -22,7 +22,7 @@ const FOLDER_MODE: u32 = 0o711;
 ///
 /// # Errors
 /// Never in practice: names and numbers are always valid JSON.
-pub fn text(inventory: &Inventory) -> serde_json::Result<String> {
+pub(crate) fn text(inventory: &Inventory) -> serde_json::Result<String> {
     let devices = inventory.devices.iter().map(listed).collect();
     devices::text(&Devices::new(devices))
 }
@@ -59,7 +59,7 @@ const HOST: [&str; 5] = [
     "{path} is for the GPUs of this host, and {machine} is a simulated machine: name a file in another \
      folder"
 )]
-pub struct Simulated {
+pub(crate) struct Simulated {
     /// The file.
     pub path: PathBuf,
     /// The simulated machine.
@@ -71,7 +71,7 @@ pub struct Simulated {
 ///
 /// # Errors
 /// When the file is in one of the folders that this host reads.
-pub fn refuse_simulated(sim: Option<&str>, path: &Path) -> Result<(), Simulated> {
+pub(crate) fn refuse_simulated(sim: Option<&str>, path: &Path) -> Result<(), Simulated> {
     let Some(machine) = sim.map(str::to_owned).or_else(sim::of_environment) else {
         return Ok(());
     };
@@ -89,7 +89,7 @@ pub fn refuse_simulated(sim: Option<&str>, path: &Path) -> Result<(), Simulated>
 ///
 /// # Errors
 /// When the file or its folder cannot be created.
-pub fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), ReplaceError> {
     let made = atomic_write::make_folder_of(path, FOLDER_MODE)?;
     if let Some(folder) = made.filter(|_| path != Path::new(DEVICES)) {
         tell(&format!("made the folder {}", folder.display()));

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// All GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inventory {
+pub(crate) struct Inventory {
     /// The driver's version, if NVML reports it.
     pub driver: Option<String>,
     /// The GPUs, in the order of their indices.
@@ -17,16 +17,14 @@ pub struct Inventory {
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub(crate) struct Device {
     /// The number that users know: the index in nvidia-smi or, without NVML, CUDA's ordinal.
     pub index: u32,
     /// CUDA's ordinal if no variable hides devices. None if CUDA does not list the device, as with
     /// a GPU that MIG divides.
     pub cuda_ordinal: Option<u32>,
-    /// Its identity.
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
-    /// Its name.
     pub name: String,
     /// The memory that its programs can use in total, in bytes.
     pub total: u64,
@@ -44,13 +42,11 @@ pub struct Device {
 
 /// A part of a GPU that MIG divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigInstance {
-    /// Its identity.
+pub(crate) struct MigInstance {
     #[serde(with = "uuid_text")]
     pub uuid: DeviceUuid,
     /// CUDA's ordinal, if CUDA lists it (by default it lists at most one instance).
     pub cuda_ordinal: Option<u32>,
-    /// Its name.
     pub name: String,
     /// Its memory in bytes.
     pub total: u64,
@@ -58,8 +54,7 @@ pub struct MigInstance {
 
 /// A device that can have a budget: a GPU, or an instance of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    /// Its identity.
+pub(crate) struct Target<'a> {
     pub uuid: DeviceUuid,
     /// All its memory.
     pub total: Bytes,
@@ -73,7 +68,7 @@ pub struct Target<'a> {
 
 impl Device {
     /// Returns the devices that programs allocate from: the GPU itself, or its instances.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         let own = self.mig.is_empty().then_some(Target {
             uuid: self.uuid,
             total: Bytes::new(self.total),
@@ -94,7 +89,7 @@ impl Device {
 
 impl Inventory {
     /// Returns all devices that can have a budget.
-    pub fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.devices.iter().flat_map(Device::targets)
     }
 }

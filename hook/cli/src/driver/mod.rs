@@ -1,14 +1,14 @@
 //! The GPUs of this machine: queries the driver in a child process, or a simulated driver.
 //! Touches: the driver, in a child; the preload library and the list of GPUs, as files.
 
-pub mod ask;
-pub mod cuda;
-pub mod devices_file;
-pub mod inventory;
+pub(crate) mod ask;
+pub(crate) mod cuda;
+pub(crate) mod devices_file;
+pub(crate) mod inventory;
 pub(crate) mod limits;
-pub mod nvml;
-pub mod preload;
-pub mod probe;
-pub mod processes;
-pub mod sim;
-pub mod sim_host;
+pub(crate) mod nvml;
+pub(crate) mod preload;
+pub(crate) mod probe;
+pub(crate) mod processes;
+pub(crate) mod sim;
+pub(crate) mod sim_host;

@@ -7,7 +7,7 @@ use nvml_wrapper::Nvml;
 
 /// The facts that NVML reports.
 #[derive(Clone, Debug, Default)]
-pub struct NvmlList {
+pub(crate) struct NvmlList {
     /// The driver's version.
     pub driver: Option<String>,
     /// The GPUs, by index.
@@ -16,7 +16,7 @@ pub struct NvmlList {
 
 /// A GPU or a MIG instance, as NVML reports it.
 #[derive(Clone, Debug)]
-pub struct NvmlDevice {
+pub(crate) struct NvmlDevice {
     /// Its place in nvidia-smi's list, or among the GPU's instances.
     pub index: u32,
     /// Its identity.
@@ -35,7 +35,7 @@ pub struct NvmlDevice {
 
 /// Lists NVML's devices. Returns None if NVML does not work; CUDA's list is then used alone.
 #[must_use]
-pub fn list() -> Option<NvmlList> {
+pub(crate) fn list() -> Option<NvmlList> {
     let nvml = Nvml::init().ok()?;
     let count = nvml.device_count().ok()?;
     let limits = Limits::find();

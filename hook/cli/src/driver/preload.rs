@@ -14,10 +14,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The variable that names preloaded libraries.
-pub const VARIABLE: &str = "LD_PRELOAD";
+pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 
 /// The library's file name.
-pub const LIBRARY: &str = "libgpuslice.so";
+pub(crate) const LIBRARY: &str = "libgpuslice.so";
 
 /// The machine type that this library is built for.
 pub(crate) const MACHINE: Machine = Machine(if cfg!(target_arch = "aarch64") {
@@ -27,11 +27,11 @@ pub(crate) const MACHINE: Machine = Machine(if cfg!(target_arch = "aarch64") {
 });
 
 /// The folder in which packages install it.
-pub const INSTALLED: &str = "/usr/lib/gpuslice";
+pub(crate) const INSTALLED: &str = "/usr/lib/gpuslice";
 
 /// Reasons why there is no library to preload.
 #[derive(Debug, thiserror::Error)]
-pub enum PreloadError {
+pub(crate) enum PreloadError {
     /// The preload library is missing.
     #[error(
         "there is no libgpuslice.so in {}: install gpuslice again, or in its source tree run make",
@@ -60,8 +60,7 @@ pub enum PreloadError {
     "{variable} cannot name {path}: it has a space, a colon or a variable of ld.so \
      ($ORIGIN, $LIB, $PLATFORM); install gpuslice elsewhere"
 )]
-pub struct Unnameable {
-    /// The path.
+pub(crate) struct Unnameable {
     pub path: PathBuf,
     /// The environment variable.
     pub variable: &'static str,
@@ -70,7 +69,7 @@ pub struct Unnameable {
 /// Returns the folders of files that belong to an executable in `beside`: first under the
 /// executable's own prefix, then under the usual one.
 #[must_use]
-pub fn installed(beside: &Path) -> [PathBuf; 2] {
+pub(crate) fn installed(beside: &Path) -> [PathBuf; 2] {
     let prefix = beside.parent().unwrap_or(beside);
     [prefix.join("lib/gpuslice"), INSTALLED.into()]
 }
@@ -79,7 +78,7 @@ pub fn installed(beside: &Path) -> [PathBuf; 2] {
 ///
 /// # Errors
 /// When it is in neither place, or in one that LD_PRELOAD cannot name.
-pub fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
+pub(crate) fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
     let mut looked_in = vec![beside.to_owned()];
     looked_in.extend(installed(beside));
     looked_in.dedup();
@@ -174,7 +173,7 @@ fn loadable(library: &Path) -> Result<(), String> {
 /// Returns the file or folder whose mode prevents other users from reading the library; None if
 /// they can read it.
 #[must_use]
-pub fn closed_to_others(library: &Path) -> Option<PathBuf> {
+pub(crate) fn closed_to_others(library: &Path) -> Option<PathBuf> {
     const READ: u32 = 0o004;
     const SEARCH: u32 = 0o001;
     let lacks = |path: &Path, right: u32| {
@@ -211,7 +210,7 @@ fn is_called(entry: &[u8], start: &str) -> bool {
 /// Returns LD_PRELOAD with the library first. AddressSanitizer refuses to run after any other
 /// library, so it keeps the first place if it has it.
 #[must_use]
-pub fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
+pub(crate) fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
     let library = library.as_os_str().as_bytes();
     let others: Vec<&[u8]> = entries(existing.unwrap_or_default())
         .filter(|entry| !is_called(entry, LIBRARY))
@@ -229,7 +228,7 @@ pub fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
 
 /// Returns LD_PRELOAD without the library; None if nothing is left.
 #[must_use]
-pub fn without_library(existing: &OsStr) -> Option<OsString> {
+pub(crate) fn without_library(existing: &OsStr) -> Option<OsString> {
     let others: Vec<&[u8]> = entries(existing)
         .filter(|entry| !is_called(entry, LIBRARY))
         .collect();

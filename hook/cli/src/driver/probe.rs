@@ -9,13 +9,13 @@ use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use std::io::Write;
 
 /// The child's answer, as one line of JSON. It is the last line, in case the driver prints too.
-pub type Answer = Result<Inventory, CudaError>;
+pub(crate) type Answer = Result<Inventory, CudaError>;
 
 /// Queries the driver and prints the answer.
 ///
 /// # Errors
 /// When the answer cannot be written.
-pub fn main() -> anyhow::Result<u8> {
+pub(crate) fn main() -> anyhow::Result<u8> {
     let answer: Answer = cuda::list().map(|cuda| merge(&cuda, nvml::list()));
     let mut out = std::io::stdout();
     writeln!(out, "\n{}", serde_json::to_string(&answer)?)?;

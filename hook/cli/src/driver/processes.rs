@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DriverProcess {
+pub(crate) struct DriverProcess {
     /// Its process id.
     pub pid: u32,
     /// The memory that it holds; None if NVML does not report it.
@@ -20,13 +20,13 @@ pub struct DriverProcess {
 }
 
 /// The processes by GPU or MIG instance. A GPU for which NVML lists no processes is missing.
-pub type DriverProcesses = BTreeMap<String, Vec<DriverProcess>>;
+pub(crate) type DriverProcesses = BTreeMap<String, Vec<DriverProcess>>;
 
 /// Queries NVML and prints the result as one line of JSON; null without NVML.
 ///
 /// # Errors
 /// When the answer cannot be written.
-pub fn main() -> anyhow::Result<u8> {
+pub(crate) fn main() -> anyhow::Result<u8> {
     let answer = serde_json::to_string(&list())?;
     streams::print(format!("\n{answer}\n").as_bytes())?;
     Ok(exit::SUCCESS)

@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The variable that names the machine.
-pub const SIM: &str = "GPUSLICE_SIM";
+pub(crate) const SIM: &str = "GPUSLICE_SIM";
 /// The variable that names the folder of its state, shared by all processes that name one folder.
-pub const STATE: &str = "GPUSLICE_SIM_STATE";
+pub(crate) const STATE: &str = "GPUSLICE_SIM_STATE";
 /// The variable with the folders that ld.so searches first.
-pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Reasons why there is no simulated machine.
 #[derive(Debug, thiserror::Error)]
-pub enum SimError {
+pub(crate) enum SimError {
     /// The simulated driver is missing.
     #[error(
         "there is no simulated driver in {}: install gpuslice's simulator, or in its source tree run \
@@ -34,7 +34,6 @@ pub enum SimError {
     Scenario {
         /// The scenario file's path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -45,7 +44,7 @@ pub enum SimError {
 
 /// A requested simulated machine.
 #[derive(Clone, Debug)]
-pub struct Sim {
+pub(crate) struct Sim {
     /// Its name or the absolute path of its scenario.
     pub machine: OsString,
     /// The folder of the simulated driver.
@@ -57,7 +56,7 @@ impl Sim {
     ///
     /// # Errors
     /// When the driver is in neither place, or the scenario file does not exist.
-    pub fn find(machine: &str, beside: &Path) -> Result<Sim, SimError> {
+    pub(crate) fn find(machine: &str, beside: &Path) -> Result<Sim, SimError> {
         let built = beside.parent().unwrap_or(beside).join("sim");
         let packaged = installed(beside).map(|folder| folder.join("sim"));
         let mut looked_in: Vec<PathBuf> = std::iter::once(built).chain(packaged).collect();
@@ -85,7 +84,7 @@ impl Sim {
     /// Returns the variables that replace the real driver by the simulated one. For a machine with
     /// a driver branch (`rtx3090@550`), that branch's libraries come first.
     #[must_use]
-    pub fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
+    pub(crate) fn vars(&self, library_path: Option<&OsStr>) -> Vec<(OsString, OsString)> {
         let mut path = OsString::new();
         if let Some(branch) = self.branch().map(|branch| self.driver.join(branch))
             && branch.join("libcuda.so.1").is_file()
@@ -119,7 +118,7 @@ impl Sim {
 /// Returns the simulated machine of a program of `gpuslice run --sim`: the driver's folder is then
 /// in its library path.
 #[must_use]
-pub fn of_environment() -> Option<String> {
+pub(crate) fn of_environment() -> Option<String> {
     let machine = env::var_os(SIM).filter(|machine| !machine.is_empty())?;
     let folders = env::var_os(LIBRARY_PATH)?;
     let is_simulated = |folder: PathBuf| folder.join("gpuslice-sim").is_file();

@@ -15,13 +15,12 @@ use std::{fs, io};
 
 /// Reasons why the machine cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum SimHostError {
+pub(crate) enum SimHostError {
     /// The simulator's tool does not exist or does not run.
     #[error("cannot run {path}")]
     Tool {
         /// Its expected path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -38,7 +37,7 @@ pub enum SimHostError {
 ///
 /// # Errors
 /// When the simulator refuses the scenario or the state.
-pub fn start(
+pub(crate) fn start(
     driver: &Path,
     machine: &OsStr,
     state: &Path,
@@ -82,7 +81,7 @@ fn full(state: &Path) -> String {
 ///
 /// # Errors
 /// When the mount fails although root should be able to mount.
-pub fn show(meminfo: &Path) -> Result<(), SimHostError> {
+pub(crate) fn show(meminfo: &Path) -> Result<(), SimHostError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }

@@ -54,7 +54,6 @@ pub(crate) enum Source {
     File {
         /// The absolute path.
         path: PathBuf,
-        /// The contents.
         slice: Box<Slice>,
     },
 }

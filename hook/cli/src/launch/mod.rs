@@ -5,5 +5,5 @@ pub(crate) mod apply;
 pub(crate) mod dry_run;
 pub(crate) mod facts;
 pub(crate) mod plan;
-pub mod prepare;
-pub mod program;
+pub(crate) mod prepare;
+pub(crate) mod program;

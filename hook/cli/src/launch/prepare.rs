@@ -16,12 +16,11 @@ use gpuslice_config::slice::Slice;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::Command;
 
 /// The prepared slice and environment. Dropping it removes the private folder. If this process
 /// becomes the program, the folder lasts until the program and all processes it started have ended.
 #[derive(Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// Variables to set; a variable with the value None is to be removed.
     pub vars: Vec<(OsString, Option<OsString>)>,
     /// The slice; None if no device is limited.
@@ -37,36 +36,28 @@ pub struct Prepared {
     /// The private folder; dropping it removes the folder.
     pub private: Option<PrivateDir>,
     /// The slice's promise on unified memory; dropping it withdraws the promise.
+    #[expect(dead_code, reason = "it is kept for its destructor")]
     pub promise: Option<OwnPromise>,
     /// The slice's place on GPUs with memory of their own; dropping it gives the place back.
+    #[expect(dead_code, reason = "it is kept for its destructor")]
     pub tenancy: Tenancy,
     /// The simulated machine's meminfo file, if its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }
 
 impl Prepared {
-    /// Applies the prepared variables to a child command.
-    pub fn apply(&self, command: &mut Command) {
-        for (name, value) in &self.vars {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-    }
-
     /// Mounts the simulated machine's `/proc/meminfo` for this process and for every process it
     /// starts from now on.
     ///
     /// # Errors
     /// When the file cannot be mounted although this process has permission to mount.
-    pub fn enter(&self) -> Result<(), sim_host::SimHostError> {
+    pub(crate) fn enter(&self) -> Result<(), sim_host::SimHostError> {
         self.meminfo.as_deref().map_or(Ok(()), sim_host::show)
     }
 
     /// Returns this process's environment with the prepared variables applied, for `exec`.
     #[must_use]
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let changed = |name: &OsStr| self.vars.iter().any(|(other, _)| other == name);
         let set = self
             .vars
@@ -83,7 +74,7 @@ impl Prepared {
 ///
 /// # Errors
 /// When something is missing or wrong, or contradicts the existing environment.
-pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
+pub(crate) fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
     let facts = Facts::gather(options, None).map_err(|error| explain(error, options))?;
     let plan = Plan::make(options, &facts)?;
     let log_warning = plan.log_warning.clone();
@@ -99,7 +90,7 @@ pub fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
 ///
 /// # Errors
 /// When the machine does not exist, which is a different error from a driver that does not work.
-pub fn simulated(machine: &str) -> anyhow::Result<Prepared> {
+pub(crate) fn simulated(machine: &str) -> anyhow::Result<Prepared> {
     prepare(&SliceOptions {
         sim: Some(machine.to_owned()),
         bare: true,

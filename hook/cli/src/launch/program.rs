@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Reasons why the library is not loaded into a program.
 #[derive(Debug)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// The program is statically linked, so no loader runs.
     Static,
     /// The program has privileges of its own (set-user-ID, set-group-ID, file capabilities), for
@@ -40,10 +40,9 @@ pub enum Reason {
 /// A program that the slice does not limit.
 #[derive(Debug, thiserror::Error)]
 #[error("{program} {reason}", program = self.program.display(), reason = self.reason)]
-pub struct Unreached {
+pub(crate) struct Unreached {
     /// The program's file: that of the command, or of the interpreter of its script.
     pub program: PathBuf,
-    /// The reason.
     pub reason: Reason,
 }
 
@@ -83,7 +82,7 @@ const LINE: u64 = 256;
 ///
 /// # Errors
 /// When the library will not be loaded into one of them. A command that is not found is no error.
-pub fn look(command: &OsStr) -> Result<(), Unreached> {
+pub(crate) fn look(command: &OsStr) -> Result<(), Unreached> {
     let mut next = find(command);
     for _ in 0..DEPTH {
         let Some(program) = next else { return Ok(()) };
@@ -111,7 +110,7 @@ const USER_CHANGERS: [&str; 11] = [
 /// Returns the first program named in a command that starts programs as another user. Also searches
 /// the text of a shell script in the command's arguments, but not a script in a file.
 #[must_use]
-pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
+pub(crate) fn user_changer(command: &[OsString]) -> Option<&'static str> {
     let words = command.iter().flat_map(|word| {
         let bytes = word.as_bytes();
         bytes.split(|byte| byte.is_ascii_whitespace() || b";&|()".contains(byte))
@@ -127,7 +126,7 @@ pub fn user_changer(command: &[OsString]) -> Option<&'static str> {
 ///
 /// # Errors
 /// The error number with which `execvp` would fail.
-pub fn check(command: &OsStr) -> Result<(), Errno> {
+pub(crate) fn check(command: &OsStr) -> Result<(), Errno> {
     if find(command).is_some() {
         return Ok(());
     }

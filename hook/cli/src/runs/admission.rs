@@ -11,7 +11,7 @@ use gpuslice_config::words::units::Bytes;
 
 /// The promise of another slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub(crate) struct Neighbour {
     /// The slice's name.
     pub name: String,
     /// The memory it was admitted for.
@@ -22,7 +22,7 @@ pub struct Neighbour {
 
 /// The memory that may still be promised, and the amounts that reduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// MemAvailable.
     pub available: Bytes,
     /// The host's reserve, R.
@@ -34,7 +34,7 @@ pub struct Room {
 impl Room {
     /// Returns the room on a host.
     #[must_use]
-    pub fn on(host: &HostMemory, reserve: Bytes, neighbours: Vec<Neighbour>) -> Room {
+    pub(crate) fn on(host: &HostMemory, reserve: Bytes, neighbours: Vec<Neighbour>) -> Room {
         Room {
             available: host.available,
             reserve,
@@ -44,14 +44,14 @@ impl Room {
 
     /// Returns the sum of the other slices' unused promises.
     #[must_use]
-    pub fn unused(&self) -> Bytes {
+    pub(crate) fn unused(&self) -> Bytes {
         let each = self.neighbours.iter();
         each.fold(Bytes::ZERO, |sum, one| sum.plus(one.unused))
     }
 
     /// Returns the memory that a new slice may be promised.
     #[must_use]
-    pub fn left(&self) -> Bytes {
+    pub(crate) fn left(&self) -> Bytes {
         let room = HostRoom {
             available: self.available,
             reserve: self.reserve,
@@ -64,7 +64,7 @@ impl Room {
     ///
     /// # Errors
     /// When the budget exceeds the room.
-    pub fn admit(&self, budget: Bytes) -> Result<(), Full> {
+    pub(crate) fn admit(&self, budget: Bytes) -> Result<(), Full> {
         match budget <= self.left() {
             true => Ok(()),
             false => Err(Full {
@@ -77,7 +77,7 @@ impl Room {
 
 /// The memory that a slice is promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promised {
+pub(crate) struct Promised {
     /// The promise: the slice's budget, or the room that is left for it.
     pub memory: Bytes,
     /// The reason why the promise is smaller than the budget, if it is.
@@ -89,7 +89,7 @@ pub struct Promised {
 ///
 /// # Errors
 /// When the budget exceeds the room and `overcommit` is false.
-pub fn promise(room: &Room, budget: Bytes, overcommit: bool) -> Result<Promised, Full> {
+pub(crate) fn promise(room: &Room, budget: Bytes, overcommit: bool) -> Result<Promised, Full> {
     let overcommitted = match room.admit(budget) {
         Err(full) if !overcommit => return Err(full),
         admitted => admitted.err(),
@@ -102,8 +102,7 @@ pub fn promise(room: &Room, budget: Bytes, overcommit: bool) -> Result<Promised,
 
 /// A budget that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Full {
-    /// The budget.
+pub(crate) struct Full {
     pub budget: Bytes,
     /// The room on the host.
     pub room: Room,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The processes that can own a run's records.
 #[derive(Clone, Copy, Debug)]
-pub struct Owners {
+pub(crate) struct Owners {
     /// The process that becomes the command.
     pub own: ProcessId,
     /// The run's watcher. It owns the new record if a former slice's record has this process as its
@@ -26,7 +26,7 @@ pub struct Owners {
 impl Owners {
     /// Returns the owners for this process and its watcher.
     #[must_use]
-    pub fn of(watcher: Option<i32>) -> Owners {
+    pub(crate) fn of(watcher: Option<i32>) -> Owners {
         let pid = Pid::this().as_raw();
         let own = ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
         Owners {
@@ -38,7 +38,7 @@ impl Owners {
     /// Returns the owner of a new record. `is_taken` says that a former slice's record has this
     /// process as its owner.
     #[must_use]
-    pub fn of_record(&self, is_taken: bool) -> ProcessId {
+    pub(crate) fn of_record(&self, is_taken: bool) -> ProcessId {
         let watcher = self.watcher.filter(|_| is_taken);
         watcher.unwrap_or(self.own)
     }
@@ -47,14 +47,14 @@ impl Owners {
 /// Checks whether any other process is in the slice of this `record`. A slice's private folder has
 /// a link named `link` to its record.
 #[must_use]
-pub fn is_used(record: &Path, link: &str) -> bool {
+pub(crate) fn is_used(record: &Path, link: &str) -> bool {
     others_in_a_run()
         .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| file == record))
 }
 
 /// Checks whether any other process is in the slice of a private folder.
 #[must_use]
-pub fn is_used_by_others(private: &Path) -> bool {
+pub(crate) fn is_used_by_others(private: &Path) -> bool {
     others_in_a_run().any(|used| used == private)
 }
 

@@ -25,29 +25,25 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Headroom by slice name.
-pub type HeadroomsByName = BTreeMap<String, Headrooms>;
+pub(crate) type HeadroomsByName = BTreeMap<String, Headrooms>;
 
 /// Reasons why headroom cannot be learned or stored.
 #[derive(Debug, thiserror::Error)]
-pub enum HeadroomError {
+pub(crate) enum HeadroomError {
     /// The user has no home folder.
     #[error("there is no place to remember headroom: neither XDG_STATE_HOME nor HOME is set")]
     NoPlace,
     /// The file cannot be read or replaced.
     #[error("cannot {verb} {path}, where learned headroom is remembered")]
     File {
-        /// The operation.
         verb: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The file does not hold learned headroom.
     #[error("{path} does not hold learned headroom: {why} (`gpuslice headroom reset` removes it)")]
     Garbled {
-        /// The file.
         path: PathBuf,
         /// The fault in it.
         why: String,
@@ -74,7 +70,7 @@ struct Remembered {
 ///
 /// # Errors
 /// When this user has no home folder.
-pub fn place() -> Result<PathBuf, HeadroomError> {
+pub(crate) fn place() -> Result<PathBuf, HeadroomError> {
     let folder = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)
@@ -94,7 +90,7 @@ pub fn place() -> Result<PathBuf, HeadroomError> {
 ///
 /// # Errors
 /// When the file cannot be read, or does not hold learned headroom.
-pub fn read(path: &Path) -> Result<HeadroomsByName, HeadroomError> {
+pub(crate) fn read(path: &Path) -> Result<HeadroomsByName, HeadroomError> {
     let garbled = |why: String| HeadroomError::Garbled {
         path: path.to_owned(),
         why: text::printable(&why),
@@ -154,7 +150,10 @@ fn read_text(path: &Path) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When the file must not be changed by this user, or cannot be replaced.
-pub fn update(path: &Path, change: impl FnOnce(&mut HeadroomsByName)) -> Result<(), HeadroomError> {
+pub(crate) fn update(
+    path: &Path,
+    change: impl FnOnce(&mut HeadroomsByName),
+) -> Result<(), HeadroomError> {
     let _lock = lock(path).map_err(failed("lock", path))?;
     let mut learned = read(path)?;
     let before = learned.clone();
@@ -169,7 +168,7 @@ pub fn update(path: &Path, change: impl FnOnce(&mut HeadroomsByName)) -> Result<
 ///
 /// # Errors
 /// When the file cannot be removed.
-pub fn forget_all(path: &Path) -> Result<(), HeadroomError> {
+pub(crate) fn forget_all(path: &Path) -> Result<(), HeadroomError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
@@ -232,7 +231,7 @@ fn replace(path: &Path, learned: &HeadroomsByName) -> io::Result<()> {
 ///
 /// # Errors
 /// When the private folder cannot be written to.
-pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
+pub(crate) fn remember(private: &Path, place: &Path) -> io::Result<()> {
     symlink(place, private.join(run_dir::HEADROOM))
 }
 
@@ -240,7 +239,7 @@ pub fn remember(private: &Path, place: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// When the stored headroom cannot be read, or the new headroom cannot be written.
-pub fn learn(private: &Path) -> Result<(), HeadroomError> {
+pub(crate) fn learn(private: &Path) -> Result<(), HeadroomError> {
     let Ok(place) = fs::read_link(private.join(run_dir::HEADROOM)) else {
         return Ok(());
     };
@@ -281,7 +280,7 @@ fn shortfalls(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
 /// Checks whether the headroom of a device of a run was learned: headroom set by the user is the
 /// whole slice's.
 #[must_use]
-pub fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
+pub(crate) fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
     let ours = run_dir::private_folder(file).is_some();
     ours && slice
         .devices()

@@ -20,7 +20,7 @@ use std::{env, fs, io};
 /// The watcher creates the folder, so the folder never exists without a process that will remove
 /// it.
 #[derive(Debug)]
-pub struct PrivateDir {
+pub(crate) struct PrivateDir {
     path: PathBuf,
     watcher: Watcher,
 }
@@ -30,7 +30,7 @@ impl PrivateDir {
     ///
     /// # Errors
     /// When no place can be written to, or the watcher cannot be started.
-    pub fn create() -> io::Result<PrivateDir> {
+    pub(crate) fn create() -> io::Result<PrivateDir> {
         // The watcher inherits the mask, so that only SIGKILL can end it from the start.
         let mut before = SigSet::empty();
         let set = Some(&SigSet::all());
@@ -42,13 +42,13 @@ impl PrivateDir {
 
     /// Returns the folder's path.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the watcher's process id, if known.
     #[must_use]
-    pub fn watcher(&self) -> Option<i32> {
+    pub(crate) fn watcher(&self) -> Option<i32> {
         self.watcher.pid()
     }
 
@@ -56,7 +56,7 @@ impl PrivateDir {
     ///
     /// # Errors
     /// When the watcher cannot be reached.
-    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+    pub(crate) fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
         self.watcher.keep(file)
     }
 
@@ -64,13 +64,13 @@ impl PrivateDir {
     ///
     /// # Errors
     /// When the watcher cannot be reached.
-    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+    pub(crate) fn hold(&mut self, file: &Path) -> io::Result<()> {
         self.watcher.hold(file)
     }
 
     /// Checks that the folder is on tmpfs, so that it can hold a ledger.
     #[must_use]
-    pub fn is_on_tmpfs(&self) -> bool {
+    pub(crate) fn is_on_tmpfs(&self) -> bool {
         is_on_tmpfs(self.path())
     }
 }
@@ -87,7 +87,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Returns the place in which a run's folder will be created, unless the place cannot be written to.
 #[must_use]
-pub fn place() -> Option<PathBuf> {
+pub(crate) fn place() -> Option<PathBuf> {
     let writable = |place: &PathBuf| access(place, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
     places().into_iter().find(writable)
 }
@@ -138,6 +138,6 @@ fn everybody_comes_to(place: &Path) -> bool {
 
 /// Checks that a folder is on tmpfs.
 #[must_use]
-pub fn is_on_tmpfs(path: &Path) -> bool {
+pub(crate) fn is_on_tmpfs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The folder's name, at every place.
-pub const FOLDER: &str = "promises";
+pub(crate) const FOLDER: &str = "promises";
 
 /// The OCI hook's folder for the promises of containers.
 const CONTAINERS: &str = "/run/gpuslice/promises";
@@ -37,13 +37,12 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reasons why no promise can be made.
 #[derive(Debug, thiserror::Error)]
-pub enum PromiseError {
+pub(crate) enum PromiseError {
     /// The host's memory cannot be read.
     #[error("cannot read what memory the host has ({path})")]
     Host {
         /// The path of the meminfo file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -52,7 +51,6 @@ pub enum PromiseError {
     Make {
         /// The promises' folder.
         folder: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -66,7 +64,7 @@ pub enum PromiseError {
 
 /// The promises of one machine.
 #[derive(Clone, Debug)]
-pub struct Promises {
+pub(crate) struct Promises {
     folder: PathBuf,
     /// A second folder whose promises count too: that of containers.
     containers: Option<PathBuf>,
@@ -78,7 +76,7 @@ pub struct Promises {
 /// A run's own promise. Dropping it withdraws the promise. If the run becomes its command, its
 /// watcher withdraws the promise instead.
 #[derive(Debug)]
-pub struct OwnPromise {
+pub(crate) struct OwnPromise {
     /// The promise's file; None for a slice that was promised no memory.
     pub file: Option<PathBuf>,
     /// The folder that holds the promises of all slices.
@@ -98,7 +96,7 @@ impl Drop for OwnPromise {
 impl Promises {
     /// Returns the promises of this user's slices. A simulated machine has promises of its own.
     #[must_use]
-    pub fn of(simulated: Option<&Path>) -> Promises {
+    pub(crate) fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
             Some(state) => Promises {
                 owners: Some(Owners::of(None)),
@@ -119,7 +117,7 @@ impl Promises {
 
     /// Returns the promises in one folder, without those of containers.
     #[must_use]
-    pub fn in_folder(folder: &Path) -> Promises {
+    pub(crate) fn in_folder(folder: &Path) -> Promises {
         Promises {
             folder: folder.to_owned(),
             containers: None,
@@ -131,7 +129,7 @@ impl Promises {
     /// Makes the run's watcher the owner of its promise if a former slice of this process still has
     /// one.
     #[must_use]
-    pub fn watched_by(self, watcher: Option<i32>) -> Promises {
+    pub(crate) fn watched_by(self, watcher: Option<i32>) -> Promises {
         Promises {
             owners: self.owners.map(|_| Owners::of(watcher)),
             ..self
@@ -155,7 +153,7 @@ impl Promises {
 
     /// Returns the promises in force. Removes the promises of runs that have ended.
     #[must_use]
-    pub fn standing(&self) -> Vec<Neighbour> {
+    pub(crate) fn standing(&self) -> Vec<Neighbour> {
         self.standing_and(Remains::Remove)
     }
 
@@ -183,7 +181,7 @@ impl Promises {
 
     /// Returns the first process of a run with that name, if any.
     #[must_use]
-    pub fn run_called(&self, name: &str) -> Option<i32> {
+    pub(crate) fn run_called(&self, name: &str) -> Option<i32> {
         let held = tenants::promised(&self.folder).unwrap_or_default();
         let others = held.iter().filter(|held| !self.has_ended(held));
         let mut makers = others.filter_map(|held| owner(&held.slice));
@@ -197,7 +195,7 @@ impl Promises {
     /// # Errors
     /// When the slice does not fit and `overcommit` is false; when the host's memory cannot be read
     /// or the folder cannot be used.
-    pub fn make(
+    pub(crate) fn make(
         &self,
         name: &str,
         budget: Bytes,
@@ -232,7 +230,7 @@ impl Promises {
     ///
     /// # Errors
     /// When the slice does not fit and `overcommit` is false.
-    pub fn preview(
+    pub(crate) fn preview(
         &self,
         budget: Bytes,
         host: &HostMemory,
@@ -245,7 +243,7 @@ impl Promises {
 
     /// Returns the folder that holds the promises.
     #[must_use]
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -342,13 +340,13 @@ fn lock_in(folder: &Path) -> io::Result<File> {
 }
 
 /// The meminfo file of this host.
-pub const MEMINFO: &str = "/proc/meminfo";
+pub(crate) const MEMINFO: &str = "/proc/meminfo";
 
 /// Reads the host's memory from a meminfo file.
 ///
 /// # Errors
 /// When the file does not exist or cannot be parsed.
-pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
+pub(crate) fn host(path: &Path) -> Result<HostMemory, PromiseError> {
     let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
     let read =
         host_files::read_unhooked(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
@@ -362,7 +360,7 @@ pub fn host(path: &Path) -> Result<HostMemory, PromiseError> {
 ///
 /// # Errors
 /// When the folder cannot be written to.
-pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
+pub(crate) fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     match &promise.file {
         Some(file) => symlink(file, private.join(run_dir::PROMISE)),
         None => Ok(()),
@@ -371,7 +369,7 @@ pub fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
 
 /// Withdraws the promise of a run that has ended, unless a later run of the same process has it by
 /// now.
-pub fn forget(private: &Path) {
+pub(crate) fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
         return;
     };

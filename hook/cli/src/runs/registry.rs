@@ -17,7 +17,7 @@ use std::{env, io};
 
 /// A run, as the registry lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The registry's link.
     pub link: PathBuf,
     /// The slice file.
@@ -28,7 +28,7 @@ pub struct Entry {
 
 /// A registry link; dropping it removes the link, for a command that could not be started.
 #[derive(Debug)]
-pub struct Registration {
+pub(crate) struct Registration {
     link: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Registration {
 ///
 /// # Errors
 /// When no folder can be used.
-pub fn register(
+pub(crate) fn register(
     name: &str,
     file: &Path,
     own: bool,
@@ -93,7 +93,7 @@ pub(crate) fn forget(link: &Path, private: &Path) {
 
 /// The treatment of what ended runs have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remains {
+pub(crate) enum Remains {
     /// They are removed.
     Remove,
     /// They stay, because the caller must not change any file.
@@ -102,13 +102,13 @@ pub enum Remains {
 
 /// Returns the running runs, sorted by name. Removes the remains of all other runs.
 #[must_use]
-pub fn running() -> Vec<Entry> {
+pub(crate) fn running() -> Vec<Entry> {
     running_and(Remains::Remove)
 }
 
 /// Returns the running runs, sorted by name.
 #[must_use]
-pub fn running_and(remains: Remains) -> Vec<Entry> {
+pub(crate) fn running_and(remains: Remains) -> Vec<Entry> {
     let found = folders().into_iter().filter(|folder| is_ours(folder));
     let mut entries: Vec<Entry> = found
         .filter_map(|folder| fs::read_dir(folder).ok())
@@ -252,7 +252,7 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
 /// Returns the one folder that every session of this user shares. It stays the same as long as the
 /// machine runs.
 #[must_use]
-pub fn shared_folder() -> PathBuf {
+pub(crate) fn shared_folder() -> PathBuf {
     let root = Path::new(ROOTS);
     let folders = folders();
     let always = folders.iter().find(|folder| folder.as_path() == root);
@@ -266,7 +266,7 @@ pub fn shared_folder() -> PathBuf {
 
 /// Returns the folder in which a run of this user is registered, unless it cannot be created.
 #[must_use]
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let folders = folders();
     let usable = |folder: &&PathBuf| is_ours(folder) || folder.parent().is_some_and(Path::is_dir);
     let first = folders.iter().find(usable).or(folders.first());

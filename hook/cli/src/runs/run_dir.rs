@@ -4,27 +4,27 @@
 use std::path::Path;
 
 /// The prefix of every private folder's name. No other folder is ever removed.
-pub const PREFIX: &str = "gpuslice-";
+pub(crate) const PREFIX: &str = "gpuslice-";
 
 /// The slice file.
-pub const SLICE: &str = "slice.json";
+pub(crate) const SLICE: &str = "slice.json";
 
 /// The link to the folder's link in the registry.
-pub const ENTRY: &str = "entry";
+pub(crate) const ENTRY: &str = "entry";
 
 /// The link to the run's promise.
-pub const PROMISE: &str = "promise";
+pub(crate) const PROMISE: &str = "promise";
 
 /// The link to the run's record among the tenants of its GPUs.
-pub const TENANT: &str = "tenant";
+pub(crate) const TENANT: &str = "tenant";
 
 /// The link to the file with the headroom. It exists only for a run whose slice has a name that can
 /// recur.
-pub const HEADROOM: &str = "headroom";
+pub(crate) const HEADROOM: &str = "headroom";
 
 /// Returns the folder of a slice file, if gpuslice has created that folder for a run.
 #[must_use]
-pub fn private_folder(file: &Path) -> Option<&Path> {
+pub(crate) fn private_folder(file: &Path) -> Option<&Path> {
     let folder = file.parent()?;
     let ours = folder.file_name()?.to_str()?.starts_with(PREFIX);
     (ours && file.file_name()? == SLICE).then_some(folder)

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// A GPU, and the memory that a run asks for on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub(crate) struct Card {
     uuid: DeviceUuid,
     shown: String,
     total: Bytes,
@@ -41,7 +41,7 @@ pub struct Card {
     "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
      memory that is free on the GPU"
 )]
-pub struct NoRoom {
+pub(crate) struct NoRoom {
     name: String,
     full: AdmissionError,
     hint: String,
@@ -50,7 +50,7 @@ pub struct NoRoom {
 /// A run's own place on its GPUs. Dropping it gives the place back. If the run becomes its command,
 /// its watcher gives the place back instead.
 #[derive(Debug, Default)]
-pub struct Tenancy {
+pub(crate) struct Tenancy {
     /// The record's file; None for a run that was admitted for no memory.
     pub file: Option<PathBuf>,
     /// Messages for the user.
@@ -69,7 +69,7 @@ impl Drop for Tenancy {
 /// `named` with a limit of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves
 /// visible.
 #[must_use]
-pub fn cards(
+pub(crate) fn cards(
     named: &[DeviceUuid],
     inventory: &Inventory,
     slice: &Slice,
@@ -101,7 +101,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// When a GPU has no room and `overcommit` is false.
-pub fn claim(
+pub(crate) fn claim(
     simulated: Option<&Path>,
     name: &str,
     cards: &[Card],
@@ -151,7 +151,7 @@ pub fn claim(
 ///
 /// # Errors
 /// When a GPU has no room and `overcommit` is false.
-pub fn preview(
+pub(crate) fn preview(
     simulated: Option<&Path>,
     name: &str,
     cards: &[Card],
@@ -168,7 +168,7 @@ pub fn preview(
 
 /// The outcome of an admission.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Admitted {
+pub(crate) struct Admitted {
     /// Messages for the user.
     pub warnings: Vec<String>,
     /// The memory that is recorded for each GPU.
@@ -235,7 +235,7 @@ fn wait_for_room<L>(cards: &[Card], read: impl Fn() -> (L, Tenants)) -> (L, Tena
 
 /// Returns the warning about another run of that name.
 #[must_use]
-pub fn same_name(name: &str, pid: i32) -> String {
+pub(crate) fn same_name(name: &str, pid: i32) -> String {
     let name = crate::base::text::printable(name);
     format!("another slice is called {name} already (pid {pid}); each has a limit of its own")
 }
@@ -418,7 +418,7 @@ fn machine() -> &'static HostPaths {
 ///
 /// # Errors
 /// When the folder cannot be written to.
-pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
+pub(crate) fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     match &tenancy.file {
         Some(file) => symlink(file, private.join(run_dir::TENANT)),
         None => Ok(()),
@@ -427,7 +427,7 @@ pub fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
 
 /// Removes the record of a run that has ended, unless a later run of the same process has it by
 /// now.
-pub fn forget(private: &Path) {
+pub(crate) fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) else {
         return;
     };

@@ -43,7 +43,7 @@ pub struct Args {
 
 /// A handle to a running watcher, for the process that started it.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     pid: String,
     told: Option<ChildStdin>,
 }
@@ -55,7 +55,7 @@ impl Watcher {
     ///
     /// # Errors
     /// When the watcher cannot be reached.
-    pub fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
+    pub(crate) fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
         self.tell(KEEP, file)?;
         Ok(format!("/proc/{}/fd/0", self.pid).into())
     }
@@ -65,13 +65,13 @@ impl Watcher {
     ///
     /// # Errors
     /// When the watcher cannot be reached.
-    pub fn hold(&mut self, file: &Path) -> io::Result<()> {
+    pub(crate) fn hold(&mut self, file: &Path) -> io::Result<()> {
         self.tell(HOLD, file)
     }
 
     /// Returns the watcher's process id, if known.
     #[must_use]
-    pub fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         self.pid.parse().ok()
     }
 
@@ -93,7 +93,7 @@ const HOLD: u8 = b'h';
 ///
 /// # Errors
 /// When the watcher cannot be started, or the folder cannot be created.
-pub fn start(folder: &Path) -> io::Result<Watcher> {
+pub(crate) fn start(folder: &Path) -> io::Result<Watcher> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
@@ -144,7 +144,7 @@ pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
 ///
 /// # Errors
 /// When the folder cannot be created or watched.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let name = args.folder.file_name().unwrap_or_default();
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
         bail!("{} is not a private folder of ours", args.folder.display());
@@ -202,7 +202,7 @@ pub fn main(args: &Args) -> anyhow::Result<u8> {
 
 /// Cleans up after a run that has ended: learns headroom from its ledger, then removes the `link`
 /// to its folder, its records and the folder.
-pub fn finish(folder: &Path, link: Option<&Path>) {
+pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     // There is no user to report a failure to; `gpuslice headroom` reports the obstacle.
     let _ = headroom_store::learn(folder);
     if let Some(link) = link {

@@ -9,11 +9,11 @@ use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 
 /// Headroom by device.
-pub type Headrooms = BTreeMap<DeviceUuid, Bytes>;
+pub(crate) type Headrooms = BTreeMap<DeviceUuid, Bytes>;
 
 /// Reasons why the options do not describe a slice on this machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BudgetError {
+pub(crate) enum BudgetError {
     /// The driver works but lists no GPU.
     #[error("the NVIDIA driver lists no GPU here")]
     NoDevices,
@@ -43,7 +43,6 @@ pub enum BudgetError {
         option: &'static str,
         /// The option's value, with enough digits to differ from the GPU's memory.
         limit: String,
-        /// The GPU.
         target: String,
         /// The GPU's memory in whole MiB.
         most: u64,
@@ -63,7 +62,6 @@ pub enum BudgetError {
     Headroom {
         /// The headroom's value.
         headroom: Bytes,
-        /// The limit.
         limit: Bytes,
     },
     /// More GPUs than one slice file can list.
@@ -73,7 +71,7 @@ pub enum BudgetError {
 
 /// A slice, and the warnings about it.
 #[derive(Debug, PartialEq)]
-pub struct DescribedSlice {
+pub(crate) struct DescribedSlice {
     /// The slice; the caller fills in its `meminfo`.
     pub slice: Slice,
     /// Warnings for the user.
@@ -84,8 +82,7 @@ pub struct DescribedSlice {
 
 /// A GPU with less memory than the limit for all GPUs, which therefore does not limit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooSmall {
-    /// The GPU.
+pub(crate) struct TooSmall {
     pub uuid: DeviceUuid,
     /// The message for the user.
     pub message: String,
@@ -96,7 +93,7 @@ pub struct TooSmall {
 ///
 /// # Errors
 /// When the options name a GPU that does not exist, or a limit that exceeds a GPU's memory.
-pub fn budget(
+pub(crate) fn budget(
     options: &SliceOptions,
     inventory: &Inventory,
     name: &str,
@@ -254,7 +251,7 @@ fn named<'a>(
 ///
 /// # Errors
 /// When it does not exist, or when it is a GPU that programs cannot allocate from.
-pub fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
+pub(crate) fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'_>, BudgetError> {
     let direct = inventory.targets().find(|target| match selector {
         Selector::Uuid(uuid) => target.uuid == uuid,
         Selector::Index(index) => target.device.index == index && target.uuid == target.device.uuid,

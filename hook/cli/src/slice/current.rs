@@ -11,7 +11,7 @@ use std::{env, fs};
 
 /// A slice of this process, which the options contradict.
 #[derive(Debug, thiserror::Error)]
-pub enum InSliceError {
+pub(crate) enum InSliceError {
     /// The OCI hook has already mounted a slice.
     #[error("this container already has a slice, which takes precedence: {0}")]
     Mounted(PathBuf),
@@ -33,14 +33,14 @@ pub enum InSliceError {
 
 /// Returns the path of the slice that the OCI hook has mounted, if any.
 #[must_use]
-pub fn mounted() -> Option<PathBuf> {
+pub(crate) fn mounted() -> Option<PathBuf> {
     let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find(|path| path.exists())
 }
 
 /// Returns the slice file that the environment names, if any.
 #[must_use]
-pub fn named() -> Option<PathBuf> {
+pub(crate) fn named() -> Option<PathBuf> {
     let named = env::var_os(name_of(paths::CONFIG));
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
@@ -48,7 +48,7 @@ pub fn named() -> Option<PathBuf> {
 /// Returns the reason, written by the OCI hook, why programs of this container run without its
 /// slice: the file's path and its text.
 #[must_use]
-pub fn missing() -> Option<(PathBuf, String)> {
+pub(crate) fn missing() -> Option<(PathBuf, String)> {
     let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
     places.map(path_of).into_iter().find_map(|slice| {
         let path = slice.with_file_name(paths::NO_SLICE);

@@ -17,26 +17,20 @@ use std::path::{Path, PathBuf};
 
 /// Why a slice file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SliceFileError {
+pub(crate) enum SliceFileError {
     /// The file cannot be read.
     #[error("cannot read slice file {path}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// It is a directory, a pipe or a device.
     #[error("slice file {path} is not a regular file")]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// The file is longer than a slice file can be.
     #[error("slice file {path} is {length} bytes, more than a slice file can be (64 KiB)")]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// Its length in bytes.
         length: u64,
@@ -44,19 +38,13 @@ pub enum SliceFileError {
     /// The text has a fault.
     #[error("slice file {path}, {fault}")]
     Parse {
-        /// The file.
         path: PathBuf,
         /// The line and the fault.
         fault: SliceError,
     },
     /// The file names a GPU that does not exist here.
     #[error("slice file {path}: {fault}")]
-    Device {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        fault: BudgetError,
-    },
+    Device { path: PathBuf, fault: BudgetError },
 }
 
 /// Reads the slice file at `path`. A run's own file may be missing or another user's: the slice
@@ -64,7 +52,7 @@ pub enum SliceFileError {
 ///
 /// # Errors
 /// [`SliceFileError`] names the file, and the line if there is one.
-pub fn read(path: &Path) -> Result<Slice, SliceFileError> {
+pub(crate) fn read(path: &Path) -> Result<Slice, SliceFileError> {
     read_file(path).or_else(|error| carried(path).ok_or(error))
 }
 
@@ -120,7 +108,7 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
 /// # Errors
 /// When it lists a GPU that does not exist, or a limit that exceeds a GPU's memory: that limit
 /// would silently have no effect.
-pub fn compare(
+pub(crate) fn compare(
     path: &Path,
     slice: &Slice,
     inventory: &Inventory,
@@ -161,7 +149,7 @@ const MEMORY: &str = "\"memory\"";
 /// Returns the devices with a limit of their own. A run's slice file also lists devices with the
 /// limit of all.
 #[must_use]
-pub fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
+pub(crate) fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
     let listed = slice.devices();
     let own = listed.filter(|listed| listed.memory.is_some() && listed.memory != slice.memory);
     own.map(|listed| listed.uuid).collect()

@@ -22,7 +22,7 @@ const NAME: &str = "ledger";
 
 /// The users who may write to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writers {
+pub(crate) enum Writers {
     /// The processes of the user whose slice it is.
     User,
     /// Every process that knows its name.
@@ -50,7 +50,7 @@ impl Writers {
 ///
 /// # Errors
 /// When the ledger cannot be created.
-pub fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLedgerError> {
+pub(crate) fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLedgerError> {
     let mut bits = [0; 16];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
     random.map_err(|source| SliceLedgerError::Make {
@@ -77,22 +77,18 @@ pub fn make_in(folder: &Path, devices: usize) -> Result<(PathBuf, u64), SliceLed
 
 /// Reasons why a slice has no ledger.
 #[derive(Debug, thiserror::Error)]
-pub enum SliceLedgerError {
+pub(crate) enum SliceLedgerError {
     /// The ledger cannot be created.
     #[error("cannot make {path}, the ledger of the slice")]
     Make {
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The file is not a usable ledger.
     #[error("cannot use {path} as the ledger of the slice")]
     Use {
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: LedgerError,
     },
@@ -102,7 +98,7 @@ pub enum SliceLedgerError {
 ///
 /// # Errors
 /// When it cannot be created, or is not a ledger.
-pub fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
+pub(crate) fn make(path: &Path, writers: Writers, devices: usize) -> Result<(), SliceLedgerError> {
     made(path, writers, devices).map(drop)
 }
 
@@ -167,7 +163,7 @@ fn not_empty(path: &Path) -> io::Result<()> {
 
 /// Returns the refusals of a slice; empty if the ledger cannot be read.
 #[must_use]
-pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
+pub(crate) fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
     let mut bytes = vec![0; MAX_SIZE];
     let snapshot = Snapshot::read(&c_path(path), &mut bytes);
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
@@ -175,7 +171,7 @@ pub fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
 
 /// Returns the path of a slice's ledger; None if no memory is counted.
 #[must_use]
-pub fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
+pub(crate) fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
     named
         .or_else(|| (file == path_of(paths::MOUNTED_SLICE)).then(|| path_of(paths::MOUNTED_LEDGER)))

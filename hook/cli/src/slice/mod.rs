@@ -1,11 +1,11 @@
 //! One slice: its options, its limits on the GPUs of this machine, its file and its ledger.
 //! Touches: slice files, ledgers, the environment variables that carry a slice.
 
-pub mod budget;
-pub mod current;
-pub mod file;
-pub mod ledger;
-pub mod options;
-pub mod pressure_options;
-pub mod sizes;
-pub mod visible_gpus;
+pub(crate) mod budget;
+pub(crate) mod current;
+pub(crate) mod file;
+pub(crate) mod ledger;
+pub(crate) mod options;
+pub(crate) mod pressure_options;
+pub(crate) mod sizes;
+pub(crate) mod visible_gpus;

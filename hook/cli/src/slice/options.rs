@@ -245,9 +245,7 @@ pub enum Selector {
 /// The limit of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimit {
-    /// Which.
     pub selector: Selector,
-    /// How much.
     pub memory: Bytes,
 }
 

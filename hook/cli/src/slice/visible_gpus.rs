@@ -11,12 +11,12 @@ use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 
 /// The variable that hides GPUs from a program.
-pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+pub(crate) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Returns the GPUs that a value of the variable names: every name up to the first that CUDA does
 /// not know. Returns None if the value has a form that this function does not know.
 #[must_use]
-pub fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
+pub(crate) fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     let mut seen = Vec::new();
     for name in text.split(',').map(str::trim) {
         let of_device: Vec<DeviceUuid> = match name.parse::<u32>() {
@@ -53,7 +53,7 @@ pub fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     "the program would not be limited: it sees {seen} ({VARIABLE}{set}), and the slice limits \
      {limited}{fix}"
 )]
-pub struct Unseen {
+pub(crate) struct Unseen {
     seen: String,
     set: String,
     limited: String,
@@ -62,7 +62,7 @@ pub struct Unseen {
 
 /// The GPUs that a program sees.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     /// The value of `CUDA_VISIBLE_DEVICES`.
     value: Option<&'a str>,
     /// Whether `named` knows the value's form.
@@ -73,7 +73,7 @@ pub struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// Determines the GPUs that a program sees with this value of the variable.
     #[must_use]
-    pub fn with(value: Option<&'a str>, inventory: &'a Inventory) -> Seen<'a> {
+    pub(crate) fn with(value: Option<&'a str>, inventory: &'a Inventory) -> Seen<'a> {
         let names = value.map(|value| named(value, inventory));
         let is_seen = |target: &Target<'_>| match &names {
             Some(Some(names)) => names.contains(&target.uuid),
@@ -90,7 +90,7 @@ impl<'a> Seen<'a> {
 
     /// Checks whether the program sees this GPU.
     #[must_use]
-    pub fn contains(&self, uuid: DeviceUuid) -> bool {
+    pub(crate) fn contains(&self, uuid: DeviceUuid) -> bool {
         self.targets.iter().any(|target| target.uuid == uuid)
     }
 
@@ -98,7 +98,7 @@ impl<'a> Seen<'a> {
     ///
     /// # Errors
     /// When the slice limits none of them.
-    pub fn check(&self, slice: &Slice, inventory: &Inventory) -> Result<(), Unseen> {
+    pub(crate) fn check(&self, slice: &Slice, inventory: &Inventory) -> Result<(), Unseen> {
         let limited = |target: &Target<'_>| limits(slice, target);
         if !self.is_known || self.targets.is_empty() || self.targets.iter().any(limited) {
             return Ok(());
@@ -124,7 +124,7 @@ impl<'a> Seen<'a> {
     /// Returns the message about the GPUs that the program sees and the slice does not name; None
     /// if the slice names all of them.
     #[must_use]
-    pub fn gap(&self, slice: &Slice) -> Option<String> {
+    pub(crate) fn gap(&self, slice: &Slice) -> Option<String> {
         let is_named = |target: &&Target<'_>| slice.device(target.uuid).is_some();
         let (limited, rest): (Vec<Target<'_>>, Vec<Target<'_>>) =
             self.targets.iter().partition(is_named);

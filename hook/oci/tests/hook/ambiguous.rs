@@ -85,7 +85,7 @@ fn a_state_with_two_sizes_is_refused() {
         r#"{},"annotations":{{{TWICE}}}}}"#,
         state.strip_suffix('}').unwrap()
     );
-    let said = support::hook(&host, &["createRuntime"], &state);
+    let said = crate::support::hook(&host, &["createRuntime"], &state);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let told = String::from_utf8(said.stderr).unwrap();
     assert!(told.contains(r#"as "8GiB" and as "20GiB""#), "{told}");

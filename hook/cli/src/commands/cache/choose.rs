@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The suffixes of model files. The last one, `CHECKSUM`, stands for names that are checksums, as
 /// model stores use them.
-pub const SUFFIXES: [&str; 15] = [
+pub(crate) const SUFFIXES: [&str; 15] = [
     "safetensors",
     "gguf",
     "ggml",

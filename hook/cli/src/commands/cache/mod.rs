@@ -2,7 +2,7 @@
 //! Touches: the page cache of the named files, /proc, standard output.
 //! Law: no byte of any file changes; dirty pages are written to their device first.
 
-pub mod choose;
+pub(crate) mod choose;
 mod evict;
 mod filesystem;
 mod holders;
@@ -13,7 +13,7 @@ mod progress;
 mod report;
 mod resident;
 mod survey;
-pub mod watch;
+pub(crate) mod watch;
 
 use crate::base::streams;
 use gpuslice_config::words::units::Bytes;
@@ -59,10 +59,6 @@ pub struct DropArgs {
     pub paths: Vec<PathBuf>,
 
     #[command(flatten)]
-    #[expect(
-        missing_docs,
-        reason = "its fields are the options, and have their own"
-    )]
     pub files: Files,
 
     /// Say what would be dropped, and drop nothing
@@ -83,10 +79,6 @@ pub struct ResidencyArgs {
     pub paths: Vec<PathBuf>,
 
     #[command(flatten)]
-    #[expect(
-        missing_docs,
-        reason = "its fields are the options, and have their own"
-    )]
     pub files: Files,
 }
 
@@ -130,7 +122,7 @@ Examples:
 ///
 /// # Errors
 /// When the report cannot be printed.
-pub fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
+pub(crate) fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
     let start = Instant::now();
     let files = survey::survey(&args.paths, args.files.suffixes().as_deref());
     let files = files.into_iter().map(|file| file.report).collect();
@@ -147,7 +139,7 @@ pub fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When a named process cannot be read, or the report cannot be printed.
-pub fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
+pub(crate) fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
     let start = Instant::now();
     let suffixes = args.files.suffixes();
     let mut files = survey::survey(&args.paths, suffixes.as_deref());

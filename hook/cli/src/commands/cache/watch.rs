@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Drops model files from the page cache when their last user is gone.
 #[derive(clap::Parser, Debug)]
 #[command(name = "gpusliced", version, max_term_width = 100, after_help = NOTES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Its configuration
     #[arg(
         long,
@@ -160,7 +160,7 @@ const PENDING: usize = 256;
 ///
 /// # Errors
 /// When the configuration cannot be read, or the kernel refuses to let it watch.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let text = fs::read_to_string(&args.config)
         .with_context(|| format!("cannot read {} ({EXAMPLE})", args.config.display()))?;
     let config: Config =
@@ -354,14 +354,14 @@ fn drop_if_unused(file: &File) -> Dropped {
 
 /// Checks whether this executable was started under the daemon's name.
 #[must_use]
-pub fn is_called() -> bool {
+pub(crate) fn is_called() -> bool {
     let name = std::env::args_os().next();
     name.is_some_and(|name| Path::new(&name).file_name() == Some("gpusliced".as_ref()))
 }
 
 /// The daemon's entry point: reads its arguments and watches.
 #[must_use]
-pub fn entry() -> u8 {
+pub(crate) fn entry() -> u8 {
     match <Args as clap::Parser>::try_parse() {
         Ok(args) => main(&args).unwrap_or_else(|error| {
             tell(&format!("{error:#}"));

@@ -18,7 +18,7 @@ mod answers;
 pub(crate) mod attribution;
 mod children;
 mod ledger;
-pub mod query;
+pub(crate) mod query;
 mod report;
 mod slice_shown;
 mod survey;
@@ -89,7 +89,7 @@ reported them; null is what it does not report.",
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the output cannot be written.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let (prepared, vars) = match changes_anything(&args.slice) {
         false => (None, Vec::new()),
         true => match prepare::prepare(&args.slice) {

@@ -54,7 +54,7 @@ JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor
 ///
 /// # Errors
 /// When no driver works ([`exit::NO_DRIVER`]), or the list cannot be printed.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(file) = &args.write {
         devices_file::refuse_simulated(args.sim.as_deref(), file)?;
     }
@@ -156,7 +156,7 @@ fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> 
 ///
 /// # Errors
 /// When no driver works ([`exit::NO_DRIVER`]).
-pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
+pub(crate) fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
     let machine = sim.map(prepare::simulated).transpose()?;
     ask::ask(
         &variables(machine.as_ref()),
@@ -167,7 +167,7 @@ pub fn list(sim: Option<&str>) -> anyhow::Result<Inventory> {
 
 /// Returns the variables that a simulated machine sets; none for this machine.
 #[must_use]
-pub fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
+pub(crate) fn variables(machine: Option<&Prepared>) -> Vec<(OsString, OsString)> {
     let set = machine.into_iter().flat_map(|machine| &machine.vars);
     set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
         .collect()
@@ -234,7 +234,7 @@ fn rows(inventory: &Inventory, slice: Option<&Slice>) -> Vec<[String; 7]> {
     rows
 }
 
-pub mod stale;
+pub(crate) mod stale;
 #[cfg(test)]
 #[path = "devices_tests.rs"]
 mod tests;

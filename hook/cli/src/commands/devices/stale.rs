@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Returns a warning about this host's list if it is out of date. Returns None if there is no list
 /// (the hook then writes it), in a container, and on a simulated machine, whose GPUs are not in it.
 #[must_use]
-pub fn of_this_host() -> Option<String> {
+pub(crate) fn of_this_host() -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {
         return None;
     }

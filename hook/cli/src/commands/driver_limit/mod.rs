@@ -2,7 +2,7 @@
 //! it.
 //! Touches: the driver (in a child), standard output.
 
-pub mod probe;
+pub(crate) mod probe;
 
 use crate::base::exit::{self, Status};
 use crate::base::streams;
@@ -53,7 +53,7 @@ the driver does not take it back when the cgroup is removed: set it to 0 before.
 /// # Errors
 /// When the driver does not support limits ([`exit::NO_DRIVER_LIMIT`]), when there is no driver
 /// ([`exit::NO_DRIVER`]), or when the driver refuses.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let machine = args
         .sim
         .as_deref()

@@ -24,11 +24,11 @@ pub struct Args {
 }
 
 /// The child's answer, as one line of JSON: the hard limit in force.
-pub type Answer = Result<u64, LimitError>;
+pub(crate) type Answer = Result<u64, LimitError>;
 
 /// Reasons why no limit was set.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
-pub enum LimitError {
+pub(crate) enum LimitError {
     /// There is no driver.
     #[error("no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded ({0})")]
     NoLibrary(String),
@@ -82,7 +82,7 @@ const GET: &str = "nvmlDeviceGetMemoryLimits_v1";
 ///
 /// # Errors
 /// When the answer cannot be written.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let answer: Answer = set(args);
     let mut out = std::io::stdout();
     writeln!(out, "\n{}", serde_json::to_string(&answer)?)?;

@@ -20,7 +20,7 @@ use crate::base::{exit, streams};
 use crate::commands::devices;
 use anyhow::{Context, bail};
 use change::{Change, Files};
-pub use options::Args;
+pub(crate) use options::Args;
 use options::{Configure, Engine, Verb, Way};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ struct Changes {
 ///
 /// # Errors
 /// When a file cannot be read, parsed or written.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Configure(wanted) = &args.verb;
     let plan = wanted.plan()?;
     let changes: Vec<&Change> = plan.changes.iter().filter(|it| it.is_one()).collect();

@@ -85,7 +85,7 @@ Examples:
 ///
 /// # Errors
 /// When the slice does not exist, or the report cannot be printed or drawn.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if args.plot.is_some() && !args.watch && args.seconds.is_none() {
         bail!("--plot draws memory over time: add --watch or --for SECONDS");
     }

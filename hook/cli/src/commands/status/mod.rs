@@ -129,7 +129,7 @@ pub(crate) fn tell_unread(names: &[String]) -> u8 {
 ///
 /// # Errors
 /// When the slice does not exist, or the output cannot be printed.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();

@@ -2,9 +2,9 @@
 //! failed (`on-error` = `"start"`), on a host of its own.
 
 use crate::support::{Home, Installation, told};
-use gpuslice_hook::owner::Owner;
-use gpuslice_hook::place::Places;
-use gpuslice_hook::registry::{Member, Record, Registry};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::InitProcess;
+use gpuslice_host::slices::records::{Member, Registry, SliceRecord};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
@@ -14,20 +14,20 @@ const WHY: &str = "no list of GPUs exists (run gpuslice devices --write)";
 fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
     let (home, here) = (Home::new(), Installation::new("unsliced"));
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
-    let places = Places::below(root.path());
+    let places = HostPaths::below(root.path());
     let mut sleep = Command::new("sleep");
     let mut process = sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap();
     let pid = process.id();
     let member = Member {
         id: "c1".to_owned(),
         name: "team/server".to_owned(),
-        owner: Owner::of(i32::try_from(pid).unwrap()).unwrap(),
+        owner: InitProcess::of(i32::try_from(pid).unwrap()).unwrap(),
         bundle: "/bundle".into(),
         drops: Vec::new(),
         no_slice: Some(WHY.to_owned()),
     };
-    let record = Record {
-        version: Record::VERSION,
+    let record = SliceRecord {
+        version: SliceRecord::VERSION,
         slice: "c1".to_owned(),
         name: "team/server".to_owned(),
         namespace: None,

@@ -9,6 +9,6 @@ pub(crate) mod dl;
 pub(crate) mod events;
 pub(crate) mod lookup;
 pub(crate) mod measure;
-pub mod probe;
+pub(crate) mod probe;
 pub(crate) mod routes;
 pub(crate) mod row;

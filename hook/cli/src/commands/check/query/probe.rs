@@ -42,7 +42,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When the arguments are invalid; the driver's errors are sent as events.
-pub fn main(args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let objects = Objects {
         cuda: CString::new(args.cuda.as_str())?,
         nvml: CString::new(args.nvml.as_str())?,
