@@ -32,9 +32,14 @@ clients: preflight ## the real programs that the tests and the demo run
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
 
-demo: build ## three real programs on a simulated card: bare, in a slice, on unified memory
+demo: build ## two engines on one simulated card, and three real programs: bare, in a slice, on unified memory
 	tests/setup.sh demo
 	tests/demo/demo.sh
+
+.PHONY: picture
+picture: build ## packaging/picture.svg: what the first part of the demo prints on a terminal
+	tests/setup.sh demo
+	python3 tests/demo/picture.py packaging/picture.svg
 
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
