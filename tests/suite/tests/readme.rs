@@ -1,4 +1,4 @@
-//! The README shows what the commands in it say today.
+//! The README and the handbook show what the commands in them say today.
 
 use gpuslice_suite::place;
 use std::process::Command;
@@ -21,9 +21,10 @@ fn settled(text: &str) -> String {
 }
 
 #[test]
-fn what_the_readme_shows_of_check_is_what_check_says() {
-    let readme = std::fs::read_to_string(place::workspace().join("README.md")).unwrap();
-    let sessions: Vec<&str> = readme
+fn what_the_handbook_shows_of_check_is_what_check_says() {
+    let page = "packaging/handbook/src/unified-memory.md";
+    let page = std::fs::read_to_string(place::workspace().join(page)).unwrap();
+    let sessions: Vec<&str> = page
         .split("$ gpuslice check --sim ")
         .skip(1)
         .map(|session| session.split("```").next().unwrap())
