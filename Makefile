@@ -103,7 +103,12 @@ fuzz: ## every parser of what others write, FUZZ seconds each (600); the inputs 
 fuzz-smoke: ## all fuzzers at once, for a minute
 	FUZZ_TOGETHER=1 tests/fuzz/run.sh 60
 
-docs:
+.PHONY: book
+book: ## the handbook as HTML: target/handbook
+	tests/setup.sh book
+	tests/handbook.sh $(TARGET)/tools/bin/mdbook $(TARGET)/handbook
+
+docs: book
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(REST) --no-deps --document-private-items
 

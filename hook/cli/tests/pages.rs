@@ -86,6 +86,7 @@ fn documents() -> Vec<(String, String)> {
         "hook/oci",
         "config",
         "packaging/examples",
+        "packaging/handbook/src",
         "tests",
     ] {
         let listed = fs::read_dir(workspace().join(folder)).unwrap();
