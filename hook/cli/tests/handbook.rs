@@ -384,6 +384,33 @@ fn the_page_on_annotations_names_every_key() {
 }
 
 #[test]
+fn the_annotations_of_the_commands_for_engines_are_on_the_page() {
+    let page = read(Path::new(BOOK).join("annotations.md"));
+    let known = first_column(&page).concat();
+    let mut seen = 0;
+    for document in documents() {
+        for command in commands(&read(&document)) {
+            let words: Vec<&str> = command.split(' ').collect();
+            for pair in words.windows(2) {
+                let [option, value] = pair else { continue };
+                let place = format!("{}: {command}", document.display());
+                if *option == "--annotation" {
+                    let key = value.split('=').next().unwrap();
+                    let is_known = known.iter().any(|row| row.split(':').next() == Some(key));
+                    assert!(is_known, "{place}");
+                    seen += 1;
+                }
+                if *option == "-f" && value.starts_with("packaging/") {
+                    assert!(workspace().join(value).exists(), "{place}");
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
+
+#[test]
 fn the_page_on_the_policy_names_every_key_of_the_packaged_file() {
     let packaged = read("packaging/etc/config.toml");
     let mut keys = BTreeSet::new();
