@@ -108,6 +108,15 @@ book: ## the handbook as HTML: target/handbook
 	tests/setup.sh book
 	tests/handbook.sh $(TARGET)/tools/bin/mdbook $(TARGET)/handbook
 
+# The packages have the handbook too. After `make book`, so does what `make install` installs.
+dist: book
+
+.PHONY: install-handbook
+install: install-handbook
+install-handbook:
+	for page in $$(cd $(TARGET)/handbook 2>/dev/null && find . -type f); do \
+		install -D -m 644 $(TARGET)/handbook/$$page $(INTO)/share/doc/gpuslice/html/$$page || exit 1; done
+
 docs: book
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(REST) --no-deps --document-private-items
