@@ -186,6 +186,14 @@ fn commands(text: &str) -> Vec<String> {
     commands
 }
 
+/// The release build of gpuslice.
+fn program() -> PathBuf {
+    let target = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| workspace().join("target"));
+    let program = target.join("release/gpuslice");
+    fs::canonicalize(&program).unwrap_or_else(|_| panic!("run `make` first: {program:?}"))
+}
+
 /// Folders of its own for a command's slices, and for what it writes.
 struct Home {
     runtime: TempDir,
@@ -202,10 +210,7 @@ impl Home {
 
     /// Runs the release build of gpuslice.
     fn gpuslice(&self, words: &[&str]) -> Output {
-        let target = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
-        let target = target.unwrap_or_else(|| workspace().join("target"));
-        let program = fs::canonicalize(target.join("release/gpuslice"));
-        Command::new(program.expect("run `make` first"))
+        Command::new(program())
             .args(words)
             .current_dir(self.work.path())
             .env("XDG_RUNTIME_DIR", self.runtime.path())
@@ -264,6 +269,90 @@ fn every_run_that_the_pages_show_starts_on_a_simulated_machine() {
         }
     }
     assert!(seen > 15, "{seen}");
+}
+
+/// The options of `gpuslice run`, a script, and what the page on troubleshooting says is printed.
+const ERRORS: &[(&str, &str, &[&str])] = &[
+    (
+        "--sim rtx3090 --memory 30GiB",
+        "true",
+        &[
+            "--memory 30.00 GiB is more than GPU 0 (",
+            "give at most 24259MiB",
+        ],
+    ),
+    (
+        "--sim rtx3090 --memory 8",
+        "true",
+        &["8 without a unit is 8 B, in which no program can live (did you mean 8GiB?)"],
+    ),
+    (
+        "--sim rtx3090 --memory 8GiB",
+        "$GPUSLICE run --memory 4GiB -- true",
+        &["this program is in a slice already"],
+    ),
+    (
+        "--sim rtx3090 --memory 8GiB",
+        "env -u LD_PRELOAD $GPUSLICE check 2>&1",
+        &["there is a slice, but libgpuslice.so is not loaded into any program"],
+    ),
+    (
+        "--sim rtx3090 --bare",
+        "$GPUSLICE check 2>&1; false",
+        &["slice none"],
+    ),
+    (
+        "--strict --sim 2xh200 --device 0=8GiB",
+        "true",
+        &["the program sees GPU 0 and GPU 1, and the slice does not limit GPU 1"],
+    ),
+    (
+        "--sim rtx3090 --config mistyped.json",
+        "true",
+        &["unknown key \"memry\""],
+    ),
+    (
+        "--sim gb10 --memory 120GiB",
+        "true",
+        &["does not fit on this host, which can promise"],
+    ),
+    (
+        "--memory 8GiB",
+        "true",
+        &["no NVIDIA driver here: libcuda.so.1 cannot be loaded"],
+    ),
+];
+
+#[test]
+fn the_errors_on_the_page_are_those_that_gpuslice_prints() {
+    let page = read(Path::new(BOOK).join("troubleshooting.md"));
+    let has_driver = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+    ]
+    .iter()
+    .any(|folder| Path::new(folder).join("libcuda.so.1").exists());
+    for (options, script, fragments) in ERRORS {
+        if has_driver && !options.contains("--sim") {
+            continue;
+        }
+        let home = Home::new();
+        let mistyped = r#"{"version":1,"memry":1}"#;
+        fs::write(home.work.path().join("mistyped.json"), mistyped).unwrap();
+        let script = format!("GPUSLICE={}; {script}", program().display());
+        let mut words = vec!["run"];
+        words.extend(options.split(' '));
+        words.extend(["--", "sh", "-c", &script]);
+        let ran = home.gpuslice(&words);
+        let printed = [ran.stdout, ran.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).replace("    ", " ");
+        assert!(!ran.status.success(), "{options}: {printed}");
+        for fragment in *fragments {
+            assert!(printed.contains(fragment), "{options}: {printed}");
+            assert!(page.contains(fragment), "troubleshooting.md: {fragment}");
+        }
+    }
 }
 
 /// The rows of the tables of a page: what stands between backticks in the first column.
