@@ -66,7 +66,8 @@ deny) # The tool, and every crate of every platform: it looks at them without a 
     ;;
 book) # What makes HTML of packaging/handbook
     tool=$target/tools/bin/mdbook
-    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" mdbook@0.5.4
+    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --debug --no-default-features --features search \
+        --root "$target/tools" mdbook@0.5.4
     ;;
 fuzz)
     need g++ g++
