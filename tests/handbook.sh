@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 rm -rf "$out"
 said=$("$mdbook" build packaging/handbook -d "$out" 2>&1) || { echo "$said" >&2 && exit 1; }
 if grep -E 'ERROR|WARN' <<<"$said"; then exit 1; fi
+rm -f "$out"/.nojekyll "$out/404.html" # for web servers
 python3 - "$out" <<'PY'
 import html.parser
 import sys
@@ -28,8 +29,7 @@ class Page(html.parser.HTMLParser):
 
 
 out = Path(sys.argv[1])
-# 404.html is shown at any address, and its links are relative to the root of a site.
-pages = {path: Page(path) for path in out.rglob("*.html") if path.name != "404.html"}
+pages = {path: Page(path) for path in out.rglob("*.html")}
 broken, seen = [], 0
 for path, page in pages.items():
     for link in page.links:
